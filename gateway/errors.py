@@ -1,0 +1,25 @@
+"""A refused request, before it is dressed in the encoding of its door."""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):
+    """
+    The sender's 4xx, or our 503. `type` is stable and machine-readable, `message` says what to do.
+
+    A message names a field and an offset, never a value.
+    """
+
+    def __init__(self, status: int, type: str, message: str, *, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class BadPayload(Refusal):
+    """400: the body cannot be read as what it says it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(400, "bad_payload", message)

@@ -1,0 +1,57 @@
+"""What normalising one payload yields: the waist between every dialect or format and the intake."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from spool.identity import Identity
+from spool.log import CounterPoint
+from spool.record import AI_TELEMETRY, Record
+
+MALFORMED = "malformed"  # not readable as the item it claims to be
+IMPLAUSIBLE = "implausible"  # cache above input, negative or absurd counts: never billed
+NOT_AI = "not_ai"  # understood, and no AI call
+UNRECOGNISED_AI = "unrecognised_ai"  # model- or token-like names that no dialect took
+MERGED = "merged"  # one call described twice within the payload
+DUPLICATE = "duplicate"
+
+
+class Reject(NamedTuple):
+    """One bad item. `message` names a field and an offset, never a value."""
+
+    index: int
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """
+    Records, points, and an account of every item: received + split = reports + points + ignored + rejected + pending.
+
+    Built by one normaliser for one payload, read by the intake, then thrown away.
+    """
+
+    topic: str = AI_TELEMETRY
+    received: int = 0
+    split: int = 0
+    pending: int = 0
+    records: list[Record] = field(default_factory=list)
+    identities: list[Identity] = field(default_factory=list)
+    points: list[CounterPoint] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+    rejects: list[Reject] = field(default_factory=list)
+    unrecognised: list[tuple[str, ...]] = field(default_factory=list)
+    why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
+
+    def add(self, record: Record, identity: Identity, why: dict[str, Any] | None = None) -> None:
+        record.id = identity.id
+        self.records.append(record)
+        self.identities.append(identity)
+        if self.why is not None:
+            self.why.append(why or {})
+
+    def reject(self, index: int, reason: str, message: str) -> None:
+        self.rejects.append(Reject(index, reason, message))

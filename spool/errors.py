@@ -1,0 +1,39 @@
+"""What can go wrong below the doors, named for whose move is next."""
+
+from __future__ import annotations
+
+
+class SpoolError(Exception):
+    """Anything the durable core refuses or fails to do."""
+
+
+class SpoolFull(SpoolError):
+    """No room: the sender repeats after `retry_after_s`."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class SpoolUnavailable(SpoolError):
+    """The commit failed or the log is closing: nothing was kept, the sender repeats."""
+
+
+class SpoolLocked(SpoolError):
+    """Another process holds the data directory: the operator decides."""
+
+
+class SpoolFromTheFuture(SpoolError):
+    """The files were written by a newer version: the operator upgrades or restores a backup."""
+
+
+class EntryUnreadable(SpoolError):
+    """An entry's checksum or form is wrong; it is set aside and counted as damaged."""
+
+
+class NotThere(SpoolError):
+    """The named thing (receipt, dead letter, route, key) does not exist."""
+
+
+class NotAllowed(SpoolError):
+    """The request breaks a rule that the message states (a name taken, a route that still has work)."""

@@ -1,0 +1,89 @@
+"""
+The identity of a record: a 128-bit hash that is the same in every installation (DESIGN section 4, rules 1 to 7).
+
+Pure functions. Dialects and formats say which of their ids is which; nothing here knows a source by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from hashlib import blake2b
+from typing import NamedTuple
+
+from spool.record import NS, Inference
+
+_PREFIX = re.compile(r"[A-Za-z]+[-_]")
+LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
+STEP_NS = 4 * NS
+
+
+class Identity(NamedTuple):
+    """`lookups` are further ids under which the same call may already be known; not `certain` is never a duplicate."""
+
+    id: bytes
+    lookups: tuple[bytes, ...] = ()
+    certain: bool = True
+
+
+def digest(rule: int, *parts: object) -> bytes:
+    """128 bits of the parts, joined by NUL."""
+    text = "\0".join("" if part is None else str(part) for part in parts)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=b"tollhouse-%d" % rule).digest()
+
+
+def is_long(response_id: str) -> bool:
+    """Whether enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere."""
+    prefix = _PREFIX.match(response_id)
+    return len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH
+
+
+def of_call(
+    record: Inference,
+    *,
+    response_id: str | None = None,
+    shared_id: str | None = None,
+    span: bool = False,
+    own_id: str | None = None,
+    sequence: object = None,
+) -> Identity:
+    """
+    The first rule that applies to an AI call.
+
+    `response_id`: the provider's response or request id (rule 2 when long, else 3). `shared_id`: an id that callers
+    choose or that several attempts share (rule 3). `span`: trace_id and span_id are the call's own (rule 4). `own_id`:
+    the source's own id of the call (rule 5). `sequence`: tells calls of one session and instant apart (rule 6).
+    """
+    if record.status != "cached":
+        if response_id and is_long(response_id):
+            return Identity(digest(2, response_id))
+        if chosen := response_id or shared_id:
+            return _by_shared_id(record, chosen)
+    if span and record.trace_id and record.span_id:
+        return Identity(digest(4, record.trace_id, record.span_id))
+    if own_id:
+        return Identity(digest(5, record.source, own_id))
+    if record.session and record.start_time is not None:
+        tokens = (record.input_tokens or 0, record.output_tokens or 0)
+        return Identity(digest(6, record.source, record.session, record.start_time, *tokens, sequence))
+    return Identity(os.urandom(16), certain=False)
+
+
+def of_point(series: bytes, start_time: int, time: int) -> bytes:
+    """Rule 7 for a metric point."""
+    return digest(7, series.hex(), start_time, time)
+
+
+def of_event(source: str, event_id: str) -> bytes:
+    """Rule 7 for a CloudEvent."""
+    return digest(7, source, event_id)
+
+
+def _by_shared_id(record: Inference, chosen: str) -> Identity:
+    failed = record.status == "error"
+    tokens = (record.input_tokens or 0, record.output_tokens or 0)
+    if record.start_time is None:
+        return Identity(digest(3, chosen, failed, *tokens))
+    step = record.start_time // STEP_NS
+    before, own, after = (digest(3, chosen, failed, *tokens, step + shift) for shift in (-1, 0, 1))
+    return Identity(own, lookups=(before, after))
