@@ -7,21 +7,10 @@ section as a value. Sizes ("64MiB") become bytes and durations ("10s") become se
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import os
-import re
-import tomllib
-import types
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
-
-from spool.record import TOPICS
-from spool.scopes import SCOPES, USE_CASES
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 

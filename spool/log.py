@@ -168,6 +168,32 @@ class Stats:
     last_error: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The [spool] section, in bytes and seconds."""
+
+    max_bytes: int = 10 * 1024**3
+    retention_s: float = 7 * 86400
+    hold_s: float = 10
+    duplicate_window_s: float = 7 * 86400
+    duplicate_ids: int = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one group commit did, for whoever counts: {(topic, term, source or reason): n}."""
+
+    seconds: float
+    flush_seconds: float
+    terms: Mapping[tuple[str, str, str], int]
+
+
+class Observer(Protocol):
+    """Told of every commit after it is durable; must not raise and must not wait."""
+
+    def committed(self, commit: Commit) -> None: ...
+
+
 class Log(Protocol):
     """Append only, many readers."""
 

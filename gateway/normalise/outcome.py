@@ -21,7 +21,7 @@ DUPLICATE = "duplicate"
 class Reject(NamedTuple):
     """One bad item. `message` names a field and an offset, never a value."""
 
-    index: int
+    item: int  # its place in the payload, from 0
     reason: str
     message: str
 
@@ -44,6 +44,7 @@ class Outcome:
     ignored: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
     unrecognised: list[tuple[str, ...]] = field(default_factory=list)
+    left_out: int = 0  # tags that were over a bound or under a content name
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
 
     def add(self, record: Record, identity: Identity, why: dict[str, Any] | None = None) -> None:
@@ -53,5 +54,5 @@ class Outcome:
         if self.why is not None:
             self.why.append(why or {})
 
-    def reject(self, index: int, reason: str, message: str) -> None:
-        self.rejects.append(Reject(index, reason, message))
+    def reject(self, item: int, reason: str, message: str) -> None:
+        self.rejects.append(Reject(item, reason, message))

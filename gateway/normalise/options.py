@@ -1,0 +1,12 @@
+"""What a normaliser may be told: the little of the configuration that changes what is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    keep_attributes: frozenset[str] = frozenset()  # privacy.keep_attributes: kept as tags
+    host_id: bool = False  # devices.host_id: resource host.id may name a device
+    explain: bool = False  # fill Outcome.why

@@ -1,0 +1,73 @@
+"""
+Free metadata is bounded and never content (promise 4): the one place that decides what may become a tag.
+
+At most 32 tags, names to 64 and values to 256 characters, scalars only, never under a content name.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+MAX_TAGS = 32
+MAX_NAME = 64
+MAX_VALUE = 256
+
+_CONTENT = frozenset({
+    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions",
+    "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "input.value", "output.value", "embedding.text",
+    "traceloop.entity.input", "traceloop.entity.output", "langfuse.trace.input", "langfuse.trace.output",
+    "langfuse.observation.input", "langfuse.observation.output", "gcp.vertex.agent.llm_request",
+    "gcp.vertex.agent.llm_response", "mlflow.spanInputs", "mlflow.spanOutputs", "user_prompt", "prompt", "prompts",
+    "completion", "completions", "message", "messages", "input", "output", "content", "request_text", "response_text",
+    "request_body", "response_body", "system_prompt", "instructions", "ai.response.text", "ai.response.object",
+    "ai.response.toolCalls", "ai.response.reasoning", "ai.response.providerMetadata", "ai.result.text",
+    "ai.result.object", "ai.toolCall.args", "ai.toolCall.result", "ai.value", "ai.values", "ai.embedding",
+    "ai.embeddings", "body", "headers", "traceback", "exception.stacktrace", "exception.message", "error.message",
+})  # fmt: skip
+_CONTENT_BEGINNINGS = (
+    "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages", "llm.prompts",
+    "llm.completions", "embedding.embeddings", "retrieval.documents", "gen_ai.content",
+)  # fmt: skip
+_CONTENT_ENDINGS = (
+    ".content", ".contents", ".prompt", ".prompts", ".message", ".messages", ".input", ".inputs", ".output",
+    ".outputs", ".completion", ".completions", ".arguments", ".system_instructions", ".prompt_json",
+    ".completion_json", "_prompt", "_messages",
+)  # fmt: skip
+# Counters and names that begin or end like content and are none.
+_NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.completion_tokens", "gen_ai.prompt_tokens", "gen_ai.completion_token")
+
+
+def is_content(name: str) -> bool:
+    """Whether an attribute or metadata name stands for a prompt, an answer, an argument or the like."""
+    if name in _CONTENT:
+        return True
+    if name.startswith(_NOT_CONTENT):
+        return False
+    return name.startswith(_CONTENT_BEGINNINGS) or name.lower().endswith(_CONTENT_ENDINGS) or name.lower() in _CONTENT
+
+
+def text_of(value: Any) -> str | None:
+    """A scalar as tag text: `true` is "true", a number is its JSON text; None for anything that is no scalar."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | Decimal):
+        return str(value)
+    if isinstance(value, float):
+        return msgspec.json.encode(value).decode()
+    return None
+
+
+def put(tags: dict[str, str], name: str, value: Any) -> bool:
+    """Add a tag when it is allowed; False when it was left out, so that the caller counts it."""
+    text = text_of(value)
+    if text is None or not name or len(name) > MAX_NAME or len(text) > MAX_VALUE or is_content(name):
+        return False
+    if len(tags) >= MAX_TAGS and name not in tags:
+        return False
+    tags[name] = text
+    return True
