@@ -7,10 +7,22 @@ section as a value. Sizes ("64MiB") become bytes and durations ("10s") become se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Any
+
+from gateway.normalise.tags import is_content
+from spool.record import TOPICS
+from spool.scopes import SCOPES, USE_CASES
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
@@ -167,3 +179,275 @@ class Config:
     attribution: tuple[AttributionRule, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     log: Log = field(default_factory=Log)
+
+
+def load(
+    path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Config:
+    """
+    The configuration of a file, overlaid by the environment, overlaid by flags (dotted names, None = not given).
+
+    Raises ConfigError with every problem at once. Relative paths are relative to the file.
+    """
+    problems: list[str] = []
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConfigError([f"{path}: {error.strerror}"]) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError([f"{path}: {error}"]) from error
+    for name, text in sorted((os.environ if env is None else env).items()):
+        if name.startswith(ENV_PREFIX):
+            _overlay(tree, name.removeprefix(ENV_PREFIX).lower().split("__"), text, name, problems)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            _overlay(tree, name.split("."), value, name, problems)
+    config: Config = _section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
+    problems += _problems(config)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+ENV_PREFIX = "TOLLHOUSE_"
+_RENAMED = {"upstream.key": "upstream.keys", "destination": "destinations", "source": "sources"}
+
+
+def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, problems: list[str]) -> None:
+    for name in names[:-1]:
+        inner: Any = tree.setdefault(name, {})
+        if not isinstance(inner, dict):
+            problems.append(f"{shown} names a part of something that is no section")
+            return
+        tree = inner
+    tree[names[-1]] = value
+
+
+def _section(kind: type[Any], tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
+    """One dataclass from one table; every problem goes to the list and the default stands in for the bad value."""
+    if not isinstance(tree, dict):
+        problems.append(f"{prefix or 'the file'} must be a table")
+        return kind()
+    hints = typing.get_type_hints(kind)
+    for unknown in sorted(set(tree) - set(hints)):
+        name = _join(prefix, unknown)
+        near = difflib.get_close_matches(unknown, hints, 1, 0.6)
+        meant = _RENAMED.get(name) or (_join(prefix, near[0]) if near else None)
+        problems.append(f"unknown key {name}" + (f"; did you mean {meant}?" if meant else ""))
+    values = {
+        name: _value(hints[name], value, _join(prefix, name), base, problems)
+        for name, value in tree.items()
+        if name in hints
+    }
+    if "data_dir" in hints:
+        values.setdefault("data_dir", base / "tollhouse-data")
+    return kind(**{name: value for name, value in values.items() if value is not _BAD})
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+_BAD = object()
+_SIZES = {
+    "": 1,
+    "b": 1,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": 1024 * GIB,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+}
+_DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
+
+
+def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
+    """One value as its type, or _BAD and a problem in the user's words."""
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+        if value == "":
+            return None
+        origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind):
+        return _section(typing.cast("type[Any]", kind), value, name, base, problems)
+    if origin is tuple:
+        return _items(typing.get_args(kind)[0], value, name, base, problems)
+    if origin is not None:  # Mapping[str, ...]
+        if not isinstance(value, dict):
+            problems.append(f"{name} must be a table")
+            return _BAD
+        inner = typing.get_args(kind)[1]
+        return {key: _value(inner, item, _join(name, key), base, problems) for key, item in value.items()}
+    converted = _scalar(kind, value, base)
+    if converted is _BAD:
+        problems.append(f"{name} must be {_WORDS[kind]}")
+    return converted
+
+
+def _items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
+    if isinstance(value, str):  # from the environment
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list):
+        problems.append(f"{name} must be a list")
+        return _BAD
+    return tuple(_value(kind, item, f"{name}[{place}]", base, problems) for place, item in enumerate(value))
+
+
+_WORDS: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number, 0 or more",
+    Size: 'a size such as "64MiB"',
+    Duration: 'a duration such as "10s", "5m" or "7d"',
+    Path: "a path",
+    Decimal: "a price as text or number",
+}
+
+
+def _scalar(kind: Any, value: Any, base: Path) -> Any:
+    if kind is bool:
+        if isinstance(value, str):
+            value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+        return value if isinstance(value, bool) else _BAD
+    if isinstance(value, bool):
+        return _BAD
+    if kind in (Size, Duration):
+        units: Mapping[str, float] = _SIZES if kind is Size else _DURATIONS
+        match = _QUANTITY.match(str(value))
+        unit = units.get(match[2].lower()) if match else None
+        return _BAD if match is None or unit is None else kind(float(match[1]) * unit)
+    if kind is int:
+        text = str(value)
+        return int(text) if text.isdecimal() and text.isascii() else _BAD
+    if kind is Decimal:
+        try:
+            price = Decimal(str(value))
+        except InvalidOperation:
+            return _BAD
+        return price if price.is_finite() and price >= 0 else _BAD
+    if not isinstance(value, str):
+        return _BAD
+    return value if kind is str else base / Path(value).expanduser()
+
+
+def _problems(config: Config) -> Iterator[str]:
+    """Every reason this configuration cannot run, in the user's own key names."""
+    yield from _server_problems(config.server)
+    if config.spool.hold >= config.spool.retention:
+        yield "spool.hold must be shorter than spool.retention, or records expire before they are sent"
+    if config.spool.max_bytes < 16 * MIB:
+        yield "spool.max_bytes must be at least 16MiB"
+    if config.spool.duplicate_ids < 1:
+        yield "spool.duplicate_ids must be at least 1"
+    yield from _upstream_problems(config.upstream)
+    yield from _destination_problems(config.destinations)
+    yield from _one_of("devices.policy", config.devices.policy, ("auto", "approve", "closed"))
+    if config.devices.heartbeat_interval < 1:
+        yield "devices.heartbeat_interval must be at least 1s"
+    yield from _one_of("privacy.emails", config.privacy.emails, ("hash", "keep", "drop"))
+    yield from _one_of("log.level", config.log.level, ("debug", "info", "warning", "error"))
+    for name in config.privacy.keep_attributes:
+        if is_content(name):
+            yield f"privacy.keep_attributes: {name} is message content and can never be kept"
+    for place, override in enumerate(config.prices.override):
+        if not override.model:
+            yield f"prices.override[{place}].model is required"
+        if override.input is None and override.output is None:
+            yield f"prices.override[{place}] needs input or output, in dollars per million tokens"
+
+
+def _server_problems(server: Server) -> Iterator[str]:
+    for name in ("listen", "grpc_listen", "operator_listen"):
+        address = getattr(server, name)
+        if (address or name == "listen") and not _is_address(address):
+            yield f'server.{name} must be HOST:PORT, such as "127.0.0.1:4318"'
+    if bool(server.tls_cert_file) != bool(server.tls_key_file):
+        yield "server.tls_cert_file and server.tls_key_file go together"
+    if server.tls_client_ca_file and not server.tls_cert_file:
+        yield "server.tls_client_ca_file needs server.tls_cert_file and server.tls_key_file"
+    if server.max_body_bytes < 64 * KIB:
+        yield "server.max_body_bytes must be at least 64KiB"
+    if server.max_inflight_bytes < server.max_body_bytes:
+        yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
+
+
+def _upstream_problems(upstream: Upstream) -> Iterator[str]:
+    if upstream.keys and not upstream.base_url:
+        yield "upstream.base_url is required when upstream.keys are given"
+    for name in ("base_url", "ai_telemetry_url", "proxy"):
+        if getattr(upstream, name) and not _is_url(getattr(upstream, name)):
+            yield f"upstream.{name} must begin with http:// or https://"
+    yield from _one_of("upstream.compression", upstream.compression, ("gzip", "none"))
+    if upstream.batch_records < 1:
+        yield "upstream.batch_records must be at least 1"
+    if upstream.in_flight < 1:
+        yield "upstream.in_flight must be at least 1"
+    if upstream.timeout <= 0:
+        yield "upstream.timeout must be above 0s"
+    names: set[str] = set()
+    for place, key in enumerate(upstream.keys):
+        shown = f"upstream.keys[{place}]"
+        if not key.name:
+            yield f"{shown}.name is required"
+        elif key.name in names:
+            yield f"{shown}.name {key.name!r} is used twice"
+        names.add(key.name)
+        if bool(key.secret_file) == bool(key.secret_env):
+            yield f"{shown} needs secret_file or secret_env, and not both"
+        if bool(key.use_cases) == bool(key.scopes):
+            yield f"{shown} needs use_cases or scopes, never both"
+        for scope in key.scopes:
+            yield from _one_of(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
+        for use_case in key.use_cases:
+            yield from _one_of(f"{shown}.use_cases", use_case, tuple(USE_CASES))
+
+
+def _destination_problems(destinations: tuple[Destination, ...]) -> Iterator[str]:
+    names: set[str] = set()
+    for place, destination in enumerate(destinations):
+        shown = f"destinations[{place}]"
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", destination.name):
+            yield f"{shown}.name is required: letters, digits, '.', '_' and '-', at most 64"
+        elif destination.name == "upstream" or destination.name in names:
+            yield f"{shown}.name {destination.name!r} is already used"
+        names.add(destination.name)
+        yield from _one_of(f"{shown}.type", destination.type, tuple(DESTINATION_NEEDS))
+        need = DESTINATION_NEEDS.get(destination.type)
+        if need and not getattr(destination, need):
+            yield f"{shown}.{need} is required for type {destination.type!r}"
+        if destination.url and not _is_url(destination.url):
+            yield f"{shown}.url must begin with http:// or https://"
+        yield from _one_of(f"{shown}.start", destination.start, ("oldest", "now"))
+        for topic in destination.topics:
+            yield from _one_of(f"{shown}.topics", topic, TOPICS)
+
+
+DESTINATION_NEEDS = {"ndjson": "path", "otlp": "url", "webhook": "url"}
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, 1, 0.6)
+        hint = f"did you mean {near[0]!r}?" if near else "one of " + ", ".join(map(repr, allowed[:12]))
+        yield f"{name}: {value!r} is not known; {hint}"
+
+
+def _is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and int(port) < 65536
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """HOST:PORT as its parts; an IPv6 host loses its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -3,3 +3,53 @@ The narrow waist: every door, HTTP, gRPC, file or agent, ends in one call of `In
 
 Only the intake attributes, prices, appends, counts and writes the receipt. It knows no protocol.
 """
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gateway.access import Bearer
+from gateway.attribution import Attribution
+from gateway.normalise.outcome import Outcome
+from gateway.prices import PriceBook
+from gateway.shadows import Shadows
+from spool.log import Log, Receipt, Submission
+from spool.record import Inference
+
+
+class Intake:
+    """Turns one payload's outcome into one submission; returns when it is durable."""
+
+    def __init__(self, log: Log, *, attribution: Attribution, prices: PriceBook, shadows: Shadows) -> None:
+        self._log = log
+        self._attribution = attribution
+        self._prices = prices
+        self._shadows = shadows
+
+    async def take(self, outcome: Outcome, bearer: Bearer) -> Receipt:
+        """SpoolFull and SpoolUnavailable rise to the door: nothing of the payload was kept."""
+        for place, record in enumerate(outcome.records):
+            self._attribution.apply(record, bearer.labels)
+            if isinstance(record, Inference):
+                if place not in outcome.forwarded:
+                    self._prices.price(record)
+                self._shadows.note(record)
+            else:
+                self._shadows.shade(record)
+        for point in outcome.points:
+            self._attribution.apply(point.template, bearer.labels)
+            self._shadows.shade(point.template)
+        return await self._log.append(
+            Submission(
+                topic=outcome.topic,
+                received=outcome.received,
+                split=outcome.split,
+                records=outcome.records,
+                identities=outcome.identities,
+                points=outcome.points,
+                ignored=outcome.ignored,
+                rejected=Counter(reject.reason for reject in outcome.rejects),
+                pending=outcome.pending,
+                unrecognised=outcome.unrecognised,
+            )
+        )

@@ -1,0 +1,65 @@
+"""
+The command line: arguments, messages and exit codes, and the only place that exits.
+
+Commands are loaded when they are called, so that `tollhouse version` does not pay for the server's imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from gateway.config import Config, ConfigError, load
+
+# word -> module that holds a click command of the same name
+COMMANDS = {
+    "serve": "gateway.cli.serve",
+    "check": "gateway.cli.check",
+    "explain": "gateway.cli.explain",
+    "send": "gateway.cli.send",
+    "keys": "gateway.cli.keys",
+    "spool": "gateway.cli.spool",
+    "ledger": "gateway.cli.ledger",
+    "report": "gateway.cli.report",
+    "operators": "gateway.cli.operators",
+    "console": "gateway.cli.console",
+    "version": "gateway.cli.version",
+}
+
+
+class Commands(click.Group):
+    """Looks commands up in the table; a wrong word gets the nearest right one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """Tollhouse, a telemetry gateway for AI spend: one trustworthy cost record per call, on disk before it says yes."""
+
+
+def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
+    """The configuration, or exit 2 with every problem on a line of its own."""
+    try:
+        return load(config, flags=flags)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"tollhouse: {problem}", err=True)
+        sys.exit(2)
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Say why and leave."""
+    click.echo(f"tollhouse: {message}", err=True)
+    sys.exit(code)

@@ -29,7 +29,7 @@ class Reject(NamedTuple):
 @dataclass(slots=True)
 class Outcome:
     """
-    Records, points, and an account of every item: received + split = reports + points + ignored + rejected + pending.
+    Records, points, and an account of every item: received + split = records + points + ignored + rejected + pending.
 
     Built by one normaliser for one payload, read by the intake, then thrown away.
     """
@@ -45,6 +45,7 @@ class Outcome:
     rejects: list[Reject] = field(default_factory=list)
     unrecognised: list[tuple[str, ...]] = field(default_factory=list)
     left_out: int = 0  # tags that were over a bound or under a content name
+    forwarded: set[int] = field(default_factory=set)  # places in `records` taken as another Tollhouse sent them
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
 
     def add(self, record: Record, identity: Identity, why: dict[str, Any] | None = None) -> None:

@@ -1,0 +1,61 @@
+# Needs Python 3.11 or newer, make, and the package index. Everything else is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-clients soak bench lint format lock prices clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# One stamp a lock file: a changed lock installs again, an unchanged one costs nothing.
+$(VENV)/run.stamp: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tollhouse needs Python 3.11 or newer")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+run: $(VENV)/run.stamp  ## install what is locked and start Tollhouse on its embedded default
+	@exec $(BIN)/tollhouse serve
+
+test: $(VENV)/test.stamp lint  ## the whole suite
+	$(BIN)/python -m pytest -q
+
+test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
+	$(BIN)/python -m pytest -q -m clients --timeout 900
+
+soak: $(VENV)/test.stamp  ## 200 rounds of kill -9 under load
+	TOLLHOUSE_KILL_ROUNDS=200 $(BIN)/python -m pytest -q tests/acceptance/test_kill.py --timeout 3600
+
+bench: $(VENV)/test.stamp  ## every benchmark, long rounds, figures as ratios
+	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800
+
+lint: $(VENV)/test.stamp  ## ruff and strict mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/test.stamp  ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+LOCK := pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml
+
+lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned lock files
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv $(LOCK) --group dev -o requirements-dev.lock
+	$(BIN)/uv $(LOCK) -c requirements-dev.lock -o requirements.lock
+
+prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
+	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices
+	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices
+	.venv-prices/bin/python -m gateway.rate_cards.convert
+
+clean:  ## forget environments and caches, never data
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,128 @@
+"""`tollhouse explain`: what a payload would become, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from gateway.access import Bearer
+from gateway.attribution import Attribution
+from gateway.cli import configured, fail
+from gateway.config import Config
+from gateway.errors import BadPayload
+from gateway.intake import Intake
+from gateway.normalise import formats, otlp
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import DUPLICATE, Outcome
+from gateway.prices import PriceBook
+from gateway.shadows import Shadows
+from spool import memory
+from spool.clock import SystemClock
+from spool.log import LogSettings
+from spool.record import as_json
+
+OTLP = ("otlp/traces", "otlp/metrics", "otlp/logs")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--as", "format", type=click.Choice([*OTLP, *formats.FORMATS]), help="The payload's format (default: found)."
+)
+@click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
+@click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."
+)
+def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path | None) -> None:
+    """
+    Print what payloads would become: records, ignored and rejected items, as JSON.
+
+    FILE may be `-` and may be gzipped. With more than one FILE, one JSON object a line with its "file".
+    """
+    settings = configured(config)
+    failed = False
+    for file in files:
+        try:
+            result = asyncio.run(explained(_read(file), format, settings, why=why))
+        except BadPayload as error:
+            failed = True
+            click.echo(f"tollhouse: {file}: {error.message}", err=True)
+            continue
+        if len(files) > 1:
+            click.echo(orjson.dumps({"file": file, **result}))
+        else:
+            click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    if failed:
+        sys.exit(1)
+
+
+async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
+    """One payload through the intake, over an empty memory log in which nothing stays open."""
+    named = format or formats.recognise(body)
+    if named is None:
+        raise BadPayload("the format was not recognised; name it with --as")
+    options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
+    outcome = _finish(_normaliser(named, body, options))
+    clock = SystemClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    try:
+        intake = Intake(
+            spool.log,
+            attribution=Attribution(config),
+            prices=PriceBook.load(config.prices.file, config.prices.override),
+            shadows=Shadows(clock),
+        )
+        await intake.take(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
+        below = spool.log.closed_below(outcome.topic)
+        entries = await spool.log.read(outcome.topic, 1, below - 1)
+        books = (await spool.log.books()).topics.get(outcome.topic, {})
+    finally:
+        await spool.close()
+    reasons = dict(zip((record.id for record in outcome.records), outcome.why or [], strict=False))
+    records = [as_json(record) for entry in entries for record in entry.records if record is not None]
+    if why:
+        records = [{**row, "why": reasons.get(bytes.fromhex(row["id"]), {})} for row in records]
+    return {
+        "format": named,
+        "records": records,
+        "ignored": _ignored(books),
+        "rejected": [reject._asdict() for reject in outcome.rejects],
+    }
+
+
+def _normaliser(format: str, body: bytes, options: Options) -> Generator[None, None, Outcome]:
+    signal = format.removeprefix("otlp/")
+    if signal == format:
+        return formats.normalise(format, body, options=options)
+    return otlp.normalise(signal, body, json=body.lstrip()[:1] == b"{", options=options)
+
+
+def _finish(normaliser: Generator[None, None, Outcome]) -> Outcome:
+    while True:
+        try:
+            next(normaliser)
+        except StopIteration as stop:
+            outcome: Outcome = stop.value
+            return outcome
+
+
+def _ignored(terms: Any) -> list[dict[str, Any]]:
+    """What gave no record of its own, by reason; a repeat's reason is `duplicate`."""
+    counts = {name.removeprefix("ignored."): n for name, n in terms.items() if name.startswith("ignored.")}
+    counts[DUPLICATE] = terms.get("duplicates", 0)
+    return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]
+
+
+def _read(file: str) -> bytes:
+    try:
+        body = click.get_binary_stream("stdin").read() if file == "-" else Path(file).read_bytes()
+        return gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
+    except (OSError, EOFError) as error:
+        fail(f"{file}: {error.strerror if isinstance(error, OSError) and error.strerror else error}")

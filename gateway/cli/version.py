@@ -1,0 +1,17 @@
+"""`tollhouse version`: what to put into a bug report."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+from importlib.metadata import version as installed
+
+import click
+
+
+@click.command()
+def version() -> None:
+    """Print the versions of Tollhouse, Python and SQLite."""
+    click.echo(f"tollhouse {installed('tollhouse')}")
+    click.echo(f"python {platform.python_version()}")
+    click.echo(f"sqlite {sqlite3.sqlite_version}")

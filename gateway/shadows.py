@@ -1,0 +1,66 @@
+"""
+Which counters repeat what events already said (DESIGN section 5): a usage metric is a shadow when an inference record
+of the same source, service and session (or user) came in the hour before.
+
+Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it forgets by
+age and, far beyond any real fleet, by number.
+"""
+
+from __future__ import annotations
+
+from spool.clock import Clock
+from spool.log import Log
+from spool.record import AI_TELEMETRY, Inference, UsageMetric
+
+WINDOW_S = 3600.0
+MAX_REPORTERS = 200_000
+REMEMBERED = 200_000  # newest records looked at after a start
+
+Reporter = tuple[str, str | None, str, str]
+
+
+class Shadows:
+    """The reporters of inference records and when each was last heard."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heard: dict[Reporter, float] = {}
+
+    def note(self, record: Inference, at: float | None = None) -> None:
+        """An inference record came in (at: epoch seconds, default now)."""
+        service = record.tags.get("service")
+        when = self._clock.now() if at is None else at
+        if record.session:
+            self._hear((record.source, service, "session", record.session), when)
+        if record.user:
+            self._hear((record.source, service, "user", record.user), when)
+
+    def shade(self, metric: UsageMetric) -> None:
+        """Mark a metric whose tokens the events of the last hour already hold."""
+        service = metric.tags.get("service")
+        if metric.session:
+            reporter = (metric.source, service, "session", metric.session)
+        elif metric.user:
+            reporter = (metric.source, service, "user", metric.user)
+        else:
+            return
+        heard = self._heard.get(reporter)
+        if heard is not None and self._clock.now() - heard <= WINDOW_S:
+            metric.shadow = True
+
+    async def remember(self, log: Log) -> None:
+        """Learn from the newest closed entries what was heard before a restart."""
+        since = self._clock.now() - WINDOW_S
+        below = log.closed_below(AI_TELEMETRY)
+        for entry in await log.read(AI_TELEMETRY, max(1, below - REMEMBERED), below - 1):
+            if entry.committed_at >= since:
+                for record in entry.records:
+                    if isinstance(record, Inference):
+                        self.note(record, at=entry.committed_at)
+
+    def _hear(self, reporter: Reporter, when: float) -> None:
+        # Taking it out first keeps the dict in the order of last hearing: the oldest is always at the front.
+        self._heard.pop(reporter, None)
+        self._heard[reporter] = when
+        if len(self._heard) > MAX_REPORTERS:
+            del self._heard[next(iter(self._heard))]

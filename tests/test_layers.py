@@ -1,0 +1,66 @@
+"""The house has floors: imports point down, and third parties stay at one door each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BELOW = {"spool": set(), "exporters": {"spool"}, "gateway": {"spool", "exporters"}}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, by its full name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", BELOW)
+def test_imports_point_down(package: str) -> None:
+    """A package imports only itself and the packages below it."""
+    for path in modules(package):
+        packages = {name.partition(".")[0] for name in imported(path)}
+        assert set() == (packages & set(BELOW)) - BELOW[package] - {package}, path
+
+
+def test_only_the_composition_root_and_the_command_line_know_exporters() -> None:
+    """Inside gateway nobody but app.py and cli/ imports exporters."""
+    allowed = {ROOT / "gateway/app.py", *(ROOT / "gateway/cli").rglob("*.py")}
+    for path in set(modules("gateway")) - allowed:
+        assert not [name for name in imported(path) if name.startswith("exporters")], path
+
+
+def test_normalisers_know_nothing_that_waits() -> None:
+    """Normalisers are pure: no event loop, no socket, no database, no log implementation."""
+    waiting = ("asyncio", "aiohttp", "aiosqlite", "sqlite3", "spool.sqlite", "spool.memory", "socket", "grpc")
+    for path in (ROOT / "gateway/normalise").rglob("*.py"):
+        assert not [name for name in imported(path) if name.startswith(waiting)], path
+
+
+DOORS = {
+    "aiosqlite": {"spool/sqlite/database.py"},
+    "grpc": {"gateway/doors/otlp_grpc.py"},
+    "prometheus_client": {"gateway/metrics.py"},
+}
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_a_library_has_one_door(library: str) -> None:
+    """Third parties stay at one door each, so that they can be replaced."""
+    found = {
+        str(path.relative_to(ROOT))
+        for package in BELOW
+        for path in modules(package)
+        if any(name.partition(".")[0] == library for name in imported(path))
+    }
+    assert found <= DOORS[library]
