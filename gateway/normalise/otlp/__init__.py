@@ -1,0 +1,39 @@
+"""OTLP of every dialect, protobuf and JSON, into records: the one entry for the doors, for files and for workers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, Literal
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import json_decoder, protobuf_decoder
+from gateway.normalise.otlp.logs import Logs
+from gateway.normalise.otlp.metrics import Metrics
+from gateway.normalise.otlp.slices import Reader, Slice
+from gateway.normalise.otlp.spans import Spans
+from gateway.normalise.outcome import Outcome
+
+Signal = Literal["traces", "metrics", "logs"]
+
+_READERS: dict[Signal, type[Reader[Any]]] = {"traces": Spans, "metrics": Metrics, "logs": Logs}
+
+
+def normalise(signal: Signal, body: bytes, *, json: bool, options: Options) -> Generator[None, None, Outcome]:
+    """
+    Each `next` works through one slice of at most 512 KiB; the generator returns the Outcome.
+
+    Raises BadPayload for a body that cannot be read as an export request of the signal.
+    """
+    outcome = Outcome(why=[] if options.explain else None)
+    reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
+    decoder = json_decoder if json else protobuf_decoder
+    slices: Iterator[Slice[Any]] = getattr(decoder, signal)(body)
+    for part in slices:
+        outcome.received += part.received
+        outcome.rejects += part.rejects
+        outcome.ignored.update(part.ignored)
+        for place, item in part.items:
+            reader.take(place, item)
+        yield
+    reader.finish()
+    return outcome

@@ -1,0 +1,36 @@
+"""What a decoder hands over at a time: a piece of a payload, so that an event loop gets its turn between two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from gateway.normalise.outcome import Reject
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+MAX_SLICE = 512 * 1024  # bytes of payload behind one slice
+
+
+@dataclass(slots=True, kw_only=True)
+class Slice(Generic[T]):
+    """`received` counts what is in `items`, `rejects` and `ignored` together."""
+
+    received: int = 0
+    items: list[tuple[int, T]] = field(default_factory=list)  # place in the payload (from 0) and item
+    rejects: list[Reject] = field(default_factory=list)  # malformed items; their neighbours are kept
+    ignored: Mapping[str, int] = field(default_factory=dict)  # points that cannot count
+
+
+class Reader(Protocol[T_contra]):
+    """
+    The dialects of one signal: `Spans`, `Logs` and `Metrics`, each made as `Reader(outcome, options)`.
+
+    Every item taken ends up in the outcome's books, at once or in `finish`.
+    """
+
+    def take(self, place: int, item: T_contra) -> None: ...
+
+    def finish(self) -> None: ...

@@ -1,0 +1,404 @@
+"""
+The words that every OTLP dialect shares: attribute names by canonical field, strongest first, and how a value is read.
+
+Pure tables and pure functions over one attribute dict; knows no signal, no span and no source.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gateway.normalise import tags as tag_rules
+from gateway.normalise.otlp.model import Attributes
+
+MAX_TOKENS = 1_000_000_000  # more than any model can take: a wrong unit or a time stamp
+MAX_TEXT = 1024  # a longer text is no name, id or model
+
+# --- Tokens: first present name wins, names never add up ------------------------------------------------------------
+
+_USAGE = "gen_ai.usage."
+
+INPUT = (
+    "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens",
+    "ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens",
+)  # fmt: skip
+OUTPUT = (
+    "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
+    "llm.usage.completion_tokens", "ai.usage.outputTokens", "ai.usage.completionTokens",
+)  # fmt: skip
+CACHE_READ = (
+    *(_USAGE + name for name in (
+        "cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens",
+        "details.cache_read_input_tokens", "input_tokens.cached", "prompt_tokens_details.cached_tokens",
+        "prompt_token_details.cached_read_tokens", "cached_tokens",
+    )),
+    "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens",
+    "ai.usage.inputTokenDetails.cacheReadTokens",
+)  # fmt: skip
+CACHE_WRITE = (
+    *(_USAGE + name for name in (
+        "cache_write.input_tokens", "cache_creation.input_tokens", "cache_creation_input_tokens",
+        "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
+        "input_tokens.cache_write", "prompt_token_details.cached_write_tokens",
+    )),
+    "llm.token_count.prompt_details.cache_write", "ai.usage.inputTokenDetails.cacheWriteTokens",
+)  # fmt: skip
+REASONING = (
+    *(_USAGE + name for name in (
+        "reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning",
+        "completion_tokens_details.reasoning_tokens", "completion_token_details.reasoning_tokens",
+        "details.reasoning_tokens", "experimental.reasoning_tokens",
+    )),
+    "llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens",
+    "ai.usage.outputTokenDetails.reasoningTokens",
+)  # fmt: skip
+TOTAL = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total", "ai.usage.totalTokens")
+
+# --- Other fields ---------------------------------------------------------------------------------------------------
+
+REQUEST_MODEL = (
+    "gen_ai.request.model", "llm.model_name", "llm.request.model_name", "embedding.model_name", "reranker.model_name",
+    "ai.model.id", "langfuse.observation.model.name", "mlflow.llm.model",
+)  # fmt: skip
+RESPONSE_MODEL = ("gen_ai.response.model", "ai.response.model", "llm.response.model_name")
+PROVIDER = (
+    "gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system", "ai.model.provider", "gen_ai.model.provider",
+    "mlflow.llm.provider",
+)  # fmt: skip
+REQUEST_ID = (
+    "gen_ai.response.id", "ai.response.id", "request_id", "response_id", "gen_ai.request.id", "client_request_id",
+    "gen_ai.thread.run.id",
+)  # fmt: skip
+COST = (
+    "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
+    "llm.cost.total", "operation.cost", "agw.ai.usage.cost.total", "totalCost",
+)  # fmt: skip
+ERROR_TYPE = ("error.type", "gen_ai.error.type")
+HTTP_STATUS = ("status_code", "http.response.status_code")
+
+# --- Identity -------------------------------------------------------------------------------------------------------
+
+END_USER = "metadata.user_api_key_end_user_id"
+USER = (
+    "user.id", "enduser.id", "langfuse.user.id", "traceloop.association.properties.user_id",
+    "ai.telemetry.metadata.userId", "metadata.user_api_key_user_id", "llm.user", END_USER, "user.account_id",
+    "kong.auth.consumer.name", "jwt.sub", "user",
+)  # fmt: skip
+CLAUDE_USER = ("user.account_uuid", "user.account_id", "user.id")
+TEAM = ("team.id", "team", "metadata.user_api_key_team_id", "gen_ai.team_id")
+SESSION = (
+    "session.id", "gen_ai.conversation.id", "conversation.id", "traceloop.association.properties.session_id",
+    "ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id",
+    "langsmith.metadata.thread_id", "spring.ai.chat.client.conversation.id", "gen_ai.thread.id",
+)  # fmt: skip
+API_KEY = (
+    "metadata.user_api_key_alias", "trace.metadata.openrouter.api_key_name", "gen_ai.virtual_key_name",
+)  # fmt: skip
+# The resource is the last place, and only under the names that can be meant for everything the process sends.
+RESOURCE_USER = ("user.id", "enduser.id")
+RESOURCE_TEAM = ("team.id", "team")
+RESOURCE_SESSION = ("session.id",)
+
+# --- Tags -----------------------------------------------------------------------------------------------------------
+
+NAMED_TAGS: dict[str, tuple[str, ...]] = {
+    "environment": ("langfuse.environment", "deployment.environment.name", "deployment.environment", "env"),
+    "agent": ("gen_ai.agent.name", "agent.name"),
+    "organization": ("organization.id",),
+    "department": ("department",),
+    "cost_center": ("cost_center",),
+    "device": ("device.id", "host.id", "installation.id"),
+}
+CLAUDE_TAGS = ("query_source", "effort", "speed")
+TAG_LISTS = ("tag.tags", "langfuse.trace.tags", "langsmith.span.tags")
+METADATA_JSON = "metadata"  # OpenInference: a JSON object as text
+METADATA_BEGINNINGS = (
+    "traceloop.association.properties.", "ai.telemetry.metadata.", "langfuse.trace.metadata.",
+    "langfuse.observation.metadata.", "langsmith.metadata.", "trace.metadata.",
+)  # fmt: skip
+_NO_TAGS = ("trace.metadata.openrouter.", "trace.metadata.provider_responses")
+_IDENTITY_KEYS = frozenset({
+    "user", "user_id", "userId", "session", "session_id", "sessionId", "thread_id", "threadId",
+})  # fmt: skip
+
+# --- Providers, operations ------------------------------------------------------------------------------------------
+
+PROVIDERS = {
+    "azure": "azure.ai.openai", "azure_openai": "azure.ai.openai", "azure-openai": "azure.ai.openai",
+    "azure.openai": "azure.ai.openai", "az.ai.openai": "azure.ai.openai", "az.ai.agents": "azure.ai.openai",
+    "az.ai.inference": "azure.ai.inference",
+    "bedrock": "aws.bedrock", "aws": "aws.bedrock", "bedrock_converse": "aws.bedrock",
+    "amazon-bedrock": "aws.bedrock", "aws.anthropic": "aws.bedrock",
+    "gemini": "gcp.gemini", "google.generative-ai": "gcp.gemini", "google_genai": "gcp.gemini",
+    "vertex_ai": "gcp.vertex_ai", "vertexai": "gcp.vertex_ai", "vertex": "gcp.vertex_ai",
+    "google": "gcp.gen_ai", "mistral": "mistral_ai", "mistralai": "mistral_ai", "xai": "x_ai",
+    "openai-native": "openai",
+}  # fmt: skip
+_PROVIDER_BEGINNINGS = (("google.vertex", "gcp.vertex_ai"), ("openai.", "openai"), ("anthropic.", "anthropic"))
+FRAMEWORKS = frozenset({"strands-agents", "gcp.vertex.agent", "spring_ai", "langchain"})
+
+CHAT, TEXT_COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", "rerank"
+OPERATIONS = {
+    "chat": CHAT, "text_completion": TEXT_COMPLETION, "generate_content": "generate_content",
+    "embeddings": EMBEDDINGS, "rerank": RERANK, "completion": CHAT, "acompletion": CHAT, "responses": CHAT,
+    "aresponses": CHAT, "messages": CHAT, "anthropic_messages": CHAT, "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS,
+}  # fmt: skip
+
+_ABSENT = frozenset({"", "none", "undefined", "null"})
+_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
+_BEDROCK = re.compile(
+    r"(?:(?:us|eu|apac|global|us-gov|jp|au|ca)\.)?"
+    r"(?:anthropic|amazon|meta|mistral|cohere|ai21|stability|deepseek|openai|qwen|writer|twelvelabs|luma|nvidia"
+    r"|minimax|moonshotai?|google|zai)\.[a-z]"
+)
+_OPENAI = re.compile(r"(?:ft:)?(?:gpt-|chatgpt-|o1|o3|o4|text-embedding-(?:3|ada))")
+
+
+class Implausible(ValueError):
+    """A number that no call can have: negative, fractional or absurd. It is never billed."""
+
+
+def text(value: Any) -> str | None:
+    """A value read as text; None for what stands for nothing, and for what is too long to be a name."""
+    if type(value) is str:
+        return None if value in _ABSENT or len(value) > MAX_TEXT else value
+    return None if value is None else tag_rules.text_of(value)
+
+
+def first(attributes: Attributes, names: Iterable[str]) -> Any:
+    """The value of the first name that says something, else None."""
+    for name in names:
+        if name in attributes:
+            value = attributes[name]
+            if value is not None and not (type(value) is str and value in _ABSENT):
+                return value
+    return None
+
+
+def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
+    for name in names:
+        if name in attributes and (value := text(attributes[name])) is not None:
+            return value
+    return None
+
+
+def first_name(attributes: Attributes, names: Iterable[str]) -> str | None:
+    """The name that `first` would take the value of: what an explanation cites."""
+    return next((name for name in names if first(attributes, (name,)) is not None), None)
+
+
+def count(value: Any) -> int | None:
+    """A token count as int; None when it is no number, NaN or infinite. Implausible: negative, fractional, absurd."""
+    if type(value) is int:
+        number: int | float = value
+    else:
+        parsed = _number(value)
+        if parsed is None:
+            return None
+        number = parsed
+    if 0 <= number <= MAX_TOKENS and number == int(number):
+        return int(number)
+    raise Implausible("a token count that is negative, fractional or above 10^9")
+
+
+def money(value: Any) -> str | None:
+    """Decimal text of an amount, from the shortest text of a double, without exponent or trailing zeros."""
+    if type(value) is float:
+        if not math.isfinite(value):
+            return None
+        digits = repr(value)
+    elif type(value) is int:
+        digits = str(value)
+    elif type(value) is str and _NUMBER.fullmatch(value):
+        digits = value.strip()
+    else:
+        return None
+    return plain(Decimal(digits))
+
+
+def plain(amount: Decimal) -> str:
+    """An amount without exponent or trailing zeros. Implausible: negative, or of a size that no cost has."""
+    if amount.is_zero():
+        return "0"
+    if amount < 0 or not -40 < amount.adjusted() < 15:
+        raise Implausible("a cost that is negative or absurd")
+    digits = f"{amount:f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def cost_of(attributes: Attributes) -> str | None:
+    """The reported cost of a call, in dollars."""
+    for name in COST:
+        if name in attributes and (amount := money(attributes[name])) is not None:
+            return plain(Decimal(amount).scaleb(-6)) if name == "cost_usd_micros" else amount
+    return None
+
+
+def provider(name: str) -> str:
+    """A provider's name in the words of OpenTelemetry; unknown names stay as they are, in lower case."""
+    lower = name.lower()
+    known = PROVIDERS.get(lower)
+    if known is not None:
+        return known
+    return next((to for beginning, to in _PROVIDER_BEGINNINGS if lower.startswith(beginning)), lower)
+
+
+def provider_of(attributes: Attributes, model: str | None, names: Iterable[str] = PROVIDER) -> str | None:
+    """The stated provider unless it is a framework's name; else the one that the model's name gives away."""
+    for name in names:
+        if name in attributes and (stated := text(attributes[name])) is not None and stated.lower() not in FRAMEWORKS:
+            return provider(stated)
+    return model_provider(model) if model else None
+
+
+@lru_cache(maxsize=2048)
+def model_provider(model: str) -> str | None:
+    """Who serves a model of this name, when the name says so."""
+    name = model.lower().removeprefix("models/")
+    if name.startswith("claude"):
+        return "anthropic"
+    if name.startswith("arn:aws") or _BEDROCK.match(name):
+        return "aws.bedrock"
+    if _OPENAI.match(name):
+        return "openai"
+    if name.startswith("gemini"):
+        return "gcp.gen_ai"
+    vendor, slash, _ = name.partition("/")
+    return provider(vendor) if slash and vendor else None
+
+
+class Who(NamedTuple):
+    """On whose account a call ran, as far as one attribute dict says."""
+
+    user: str | None = None
+    team: str | None = None
+    session: str | None = None
+    api_key: str | None = None
+
+
+def who(attributes: Attributes, *, user_names: Iterable[str] = USER) -> Who:
+    """The identity that a span, a log record or a point states itself."""
+    return Who(
+        first_text(attributes, user_names),
+        first_text(attributes, TEAM),
+        first_text(attributes, SESSION),
+        first_text(attributes, API_KEY),
+    )
+
+
+def resource_who(attributes: Attributes) -> Who:
+    """What a resource says for everything that it sends."""
+    return Who(
+        first_text(attributes, RESOURCE_USER),
+        first_text(attributes, RESOURCE_TEAM),
+        first_text(attributes, RESOURCE_SESSION),
+    )
+
+
+def end_user(attributes: Attributes, user: str | None) -> str | None:
+    """The end user beside an authenticated principal, for the tag `end_user`."""
+    stated = text(attributes.get(END_USER))
+    if stated is None and "metadata.user_api_key_user_id" in attributes:
+        stated = text(attributes.get("llm.user"))
+    return stated if stated is not None and stated != user else None
+
+
+def resource_tags(attributes: Attributes) -> dict[str, str]:
+    """Tags that a resource gives to everything it sends; the record's own win over them."""
+    tags: dict[str, str] = {}
+    service = text(attributes.get("service.name"))
+    if service is not None and not service.startswith("unknown_service"):
+        tag_rules.put(tags, "service", service)
+    add_tags(tags, attributes)
+    return tags
+
+
+def add_tags(tags: dict[str, str], attributes: Attributes, keep: frozenset[str] = frozenset()) -> int:
+    """Put an item's tags over those that are there; the number of those that a bound left out."""
+    left_out = 0
+    for tag, names in NAMED_TAGS.items():
+        if (value := first_text(attributes, names)) is not None:
+            left_out += not tag_rules.put(tags, tag, value)
+    for name, value in attributes.items():
+        if name in keep:
+            left_out += not tag_rules.put(tags, name, value)
+        elif is_metadata(name):
+            left_out += _add_metadata(tags, name, value)
+    return left_out
+
+
+def is_metadata(name: str) -> bool:
+    """Whether an attribute holds what the sender's own people attached to the call."""
+    return name == METADATA_JSON or name in TAG_LISTS or name.startswith(METADATA_BEGINNINGS)
+
+
+def _add_metadata(tags: dict[str, str], name: str, value: Any) -> int:
+    if name.startswith(_NO_TAGS):
+        return 0
+    if name in TAG_LISTS:
+        joined = _joined(value)
+        return 0 if joined is None else not tag_rules.put(tags, "tags", joined)
+    if name == METADATA_JSON:
+        return sum(_add_one(tags, key, part) for key, part in json_object(value).items())
+    key = next(name[len(beginning) :] for beginning in METADATA_BEGINNINGS if name.startswith(beginning))
+    return _add_one(tags, key, _unquoted(value) if name.startswith("langfuse.") else value)
+
+
+def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
+    if key in _IDENTITY_KEYS or is_email(key) or isinstance(value, dict | list):
+        return 0
+    words = text(value) if not isinstance(value, str) or len(value) <= MAX_TEXT else value
+    return 0 if words is None else not tag_rules.put(tags, key, words)
+
+
+def _unquoted(value: Any) -> Any:
+    """Langfuse SDKs from 5 on write metadata as JSON: a text in quotes is unquoted, what is nested stays nested."""
+    if type(value) is str and value[:1] in ('"', "{", "["):
+        try:
+            return msgspec.json.decode(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _joined(value: Any) -> str | None:
+    """A list of words as one text, joined by commas."""
+    if isinstance(value, str) and value.startswith("["):
+        value = _unquoted(value)
+    if isinstance(value, list):
+        return ",".join(words for part in value if (words := text(part)) is not None) or None
+    return text(value)
+
+
+def json_object(value: Any) -> dict[str, Any]:
+    """The object in a JSON text; empty when it is none."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def is_email(name: str) -> bool:
+    """Attributes that hold an e-mail address are never read."""
+    return "email" in name.lower()
+
+
+def _number(value: Any) -> int | float | None:
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if type(value) is str and _NUMBER.fullmatch(value):
+        try:
+            exact = Decimal(value.strip())
+        except InvalidOperation:
+            return None
+        return int(exact) if exact == exact.to_integral_value() and exact.adjusted() < 30 else float(exact)
+    return None
