@@ -1,0 +1,158 @@
+"""The installed command as an operator runs it: real processes, real files, real sockets on port 0."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("tollhouse")
+START_S = 30.0
+SEND_AI_TELEMETRY = "Send AI Telemetry"
+
+ARCHIVE = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+{server}
+[spool]
+hold = "{hold}"
+[[destinations]]
+name = "archive"
+type = "ndjson"
+path = "records.ndjson"
+{more}
+"""
+
+
+class Tollhouse:
+    """One installation in a directory of its own: configuration, data, and at most one running server."""
+
+    def __init__(self, directory: Path, config: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.config = directory / "tollhouse.toml"
+        self.config.write_text(config)
+        self.process: subprocess.Popen[str] | None = None
+        self.url = ""
+        self.log: list[str] = []
+
+    @property
+    def archive(self) -> Path:
+        return self.directory / "records.ndjson"
+
+    def run(self, *words: str, code: int = 0, config: bool = True) -> str:
+        """An operator's command; its standard output."""
+        done = self.attempt(*words, config=config)
+        assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def attempt(self, *words: str, config: bool = True) -> subprocess.CompletedProcess[str]:
+        where = ["--config", str(self.config)] if config else []
+        return subprocess.run(
+            [str(COMMAND), *words, *where], capture_output=True, text=True, timeout=60, cwd=self.directory
+        )
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self.run(*words, "--json", code=code))
+
+    def key(self, name: str, *grants: str) -> str:
+        """A new key's secret."""
+        grants = grants or ("--use-case", SEND_AI_TELEMETRY)
+        secret: str = self.json("keys", "create", "--name", name, *grants)["secret"]
+        return secret
+
+    def start(self, env: Mapping[str, str] | None = None) -> str:
+        """Serve until stopped or killed; returns the address once it is ready."""
+        assert self.process is None
+        self.process = subprocess.Popen(
+            [str(COMMAND), "serve", "--config", str(self.config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.directory,
+            env={**os.environ, **(env or {})},
+        )
+        assert self.process.stderr is not None
+        threading.Thread(target=self._collect, args=(self.process.stderr,), daemon=True).start()
+        deadline = time.monotonic() + START_S
+        assert self.process.stdout is not None
+        while time.monotonic() < deadline:
+            line = self.process.stdout.readline()
+            if found := re.fullmatch(r"listening on (http://\S+)\n", line):
+                self.url = found[1]
+                return self.url
+            if not line:
+                break
+        raise AssertionError(f"not ready: exit {self.process.poll()}\n" + "\n".join(self.log[-20:]))
+
+    def _collect(self, stream: Any) -> None:
+        for line in stream:
+            self.log.append(line.rstrip("\n"))
+
+    def stop(self, how: int = signal.SIGTERM, code: int | None = 0) -> None:
+        """End the server by its process id and wait for it."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        returned = process.wait(timeout=30)
+        if process.stdout is not None:
+            process.stdout.close()
+        if code is not None:
+            assert returned == code, "\n".join(self.log[-20:])
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL, code=None)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The record file, line by line; a torn last line is an error."""
+        if not self.archive.exists():
+            return []
+        return [json.loads(line) for line in self.archive.read_text().splitlines()]
+
+    def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 30.0) -> None:
+        """Until the route's queue is empty."""
+        wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
+
+    def queued(self, route: str) -> int:
+        return next(row["queued"] for row in self.json("spool", "status")["routes"] if row["route"] == route)
+
+    def route(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = next(row for row in self.json("spool", "status")["routes"] if row["route"] == name)
+        return found
+
+
+def wait_for(condition: Any, timeout_s: float, what: str) -> None:
+    """Poll what another process does; say what was awaited when it does not come."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def installations(tmp_path: Path) -> Iterator[Any]:
+    """Makes installations and ends their servers."""
+    made: list[Tollhouse] = []
+
+    def make(
+        name: str = "one", *, config: str | None = None, server: str = "", hold: str = "0s", more: str = ""
+    ) -> Tollhouse:
+        text = ARCHIVE.format(server=server, hold=hold, more=more) if config is None else config
+        made.append(Tollhouse(tmp_path / name, text))
+        return made[-1]
+
+    yield make
+    for installation in made:
+        installation.stop(signal.SIGKILL, code=None)

@@ -1,0 +1,82 @@
+"""Two Tollhouses in a row: a record leaves the second as it entered the first, and a refused key costs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
+
+UPSTREAM = """
+[upstream]
+base_url = "{url}"
+[[upstream.keys]]
+name = "telemetry"
+secret_file = "{secret}"
+use_cases = ["Send AI Telemetry"]
+"""
+RECORDS = 10_000
+PER_REQUEST = 500
+
+
+def chained(installations: Any, tmp_path: Path) -> tuple[Tollhouse, Tollhouse, str]:
+    """The near house forwards to the far one under a managed key; returns both and the near one's key."""
+    far = installations("far")
+    secret = tmp_path / "upstream.key"
+    secret.write_text(far.key("near house") + "\n")
+    near = installations("near", more=UPSTREAM.format(url=far.start(), secret=secret))
+    return near, far, near.key("applications")
+
+
+def send(near: Tollhouse, key: str, count: int, prefix: str) -> None:
+    for first in range(0, count, PER_REQUEST):
+        numbers = range(first, min(count, first + PER_REQUEST))
+        spans = [
+            span(
+                f"chatcmpl-{prefix}-{number:024d}",
+                tokens=number,
+                gen_ai__usage__cost=f"0.{number:07d}1",
+                user__id=f"user-{number % 7}",
+                session__id=f"session-{number % 11}",
+            )
+            for number in numbers
+        ]
+        assert 200 == post(near.url, request(spans), key).status
+
+
+def test_ten_thousand_records_through_two_houses(installations: Any, tmp_path: Path) -> None:
+    """The record files of both houses hold the same records, field by field, ids and costs included."""
+    near, far, key = chained(installations, tmp_path)
+    near.start()
+    send(near, key, RECORDS, "chain")
+    near.wait_until_drained("upstream/ai-telemetry", 60)
+    near.wait_until_drained("archive/ai-telemetry", 60)
+    far.wait_until_drained("archive/ai-telemetry", 60)
+    left = {record["id"]: record for record in near.records()}
+    right = {record["id"]: record for record in far.records()}
+    assert RECORDS == len(left) == len(near.records()) == len(far.records())
+    assert left == right
+    for house in (near, far):
+        house.json("spool", "verify")
+
+
+def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations: Any, tmp_path: Path) -> None:
+    """Disabled half way: parked in status and readiness (still 200); enabled again, it resumes by itself."""
+    near, far, key = chained(installations, tmp_path)
+    near.start()
+    send(near, key, 1_000, "before")
+    near.wait_until_drained("upstream/ai-telemetry")
+    far.run("keys", "disable", "near house")
+    send(near, key, 1_000, "after")
+    wait_for(lambda: near.route("upstream/ai-telemetry")["state"] == "parked", 20, "the route is parked")
+    ready = KEEP_ALIVE.request("GET", near.url + "/readyz")
+    assert 200 == ready.status
+    routes = {row["route"]: row for row in ready.json()["routes"]}
+    assert "parked" == routes["upstream/ai-telemetry"]["state"]
+    assert routes["upstream/ai-telemetry"]["reason"]
+    far.run("keys", "enable", "near house")
+    near.wait_until_drained("upstream/ai-telemetry", 90)
+    far.wait_until_drained("archive/ai-telemetry")
+    assert 2_000 == len(far.records()) == len({record["id"] for record in far.records()})
+    near.json("spool", "verify")

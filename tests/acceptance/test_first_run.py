@@ -1,0 +1,126 @@
+"""What a new user does: start, paste the line that was printed, look at what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import COMMAND, SEND_AI_TELEMETRY
+from tests.acceptance.payloads import post, request, span
+
+
+def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
+    """Embedded default: one key, printed once; the curl line answers 200 with a receipt; one record is shown."""
+    serve = [str(COMMAND), "serve", "--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"]
+    process = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path)
+    try:
+        assert process.stdout is not None
+        printed = ""
+        while "curl" not in printed or printed.rstrip().endswith("\\"):
+            line = process.stdout.readline()
+            assert line, printed
+            printed += line
+        assert re.search(r"^listening on http://127\.0\.0\.1:[1-9]\d*$", printed, re.MULTILINE), printed
+        curl = printed[printed.index("curl") :]
+        done = subprocess.run(
+            ["bash", "-c", curl.strip() + " -i -s"], capture_output=True, text=True, timeout=30, check=True
+        )
+        assert " 200 " in done.stdout.splitlines()[0]
+        assert re.search(
+            r"(?i)^tollhouse-receipt: id=\S+; records=1; ignored=0; rejected=0; durability=fsync", done.stdout, re.M
+        )
+        status = subprocess.run(
+            [str(COMMAND), "spool", "status", "--json"], capture_output=True, text=True, timeout=30, cwd=tmp_path
+        )
+        topics = json.loads(status.stdout)["topics"]
+        assert 1 == next(row["accepted"] for row in topics if row["topic"] == "ai-telemetry")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
+    """The first key is printed once in the life of a data directory."""
+    outputs = []
+    for _ in range(2):
+        serve = [str(COMMAND), "serve", "--listen", "127.0.0.1:0", "--grpc-listen", ""]
+        process = subprocess.Popen(
+            serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, env=os.environ
+        )
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith("listening on")
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=30)
+        outputs.append(first + rest)
+    assert "th_" in outputs[0]
+    assert "th_" not in outputs[1]
+
+
+def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installations: Any) -> None:
+    """10,000 calls with ids chatcmpl-0 to chatcmpl-998 over and over are 10,000 records; a repeat adds none."""
+    house = installations()
+    key = house.key("local")
+    url = house.start()
+    start = 1_790_000_000_000_000_000
+    batches = [
+        request(
+            [
+                span(f"chatcmpl-{number % 999}", tokens=number % 400, start_ns=start + number * 60_000_000_000)
+                for number in range(first, first + 1000)
+            ]
+        )
+        for first in range(0, 10_000, 1000)
+    ]
+    answers = [post(url, body, key) for body in batches]
+    repeats = [post(url, body, key) for body in batches]
+    house.wait_until_drained()
+    assert 10_000 == len(house.records())
+    for first, again in zip(answers, repeats, strict=True):
+        hide = r"id=[^;]+"
+        assert 200 == first.status == again.status
+        assert re.sub(hide, "", first.headers["Tollhouse-Receipt"]) == re.sub(
+            hide, "", again.headers["Tollhouse-Receipt"]
+        )
+        assert first.data == again.data
+
+
+def test_one_batch_twice_is_one_record_each(installations: Any) -> None:
+    """The same request again changes nothing but the books."""
+    house = installations()
+    key = house.key("twice")
+    url = house.start()
+    body = request([span("chatcmpl-" + secrets.token_hex(12)) for _ in range(10)])
+    for _ in range(3):
+        assert 200 == post(url, body, key).status
+    house.wait_until_drained()
+    assert 10 == len(house.records())
+    terms = house.json("spool", "verify")["topics"]["ai-telemetry"]
+    assert (30, 10, 20) == (terms["received"], terms["accepted"], terms["duplicates"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("keys", "create", "--name", "ab", "--use-case", SEND_AI_TELEMETRY), "at least 3 characters"),
+        (("keys", "create", "--name", "abc"), "scope"),
+        (("keys", "create", "--name", "abc", "--scope", "a:b"), "a:b"),
+        (("serve", "--listen", "nowhere"), "HOST:PORT"),
+        (("servee",), "serve"),
+    ],
+)
+def test_wrong_use_is_exit_2_and_a_sentence(installations: Any, words: tuple[str, ...], sentence: str) -> None:
+    """A wrong flag or value says the rule."""
+    done = installations().attempt(*words)
+    assert 2 == done.returncode
+    assert sentence in done.stderr
