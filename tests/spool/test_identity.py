@@ -1,0 +1,81 @@
+"""The identity of a call is the same in every installation, whatever reports it."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.identity import STEP_NS, is_long, of_call, of_event, of_point
+from spool.record import Inference
+
+START = 1_790_000_000 * 1_000_000_000
+LONG = "chatcmpl-9J3uIL87gldCFtiIbyaOvTeYBRA3l"
+
+
+def call(source: str = "otel", **fields: object) -> Inference:
+    return Inference(id=b"", source=source, **{"start_time": START, "input_tokens": 5, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("response_id", "long"),
+    [
+        (LONG, True),
+        ("chatcmpl-998", False),
+        ("msg_0123456789abcdef", True),
+        ("msg_0123456789abcde", False),
+        ("0123456789abcdef", True),
+        ("resp_", False),
+        ("req_" + "x" * 16, True),
+    ],
+)
+def test_sixteen_characters_after_the_prefix_are_enough(response_id: str, long: bool) -> None:
+    """The prefix is the leading letters up to the first - or _."""
+    assert long == is_long(response_id)
+
+
+def test_a_long_response_id_alone_is_the_identity() -> None:
+    """Rule 2: whatever the source, time and tokens."""
+    other = call("litellm", start_time=None, input_tokens=None)
+    assert of_call(call(), response_id=LONG) == of_call(other, response_id=LONG)
+
+
+def test_a_cached_answer_does_not_take_the_first_calls_id() -> None:
+    """Rules 2 and 3 are skipped for status cached: the answer carries the first call's id."""
+    cached = of_call(call(status="cached"), response_id=LONG, own_id="hit-1")
+    assert cached != of_call(call(), response_id=LONG)
+    assert cached == of_call(call(status="cached"), own_id="hit-1")
+
+
+def test_a_short_id_needs_outcome_tokens_and_step() -> None:
+    """Rule 3: chatcmpl-0 of another moment, outcome or size is another call."""
+    first = of_call(call(), response_id="chatcmpl-0")
+    assert first == of_call(call("litellm"), shared_id="chatcmpl-0")
+    for other in ({"start_time": START + 60_000_000_000}, {"status": "error"}, {"input_tokens": 6}):
+        assert first.id != of_call(call(**other), response_id="chatcmpl-0").id
+    assert of_call(call(output_tokens=0), response_id="x").id == of_call(call(output_tokens=None), response_id="x").id
+
+
+def test_a_neighbour_step_is_looked_up() -> None:
+    """Two clocks four seconds apart name the same call."""
+    early = of_call(call(start_time=START - START % STEP_NS), response_id="chatcmpl-0")
+    late = of_call(call(start_time=START - START % STEP_NS + STEP_NS), response_id="chatcmpl-0")
+    assert early.id in late.lookups
+    assert late.id in early.lookups
+
+
+def test_the_rules_in_their_order() -> None:
+    """Span before own id before session, and chance where none applies."""
+    spanned = call(trace_id="t", span_id="s", session="c")
+    assert of_call(spanned, span=True, own_id="o") == of_call(spanned, span=True)
+    assert of_call(spanned, own_id="o") == of_call(call("otel"), own_id="o")
+    assert of_call(call("kong"), own_id="o") != of_call(call("otel"), own_id="o")
+    assert of_call(spanned, sequence=1) != of_call(spanned, sequence=2)
+    lost = of_call(call(start_time=None))
+    assert not lost.certain
+    assert lost.id != of_call(call(start_time=None)).id
+
+
+def test_points_and_events_do_not_collide() -> None:
+    """Rule 7 is one number space of its own per kind of parts."""
+    assert of_point(b"\0" * 16, 1, 2) != of_point(b"\0" * 16, 2, 1)
+    assert of_event("a", "b") != of_event("ab", "")
+    assert 16 == len(of_event("a", "b"))

@@ -1,0 +1,63 @@
+"""The record's two forms: packed for the disk, JSON for everybody else."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spool.record import Inference, UsageMetric, as_json, pack, rfc3339, unpack
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (None, None),
+        (1_772_442_000_000_000_000, "2026-03-02T09:00:00Z"),
+        (1_772_442_002_250_000_000, "2026-03-02T09:00:02.25Z"),
+        (1_772_442_002_000_000_001, "2026-03-02T09:00:02.000000001Z"),
+        (0, "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_times_have_no_needless_digits(time_ns: int | None, text: str | None) -> None:
+    """UTC with Z, up to nine digits, no trailing zeros."""
+    assert text == rfc3339(time_ns)
+
+
+@given(
+    st.builds(
+        Inference,
+        id=st.binary(min_size=16, max_size=16),
+        source=st.text(max_size=8),
+        start_time=st.none() | st.integers(0, 2**62),
+        input_tokens=st.none() | st.integers(0, 10**9),
+        cost=st.none() | st.just("0.00024839999999999997"),
+        tags=st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+        shadow=st.booleans(),
+    )
+    | st.builds(
+        UsageMetric,
+        id=st.binary(min_size=16, max_size=16),
+        source=st.text(max_size=8),
+        name=st.text(max_size=8),
+        value=st.integers(0, 2**62) | st.just("0.000001"),
+    )
+)
+def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
+    """What is unpacked is what was packed, for both kinds in one entry."""
+    assert [record, record] == unpack(pack([record, record]))
+
+
+def test_an_entry_of_an_older_version_stays_readable() -> None:
+    """A shorter array reads with defaults for what came later."""
+    older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
+    assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)
+
+
+def test_json_has_every_field() -> None:
+    """Unknown is null and never missing; ids are hex; the currency is always USD."""
+    row = as_json(Inference(id=b"\1" * 16, source="otel"))
+    assert ("inference", "01" * 16, "USD", None, {}) == (
+        row["kind"], row["id"], row["currency"], row["input_tokens"], row["tags"],
+    )  # fmt: skip
