@@ -1,0 +1,27 @@
+"""The spool without a disk: the same log and deliveries, nothing kept after the process."""
+
+from __future__ import annotations
+
+from spool.clock import Clock
+from spool.log import Deliveries, Log, LogSettings, Observer
+from spool.memory.deliveries import MemoryDeliveries
+from spool.memory.log import MemoryLog
+
+__all__ = ["MemorySpool", "open_spool"]
+
+
+class MemorySpool:
+    """A log and its deliveries in memory."""
+
+    def __init__(self, log: MemoryLog, deliveries: MemoryDeliveries) -> None:
+        self.log: Log = log
+        self.deliveries: Deliveries = deliveries
+        self._log = log
+
+    async def close(self) -> None:
+        await self._log.close()
+
+
+async def open_spool(*, settings: LogSettings, clock: Clock, observer: Observer | None = None) -> MemorySpool:
+    log = MemoryLog(settings=settings, clock=clock, observer=observer)
+    return MemorySpool(log, MemoryDeliveries(log, clock=clock))

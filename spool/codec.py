@@ -1,0 +1,102 @@
+"""
+Records to the bytes of an entry and back: packed, compressed, with a checksum and a version of the form.
+
+The checksum covers the stored bytes, so damage is found before anything is decompressed or decoded.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from spool.errors import EntryUnreadable
+from spool.record import Record
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+VERSION = 1
+LEVEL = 1  # measured on packed GenAI records: levels 3 and 6 save little room and cost a multiple of the time
+MAX_RECORDS = 4096
+MAX_BYTES = 1 << 20  # packed, before compression
+LARGEST = 64 << 20  # no entry inflates to more: a damaged length cannot take the house's memory
+
+_encoder = msgspec.msgpack.Encoder()
+_records = msgspec.msgpack.Decoder(list[Record])
+_raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_record = msgspec.msgpack.Decoder(Record)
+_fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+
+
+class Body(NamedTuple):
+    """The stored form of some records."""
+
+    version: int
+    checksum: int
+    data: bytes
+
+
+def cut(records: list[Record]) -> Iterable[tuple[list[Record], bytes]]:
+    """Slices of at most MAX_RECORDS records and about MAX_BYTES packed, each with its packed bytes."""
+    step = MAX_RECORDS
+    start = 0
+    while start < len(records):
+        part = records[start : start + step]
+        packed = _encoder.encode(part)
+        if len(packed) > MAX_BYTES and len(part) > 1:
+            step = max(1, len(part) * MAX_BYTES // (len(packed) + len(packed) // 8))
+            continue
+        yield part, packed
+        start += len(part)
+
+
+def seal(packed: bytes) -> Body:
+    """Compress and sum packed records."""
+    data = zstd.compress(packed, LEVEL)
+    return Body(VERSION, zlib.crc32(data), data)
+
+
+def checked(body: Body) -> bytes:
+    """The packed bytes of a stored entry; EntryUnreadable when a bit of them changed or the form is unknown."""
+    if body.version != VERSION:
+        raise EntryUnreadable(f"the entry has form {body.version}, this Tollhouse knows {VERSION}")
+    if zlib.crc32(body.data) != body.checksum:
+        raise EntryUnreadable("the checksum does not match")
+    try:
+        decompressor = zstd.ZstdDecompressor()
+        packed = decompressor.decompress(body.data, LARGEST)
+    except zstd.ZstdError as error:
+        raise EntryUnreadable("the entry cannot be decompressed") from error
+    if not decompressor.eof:
+        raise EntryUnreadable("the entry ends early or is too large")
+    return packed
+
+
+def records(body: Body) -> list[Record]:
+    """What an entry holds; EntryUnreadable when that cannot be told."""
+    try:
+        return _records.decode(checked(body))
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise EntryUnreadable("the entry does not hold records") from error
+
+
+def raws(body: Body) -> list[msgspec.Raw]:
+    """The records of an entry undecoded: to look at one of four thousand costs little."""
+    try:
+        return _raws.decode(checked(body))
+    except msgspec.DecodeError as error:
+        raise EntryUnreadable("the entry does not hold records") from error
+
+
+def record(raw: msgspec.Raw) -> Record:
+    """One record of `raws`."""
+    try:
+        return _record.decode(raw)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise EntryUnreadable("the record cannot be decoded") from error

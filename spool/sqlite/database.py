@@ -1,0 +1,136 @@
+"""
+One SQLite file: the only connection that may write, on a thread of its own, and one that can only read.
+
+Everything that the house keeps on disk goes through here; nobody else knows aiosqlite.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import aiosqlite
+
+T = TypeVar("T")
+
+# Every setting with the promise it buys. auto_vacuum and page_size only take hold before the first table.
+SETTINGS = (
+    "PRAGMA page_size = 8192",  # entries are tens of kilobytes: half the overflow pages and index levels of 4096
+    "PRAGMA auto_vacuum = INCREMENTAL",  # deleted entries give their room back to the disk, a few pages at a time
+    "PRAGMA journal_mode = WAL",  # a commit is one append and one flush; readers never wait for it
+    "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns: a 2xx means it is on disk
+    "PRAGMA wal_autocheckpoint = 2000",  # 16 MiB of log before pages move: fewer, longer checkpoints at high rates
+    "PRAGMA journal_size_limit = 67108864",  # a burst does not leave a large log file behind for ever
+    "PRAGMA busy_timeout = 5000",  # only a backup or a reader's recovery ever holds the file
+    "PRAGMA cell_size_check = ON",  # damage is found where it is, not where it leads
+    "PRAGMA trusted_schema = OFF",  # a file that somebody prepared runs no code
+    "PRAGMA mmap_size = 0",  # a torn page is an error to handle, not a signal
+)
+
+
+class _Connection(aiosqlite.Connection):
+    """Runs a whole function on the connection's thread, so that a transaction costs one thread hop."""
+
+    flush_seconds = 0.0
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        result: T = await self._execute(lambda: work(self._conn))
+        return result
+
+    async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        result: T = await self._execute(self._transact, work)
+        return result
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._conn
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(connection)
+            began = time.perf_counter()
+            connection.execute("COMMIT")
+            self.flush_seconds = time.perf_counter() - began
+        except BaseException:
+            # SQLite has already rolled back after some errors (disk full); then there is nothing left to undo.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+
+class Database:
+    """
+    One file with one writing connection (SQLite before 3.51.3 can corrupt a WAL that two connections write).
+
+    `transaction` runs a function between BEGIN IMMEDIATE and COMMIT: either everything it did is on disk when it
+    returns, or nothing is. `read` runs a function on the second connection, which cannot write and never checkpoints.
+    Both run on threads, so the functions must not touch what belongs to the event loop.
+    """
+
+    def __init__(self, path: Path, writer: _Connection, reader: _Connection) -> None:
+        self.path = path
+        self._writer = writer
+        self._reader = reader
+
+    @classmethod
+    async def open(cls, path: Path, prepare: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> Database:
+        """Open or create the file (mode 0600) and run `prepare`, the migrations, before anybody else sees it."""
+        _create(path)
+        writer = await _Connection(lambda: _connect(path, durable=durable), iter_chunk_size=64)
+        try:
+            await writer.run(prepare)
+            reader = await _Connection(lambda: _connect_to_read(path), iter_chunk_size=64)
+        except BaseException:
+            await writer.close()
+            raise
+        return cls(path, writer, reader)
+
+    async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in one transaction; its error, or the error of the commit, leaves the file as it was."""
+        return await self._writer.transaction(work)
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` beside the writer: it sees every transaction that had returned."""
+        return await self._reader.run(work)
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on the writing connection outside any transaction (vacuum, checkpoint, backup)."""
+        return await self._writer.run(work)
+
+    @property
+    def flush_seconds(self) -> float:
+        """How long the last COMMIT took: the write of the log and its flush."""
+        return self._writer.flush_seconds
+
+    async def close(self) -> None:
+        """The reader first: the last connection to close moves the log into the file, and that must be the writer."""
+        await self._reader.close()
+        await self._writer.close()
+
+
+def _create(path: Path) -> None:
+    """SQLite gives its log files the mode of the database, and the database the mode of the umask."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        for setting in SETTINGS:
+            connection.execute(setting)
+        if not durable:
+            connection.execute("PRAGMA synchronous = OFF")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    connection.execute("PRAGMA busy_timeout = 5000")
+    connection.execute("PRAGMA query_only = ON")
+    return connection

@@ -1,0 +1,60 @@
+"""The data directory: made private, and held by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+
+from spool.errors import SpoolLocked, SpoolUnavailable
+
+LOCK_FILE = "lock"
+
+_log = logging.getLogger(__name__)
+
+
+class DirectoryLock:
+    """Held until `release` or the end of the process: the kernel lets go of it however the process ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def lock_directory(directory: Path) -> DirectoryLock:
+    """Create the directory (mode 0700) if it is missing and hold it; SpoolLocked when another process does."""
+    try:
+        _make_private(directory)
+        descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise SpoolUnavailable(f"the data directory {directory} cannot be used: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        who = f"process {holder}" if holder else "another process"
+        raise SpoolLocked(f"{directory} is in use by {who}: stop it, or give this one its own data directory") from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return DirectoryLock(descriptor)
+
+
+def _make_private(directory: Path) -> None:
+    """Tighten what is ours (made here, empty, or locked before); somebody's own directory is only warned about."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = directory.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return
+    if (directory / LOCK_FILE).exists() or not any(directory.iterdir()):
+        directory.chmod(0o700)
+    else:
+        _log.warning(
+            "the data directory can be read by others: chmod 700 it",
+            extra={"action": "directory_not_private", "directory": str(directory), "mode": f"{mode:o}"},
+        )
