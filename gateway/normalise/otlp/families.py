@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from gateway.normalise.otlp import vocabulary as words
+
 TOKENS = "{token}"
 MONEY = "USD"
 
@@ -24,6 +26,8 @@ CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
 TOTAL = "total"  # repeats the others and is dropped
+LONGEST_TYPE = 64
+MAX_TOKENS = 10**15  # more than a process lives to count: a time stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,7 @@ class Family:
     """
 
     unit: str = TOKENS
+    source: str | None = None  # whose name it is; None: whoever the scope or the resource names
     token_type: str | None = None
     type_keys: tuple[str, ...] = ()
     types: Mapping[str, str] = field(default_factory=dict)
@@ -69,25 +74,25 @@ _FAMILIES: dict[str, Family] = {
     "gen_ai.client.token.cost": _COST,
     "gen_ai.usage.cost": _COST,
     "operation.cost": _COST,
-    "kong.gen_ai.llm.cost": _COST,
-    "claude_code.token.usage": Family(type_keys=("type",), types=_CLAUDE_CODE_TYPES),
-    "claude_code.cost.usage": _COST,
-    "codex.turn.token_usage": Family(type_keys=("token_type",), types=_CODEX_TYPES),
-    "codex.turn.cost_microusd": Family(unit=MONEY, divisor=Decimal(1_000_000)),
-    "gemini_cli.token.usage": Family(type_keys=("type",), types=_GEMINI_TYPES),
-    "qwen-code.token.usage": Family(type_keys=("type",), types=_QWEN_TYPES),
-    "cline.tokens.input.total": Family(token_type=INPUT_UNCACHED),
-    "cline.tokens.output.total": Family(token_type=OUTPUT),
-    "cline.cache.read.tokens.total": Family(token_type=CACHE_READ),
-    "cline.cache.write.tokens.total": Family(token_type=CACHE_WRITE),
-    "cline.cost.total": _COST,
+    "kong.gen_ai.llm.cost": Family(source="kong", unit=MONEY),
+    "claude_code.token.usage": Family(source="claude_code", type_keys=("type",), types=_CLAUDE_CODE_TYPES),
+    "claude_code.cost.usage": Family(source="claude_code", unit=MONEY),
+    "codex.turn.token_usage": Family(source="codex", type_keys=("token_type",), types=_CODEX_TYPES),
+    "codex.turn.cost_microusd": Family(source="codex", unit=MONEY, divisor=Decimal(1_000_000)),
+    "gemini_cli.token.usage": Family(source="gemini_cli", type_keys=("type",), types=_GEMINI_TYPES),
+    "qwen-code.token.usage": Family(source="qwen_code", type_keys=("type",), types=_QWEN_TYPES),
+    "cline.tokens.input.total": Family(source="cline", token_type=INPUT_UNCACHED),
+    "cline.tokens.output.total": Family(source="cline", token_type=OUTPUT),
+    "cline.cache.read.tokens.total": Family(source="cline", token_type=CACHE_READ),
+    "cline.cache.write.tokens.total": Family(source="cline", token_type=CACHE_WRITE),
+    "cline.cost.total": Family(source="cline", unit=MONEY),
 }
 
 _SEMANTIC_KERNEL = re.compile(r"semantic_kernel\.connectors\.[^.]+\.tokens\.(prompt|completion|total)")
 _SEMANTIC_KERNEL_FAMILIES = {
-    "prompt": Family(token_type=INPUT),
-    "completion": Family(token_type=OUTPUT),
-    "total": Family(token_type=TOTAL),
+    "prompt": Family(source="semantic_kernel", token_type=INPUT),
+    "completion": Family(source="semantic_kernel", token_type=OUTPUT),
+    "total": Family(source="semantic_kernel", token_type=TOTAL),
 }
 
 # Distributions and second counters of what a family counts.
@@ -110,6 +115,21 @@ def find(name: str) -> Family | None:
     if family is None and (match := _SEMANTIC_KERNEL.fullmatch(name)):
         return _SEMANTIC_KERNEL_FAMILIES[match[1]]
     return family
+
+
+def tokens(value: object) -> int:
+    """A point's value as a token count; `107.0` is one."""
+    if isinstance(value, int | float) and 0 <= value <= MAX_TOKENS and value == int(value):
+        return int(value)
+    raise words.Implausible("a token count that is negative, fractional or absurd")
+
+
+def money(value: object) -> Decimal:
+    """A point's value as an amount, from the shortest text of the double, so that 0.1 stays 0.1."""
+    amount = words.money(value)
+    if amount is None:
+        raise words.Implausible("a cost that is no number")
+    return Decimal(amount)
 
 
 def is_repeat(name: str) -> bool:

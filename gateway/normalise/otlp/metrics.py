@@ -1,0 +1,126 @@
+"""
+Metric points of the token and cost families: deltas become records, cumulative points go to the log as they are.
+
+What counts stands in `families`; what a cumulative point adds to the one before is the log's to say.
+"""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import families, tollhouse_points
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.families import Family
+from gateway.normalise.otlp.model import Point
+from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.series import SeriesKeys
+from gateway.normalise.otlp.sources import source_of
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from spool.identity import Identity, of_point
+from spool.log import CounterPoint
+from spool.record import UsageMetric
+
+UNCHANGED = "unchanged"  # a counter that did not move
+SMALLEST_COST = Decimal("1e-12")  # below it are the left-overs of sums in doubles
+
+MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
+_TWIN = "gen_ai.client.token.usage"
+_WITH_TWIN = frozenset({"gemini_cli", "qwen_code"})  # they count the same tokens under a name of their own
+
+
+class Metrics:
+    """The metric side of one payload: takes points, fills the outcome."""
+
+    def __init__(self, outcome: Outcome, options: Options) -> None:
+        self._outcome = outcome
+        self._senders = Senders(outcome, options)
+        self._series = SeriesKeys()
+
+    def take(self, place: int, point: Point) -> None:
+        """Every point ends up in exactly one term of the books."""
+        if tollhouse_points.MARK in point.attributes:
+            tollhouse_points.take(place, point, self._outcome)
+            return
+        family = families.find(point.name)
+        if family is None:
+            self._ignore(point)
+            return
+        try:
+            self._count(point, family)
+        except words.Implausible as error:
+            self._outcome.reject(place, IMPLAUSIBLE, f"data point {place}: {error}")
+
+    def finish(self) -> None:
+        """No point waits for another."""
+
+    def _ignore(self, point: Point) -> None:
+        if families.is_repeat(point.name):
+            self._outcome.ignored[MERGED] += 1
+        elif families.looks_like_usage(point.name, point.unit, names_a_model=_model(point) is not None):
+            self._unrecognised(point)
+        else:
+            self._outcome.ignored[NOT_AI] += 1
+
+    def _unrecognised(self, point: Point) -> None:
+        self._outcome.ignored[UNRECOGNISED_AI] += 1
+        self._outcome.unrecognised.append((point.name, *sorted(point.attributes)))
+
+    def _count(self, point: Point, family: Family) -> None:
+        source = family.source or source_of(point.resource, point.scope)
+        if source in _WITH_TWIN and point.name == _TWIN:
+            self._outcome.ignored[MERGED] += 1
+            return
+        token_type = _token_type(family, point)
+        if token_type == families.TOTAL:
+            self._outcome.ignored[MERGED] += 1
+        elif token_type is None and family.unit == families.TOKENS:
+            self._unrecognised(point)
+        else:
+            self._keep(point, source, family, token_type)
+
+    def _keep(self, point: Point, source: str, family: Family, token_type: str | None) -> None:
+        value: int | Decimal
+        if family.unit == families.TOKENS:
+            value = families.tokens(point.value)
+        else:
+            value = families.money(point.value) / family.divisor
+        record = UsageMetric(
+            id=b"",
+            source=source,
+            name=point.name,
+            model=_model(point),
+            token_type=token_type,
+            unit=family.unit,
+        )
+        self._senders.sign(record, point.resource, point.attributes)
+        series = self._series.of(point)
+        if point.cumulative:
+            self._outcome.points.append(CounterPoint(series, point.start_time, point.time, value, record))
+        elif value == 0 or (isinstance(value, Decimal) and value < SMALLEST_COST):
+            self._outcome.ignored[UNCHANGED] += 1
+        else:
+            record.value = value if isinstance(value, int) else words.plain(value)
+            record.start_time = point.start_time or None
+            record.end_time = point.time or None
+            self._outcome.add(record, _identity(series, point), {"value": f"delta of {point.name}"})
+
+
+def _model(point: Point) -> str | None:
+    return words.first_text(point.attributes, MODEL)
+
+
+def _token_type(family: Family, point: Point) -> str | None:
+    if family.token_type is not None or not family.type_keys:
+        return family.token_type
+    said = words.first_text(point.attributes, family.type_keys)
+    if said is None or len(said) > families.LONGEST_TYPE:
+        return None
+    return family.types.get(said, said)
+
+
+def _identity(series: bytes, point: Point) -> Identity:
+    if not point.time:  # without it every point of the series would be taken for the same one
+        return Identity(os.urandom(16), certain=False)
+    return Identity(of_point(series, point.start_time, point.time))

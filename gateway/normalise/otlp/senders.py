@@ -1,0 +1,60 @@
+"""On whose account a log record or a metric point stands, and its tags: the item first, then its resource."""
+
+from __future__ import annotations
+
+from gateway.normalise import tags as tag_rules
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.model import Attributes, Resource
+from gateway.normalise.outcome import Outcome
+from spool.record import Record
+
+# Names that mean this only in one source.
+_USER = {"claude_code": words.CLAUDE_USER, "cline": ("user_id",)}
+_SESSION = {"cline": ("ulid",)}
+_TAGS: dict[str, dict[str, tuple[str, ...]]] = {
+    "claude_code": {name: (name,) for name in words.CLAUDE_TAGS},
+    "cline": {"organization": ("organization_id",), "device": ("distinct_id",)},
+}
+
+
+class Senders:
+    """Signs the records of one payload; what a resource says is read once for neighbours."""
+
+    def __init__(self, outcome: Outcome, options: Options) -> None:
+        self._outcome = outcome
+        self._options = options
+        self._resource: Resource | None = None
+        self._resource_who = words.Who()
+        self._resource_tags: dict[str, str] = {}
+
+    def sign(self, record: Record, resource: Resource, attributes: Attributes) -> None:
+        """Fill user, team, session, api_key and tags of a record whose source is known."""
+        self._read(resource)
+        source = record.source
+        own = words.who(attributes, user_names=_USER.get(source, words.USER))
+        session = words.first_text(attributes, _SESSION[source]) if source in _SESSION else own.session
+        record.user = own.user or self._resource_who.user
+        record.team = own.team or self._resource_who.team
+        record.session = session or self._resource_who.session
+        record.api_key = own.api_key
+        record.tags = self._tags(source, record.user, attributes)
+
+    def _read(self, resource: Resource) -> None:
+        if resource is not self._resource:
+            self._resource = resource
+            self._resource_who = words.resource_who(resource.attributes)
+            self._resource_tags = words.resource_tags(resource.attributes)
+
+    def _tags(self, source: str, user: str | None, attributes: Attributes) -> dict[str, str]:
+        tags = dict(self._resource_tags)
+        left_out = words.add_tags(tags, attributes, self._options.keep_attributes)
+        for tag, names in _TAGS.get(source, {}).items():
+            if (value := words.first_text(attributes, names)) is not None:
+                left_out += not tag_rules.put(tags, tag, value)
+        if source == "claude_code" and (device := words.text(attributes.get("user.id"))) not in (None, user):
+            left_out += not tag_rules.put(tags, "device", device)
+        if (end_user := words.end_user(attributes, user)) is not None:
+            left_out += not tag_rules.put(tags, "end_user", end_user)
+        self._outcome.left_out += left_out
+        return tags
