@@ -26,6 +26,18 @@ class Reject(NamedTuple):
     message: str
 
 
+class Half(NamedTuple):
+    """
+    A report that waits for its other half, or may still inform one: opaque to all but the format that made it.
+
+    Plain and packed, so that it passes between processes and is kept on disk as it is.
+    """
+
+    kind: str
+    key: str  # the source's own id of the call
+    facts: bytes
+
+
 @dataclass(slots=True)
 class Outcome:
     """
@@ -43,6 +55,7 @@ class Outcome:
     points: list[CounterPoint] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
+    halves: list[Half] = field(default_factory=list)  # for `formats.langfuse_pending.Waiting`; empty elsewhere
     unrecognised: list[tuple[str, ...]] = field(default_factory=list)
     left_out: int = 0  # tags that were over a bound or under a content name
     forwarded: set[int] = field(default_factory=set)  # places in `records` taken as another Tollhouse sent them
