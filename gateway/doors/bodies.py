@@ -1,0 +1,261 @@
+"""
+Read a request's body: inflated by hand and bounded while it streams, or refused.
+
+aiohttp's own decompression is off, because it takes a truncated gzip body for a whole one. What a body costs in memory
+is counted here, over all requests in hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from aiohttp import HttpVersion11, StreamReader, web
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
+
+from gateway.errors import BadPayload, Refusal
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PIECE = 256 * 1024  # what one step of an inflater may put out
+TURN = 512 * 1024  # inflated bytes between two turns of the loop
+IDLE_S = 30.0  # a body that stands still this long is given up
+TOTAL_S = 600.0  # and one that is not there after this long, too
+ZSTD_WINDOW_LOG = 23  # 8 MiB: RFC 9659 allows a content coding no more
+
+SUPPORTED = "gzip, deflate, zstd"
+
+
+class Budget:
+    """The inflated bytes of all requests in hand (`server.max_inflight_bytes`)."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.held = 0
+
+    def lease(self) -> Lease:
+        return Lease(self)
+
+    def fits(self, n: int, own: int) -> bool:
+        # A request that is alone may always use what max_body_bytes allows, or it could never pass.
+        return self.held + n <= self._limit or self.held == own
+
+
+class Lease:
+    """One request's part of the budget, given back when the request is answered."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._own = 0
+
+    def take(self, n: int) -> None:
+        if not self._budget.fits(n, self._own):
+            raise Refusal(
+                503,
+                "busy",
+                "Too many bytes are in hand (server.max_inflight_bytes); send it again shortly.",
+                retry_after_s=1,
+            )
+        self._own += n
+        self._budget.held += n
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._budget.held -= self._own
+        self._own = 0
+
+
+class Inflater(Protocol):
+    """One content coding, fed as the body arrives."""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Pieces of at most PIECE bytes. BadPayload when the bytes are not what the header says."""
+        ...
+
+    def finish(self) -> None:
+        """BadPayload when the body ended in the middle."""
+        ...
+
+
+class _Deflated:
+    """gzip of one or more members, or one zlib or raw deflate stream; every member must reach its end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._several = name == "gzip"
+        self._head = b""
+        self._member = isal_zlib.decompressobj(31) if self._several else None
+        self._begun = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        if self._member is None:
+            self._head += data
+            if len(self._head) < 2:
+                return
+            data, self._head = self._head, b""
+            self._member = isal_zlib.decompressobj(_window_bits(data))
+        while data:
+            if self._member.eof:
+                if not self._several:
+                    raise BadPayload(f"Content-Encoding {self._name}: there are bytes after the end of the stream.")
+                self._member = isal_zlib.decompressobj(31)
+            self._begun = True
+            try:
+                yield from _pieces(self._member, data)
+            except IsalError as error:  # type: ignore[misc]  # its stub says it is an instance
+                raise BadPayload(f"Content-Encoding {self._name}: the body is not {self._name}.") from error
+            data = self._member.unused_data
+
+    def finish(self) -> None:
+        if self._member is None or not self._begun or not self._member.eof:
+            raise BadPayload(f"Content-Encoding {self._name}: the body ends before the stream does.")
+
+
+def _window_bits(start: bytes) -> int:
+    """`deflate` means zlib, and many senders mean raw deflate: the zlib header tells them apart."""
+    is_zlib = start[0] & 0x0F == 8 and int.from_bytes(start[:2]) % 31 == 0
+    return 15 if is_zlib else -15
+
+
+def _pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes]:
+    while True:
+        piece = member.decompress(data, PIECE)
+        data = member.unconsumed_tail
+        if piece:
+            yield piece
+        # A full piece may have left more behind although every input byte is consumed.
+        if member.eof or (not data and len(piece) < PIECE):
+            return
+
+
+class _Zstd:
+    """zstd of one or more frames; every frame must reach its end."""
+
+    def __init__(self) -> None:
+        self._frame = self._open()
+        self._begun = False
+
+    @staticmethod
+    def _open() -> zstd.ZstdDecompressor:
+        return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            if self._frame.eof:
+                self._frame = self._open()
+            self._begun = True
+            try:
+                yield from self._pieces(data)
+            except zstd.ZstdError as error:
+                raise BadPayload("Content-Encoding zstd: the body is not zstd, or its window is over 8 MiB.") from error
+            data = self._frame.unused_data if self._frame.eof else b""
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        while True:
+            piece = self._frame.decompress(data, PIECE)
+            data = b""
+            if piece:
+                yield piece
+            if self._frame.eof or self._frame.needs_input:
+                return
+
+    def finish(self) -> None:
+        if not self._begun or not self._frame.eof:
+            raise BadPayload("Content-Encoding zstd: the body ends before the stream does.")
+
+
+_INFLATERS: dict[str, Callable[[], Inflater] | None] = {
+    "": None,
+    "identity": None,
+    "gzip": lambda: _Deflated("gzip"),
+    "x-gzip": lambda: _Deflated("gzip"),
+    "deflate": lambda: _Deflated("deflate"),
+    "zstd": _Zstd,
+}
+
+
+def check_encoding(request: web.Request) -> None:
+    """Refuse a content coding that nobody here can read, before anything else is looked at."""
+    if request.headers.get("Content-Encoding", "").strip().lower() not in _INFLATERS:
+        message = f"This Content-Encoding is not supported; send {SUPPORTED} or none."
+        raise Refusal(415, "unsupported_encoding", message)
+
+
+async def read(request: web.Request, lease: Lease, *, max_bytes: int) -> bytes:
+    """
+    The whole body, inflated. It counts against the lease until that is closed.
+
+    Refusal 400 when the body is not whole, 408 when it is too slow, 413 when it is too large, 503 when too much is in
+    hand. A client that waits for `100 Continue` gets it here, after every check that needs no body.
+    """
+    open_inflater = _INFLATERS[request.headers.get("Content-Encoding", "").strip().lower()]
+    length = request.content_length
+    if length is not None and length > max_bytes:
+        raise _too_large(max_bytes)
+    content = request.content
+    if open_inflater is None and content.is_eof():  # it came along with the headers: nothing to wait for
+        body = content.read_nowait(-1)
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
+        lease.take(len(body))
+        return body
+    await _let_it_come(request)
+    try:
+        return await _stream(content, open_inflater and open_inflater(), lease, max_bytes)
+    except TimeoutError as error:
+        raise Refusal(408, "slow_body", "The body did not arrive in time.") from error
+    except (ConnectionError, web.RequestPayloadError) as error:
+        raise BadPayload("The body ended early.") from error
+
+
+async def _stream(content: StreamReader, inflater: Inflater | None, lease: Lease, max_bytes: int) -> bytes:
+    now = asyncio.get_running_loop().time
+    give_up = now() + TOTAL_S
+    whole = io.BytesIO()  # its getvalue() hands over the buffer without a second copy
+    turn = 0
+    async with asyncio.timeout(IDLE_S) as limit:
+        while data := await content.readany():
+            limit.reschedule(min(now() + IDLE_S, give_up))
+            for piece in inflater.feed(data) if inflater else (data,):
+                if whole.tell() + len(piece) > max_bytes:
+                    raise _too_large(max_bytes)
+                lease.take(len(piece))
+                whole.write(piece)
+                turn += len(piece)
+                if turn >= TURN:
+                    turn = 0
+                    await asyncio.sleep(0)
+    if inflater:
+        inflater.finish()
+    return whole.getvalue()
+
+
+async def _let_it_come(request: web.Request) -> None:
+    """Answer `Expect: 100-continue`; `later` took aiohttp's own answer away."""
+    if request.version == HttpVersion11 and "Expect" in request.headers:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer itself has not begun
+
+
+async def later(request: web.Request) -> None:
+    """
+    Expect handler of every route: says nothing yet, so that a refusal costs the sender no upload.
+
+    417 for an expectation that is not 100-continue.
+    """
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        raise web.HTTPExpectationFailed
+
+
+def _too_large(max_bytes: int) -> Refusal:
+    message = f"The body is over {max_bytes} bytes after decompression (server.max_body_bytes); send smaller batches."
+    return Refusal(413, "body_too_large", message)

@@ -1,0 +1,44 @@
+"""CORS for browsers that report AI calls themselves: off unless `server.cors_origins` names their origins."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from aiohttp import web
+
+HEADERS = "authorization, content-type, content-encoding"
+MAX_AGE_S = 600
+
+
+class Cors:
+    """Origins are matched whole, case-sensitively, with `*` for any run of characters."""
+
+    def __init__(self, origins: tuple[str, ...] = ()) -> None:
+        self._origins = origins
+
+    def __bool__(self) -> bool:
+        return bool(self._origins)
+
+    def preflight(self, request: web.Request, methods: str) -> web.Response | None:
+        """The answer to a preflight request from an origin that may come in, else None."""
+        if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
+            return None
+        if not self._admits(request):
+            return None
+        headers = {
+            "Access-Control-Allow-Methods": methods,
+            "Access-Control-Allow-Headers": HEADERS,
+            "Access-Control-Max-Age": str(MAX_AGE_S),
+        }
+        return web.Response(status=204, headers=headers)
+
+    async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Mark an answer as readable for its origin; connected only when there are origins."""
+        if self._admits(request):
+            response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
+            response.headers["Access-Control-Expose-Headers"] = "Tollhouse-Receipt, Retry-After"
+            response.headers["Vary"] = "Origin"
+
+    def _admits(self, request: web.Request) -> bool:
+        origin = request.headers.get("Origin", "")
+        return bool(origin) and any(fnmatchcase(origin, allowed) for allowed in self._origins)

@@ -1,0 +1,78 @@
+"""OTLP over HTTP: traces, metrics and logs in protobuf or JSON, and profiles, which are taken and dropped."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from gateway.doors import answers
+from gateway.doors.door import Handler, House, drive, guarded
+from gateway.errors import BadPayload, Refusal
+from gateway.normalise import otlp
+from gateway.normalise.otlp import Signal
+from gateway.normalise.outcome import MALFORMED, Outcome
+
+# What a partial success calls the items of a signal.
+MEMBERS: dict[Signal, str] = {
+    "traces": "rejectedSpans",
+    "metrics": "rejectedDataPoints",
+    "logs": "rejectedLogRecords",
+}
+
+
+def is_json(request: web.Request) -> bool | None:
+    """Whether the body says it is JSON (True), protobuf (False) or neither (None), whatever the case and parameters."""
+    match request.content_type.lower():
+        case answers.JSON:
+            return True
+        case answers.PROTOBUF:
+            return False
+    return None
+
+
+def needs_media_type(request: web.Request) -> bool:
+    json = is_json(request)
+    if json is None:
+        message = f"Content-Type must be {answers.PROTOBUF} or {answers.JSON}."
+        raise Refusal(415, "unsupported_media_type", message)
+    return json
+
+
+def dress(request: web.Request, error: Refusal) -> web.Response:
+    return answers.otlp_refusal(error, json=is_json(request) is not False)
+
+
+def door(signal: Signal, house: House) -> Handler:
+    """`POST /v1/{signal}` for the application's route table."""
+
+    async def export(request: web.Request) -> web.Response:
+        json = needs_media_type(request)
+        bearer = house.admit(request)
+        with house.budget.lease() as lease:
+            body = await house.body(request, lease, bearer)
+            outcome = await drive(otlp.normalise(signal, body, json=json, options=house.options))
+            receipt = await house.intake.take(outcome, bearer)
+        refuse_when_all_malformed(outcome)
+        answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
+        return answers.respond(answer, content_type=answers.JSON if json else answers.PROTOBUF, receipt=receipt)
+
+    return guarded(f"otlp/{signal}", export, house, dress=dress)
+
+
+def profiles(house: House) -> Handler:
+    """`POST /v1development/profiles`: a sender that exports all signals need not be told to leave this one out."""
+
+    async def drop(request: web.Request) -> web.Response:
+        json = needs_media_type(request)
+        bearer = house.admit(request)
+        with house.budget.lease() as lease:
+            await house.body(request, lease, bearer)
+        return answers.respond(b"{}" if json else b"", content_type=answers.JSON if json else answers.PROTOBUF)
+
+    return guarded("otlp/profiles", drop, house, dress=dress)
+
+
+def refuse_when_all_malformed(outcome: Outcome) -> None:
+    """A payload in which nothing could be read is the sender's 400, once its items are in the books."""
+    rejects = outcome.rejects
+    if rejects and len(rejects) >= outcome.received and all(reject.reason == MALFORMED for reject in rejects):
+        raise BadPayload(answers.reasons(rejects))

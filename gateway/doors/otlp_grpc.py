@@ -1,0 +1,146 @@
+"""
+OTLP over gRPC: the same decode path, keys, bounds and receipts as HTTP, behind generic bytes handlers.
+
+No stubs: a handler is given the message as bytes, and the answer's bytes are those of the HTTP door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import grpc
+
+from gateway.doors import answers
+from gateway.doors.door import House, drive, refusal_of
+from gateway.doors.otlp import MEMBERS, refuse_when_all_malformed
+from gateway.errors import Refusal
+from gateway.normalise import otlp
+from gateway.normalise.otlp import Signal
+from spool.scopes import INGEST
+
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Export: TypeAlias = "Callable[[bytes, Context], Awaitable[bytes]]"
+
+_PREFIX = "opentelemetry.proto.collector."
+SERVICES: dict[str, Signal] = {
+    _PREFIX + "trace.v1.TraceService": "traces",
+    _PREFIX + "metrics.v1.MetricsService": "metrics",
+    _PREFIX + "logs.v1.LogsService": "logs",
+}
+PROFILES = _PREFIX + "profiles.v1development.ProfilesService"
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+RECEIPT = answers.RECEIPT.lower()
+
+
+def server(house: House) -> grpc.aio.Server:
+    """A server with every OTLP service on it; the caller gives it a port."""
+    made: grpc.aio.Server = grpc.aio.server(options=_options(house.max_body_bytes))
+    handlers = [_service(name, _export(signal, house)) for name, signal in SERVICES.items()]
+    made.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(house))))
+    return made
+
+
+def _options(max_bytes: int) -> list[tuple[str, int]]:
+    return [
+        # Holds for a message before and after decompression; over it RESOURCE_EXHAUSTED without RetryInfo.
+        ("grpc.max_receive_message_length", max_bytes),
+        ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server that takes half of the calls
+        ("grpc.max_concurrent_streams", 128),
+        ("grpc.keepalive_time_ms", 120_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 5),
+        ("grpc.max_connection_idle_ms", 3_600_000),
+    ]
+
+
+def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
+    method = grpc.unary_unary_rpc_method_handler(export)  # type: ignore[no-untyped-call]
+    made: grpc.GenericRpcHandler = grpc.method_handlers_generic_handler(name, {"Export": method})  # type: ignore[no-untyped-call]
+    return made
+
+
+def _export(signal: Signal, house: House) -> Export:
+    async def take(body: bytes, context: Context) -> bytes:
+        bearer = house.access.admit(_secret(context), INGEST, address=_address(context))
+        house.access.charge(bearer, requests=1, bytes=len(body))
+        with house.budget.lease() as lease:
+            lease.take(len(body))
+            outcome = await drive(otlp.normalise(signal, body, json=False, options=house.options))
+            receipt = await house.intake.take(outcome, bearer)
+        refuse_when_all_malformed(outcome)
+        context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
+        return answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=False)
+
+    return _guarded(f"grpc/{signal}", take, house)
+
+
+def _drop(house: House) -> Export:
+    async def take(body: bytes, context: Context) -> bytes:
+        bearer = house.access.admit(_secret(context), INGEST, address=_address(context))
+        house.access.charge(bearer, requests=1, bytes=len(body))
+        return b""
+
+    return _guarded("grpc/profiles", take, house)
+
+
+def _guarded(name: str, export: Export, house: House) -> Export:
+    async def enter(body: bytes, context: Context) -> bytes:
+        try:
+            with house.gate:
+                answer = await export(body, context)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the request boundary
+            refusal = refusal_of(error, door=name)
+            code = grpc_code(refusal)
+            house.metrics.requests(name, code.name)
+            extra = {"action": "request_refused", "door": name, "status": code.name, "type": refusal.type}
+            _log.warning("refused a request", extra={**extra, "address": _address(context)})
+        else:
+            house.metrics.requests(name, grpc.StatusCode.OK.name)
+            return answer
+        # Outside of the handler above: abort raises, and the error's text must not travel along as its context.
+        details = answers.status_details(refusal, code.value[0])
+        await context.abort(code, refusal.message, (("grpc-status-details-bin", details),))
+        raise AssertionError("abort always raises")
+
+    return enter
+
+
+def grpc_code(refusal: Refusal) -> grpc.StatusCode:
+    """The code of the HTTP table, but for what only gRPC tells apart (otlp.md A6)."""
+    match refusal.status:
+        case 413:
+            return grpc.StatusCode.RESOURCE_EXHAUSTED
+        case 500:
+            return grpc.StatusCode.INTERNAL
+    return _CODES[answers.code_of(refusal.status)]
+
+
+def _secret(context: Context) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            return value if isinstance(value, str) else None
+    return None
+
+
+def _address(context: Context) -> str:
+    """`ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone."""
+    family, _, rest = context.peer().partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
+
+
+def credentials(cert: bytes, key: bytes, client_ca: bytes | None) -> Any:
+    """TLS as on the HTTP door; with `client_ca` a client must show a certificate of it."""
+    return grpc.ssl_server_credentials(  # type: ignore[no-untyped-call]
+        [(key, cert)], root_certificates=client_ca, require_client_auth=client_ca is not None
+    )
