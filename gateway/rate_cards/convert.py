@@ -1,0 +1,209 @@
+"""
+Makes a rate card out of the genai-prices data: `python -m gateway.rate_cards.convert [DIRECTORY]`.
+
+Runs in an environment of its own (`make prices`), so that neither that package nor pydantic is needed at run time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gateway.rate_cards.card import FORMAT, Amounts, Card, Clause, Model, Price, Provider, Tier, write
+
+_AMOUNTS = {
+    "input_mtok": "input",
+    "output_mtok": "output",
+    "cache_read_mtok": "cache_read",
+    "cache_write_mtok": "cache_write",
+    "output_reasoning_mtok": "reasoning",
+}
+_MEDIA = ("output_audio_mtok", "output_image_mtok", "output_video_mtok")
+# Names of models that speak or listen: their tokens are mostly sound, whose price the data does not always hold.
+_SOUND = ("transcribe", "-audio", "realtime")
+_CLAUSES = {
+    "ClauseEquals": "equals",
+    "ClauseStartsWith": "starts_with",
+    "ClauseEndsWith": "ends_with",
+    "ClauseContains": "contains",
+    "ClauseRegex": "regex",
+}
+# Prices carry at most nine decimals; what is longer is the noise of a binary float in the source.
+_DECIMALS = Decimal("1e-9")
+
+
+def card(day: str) -> Card:
+    """The installed data as a card."""
+    release = version("genai-prices")
+    providers = import_module("genai_prices.data").providers
+    return Card(
+        format=FORMAT,
+        version=f"genai-prices-{release}-{day}",
+        source={
+            "name": "genai-prices",
+            "version": release,
+            "date": day,
+            "url": "https://github.com/pydantic/genai-prices",
+            "licence": "MIT, Copyright (c) Pydantic Services Inc.",
+        },
+        providers={provider.id: _provider(provider) for provider in providers},
+    )
+
+
+def _provider(provider: Any) -> Provider:
+    return Provider(
+        models=tuple(_model(model) for model in provider.models),
+        resells=tuple(provider.fallback_model_providers or ()),
+    )
+
+
+def _model(model: Any) -> Model:
+    history = model.prices if isinstance(model.prices, list) else [_Always(model.prices)]
+    standard = list(_standard(history))
+    priced = {name for row in history for name, value in vars(row.prices).items() if value is not None}
+    return Model(
+        id=model.id,
+        match=_clause(model.match),
+        media=not priced.isdisjoint(_MEDIA) or any(word in model.id for word in _SOUND),
+        prices=tuple(
+            _price(amounts, since=since, hours=hours, mode=mode)
+            for amounts, since, hours, mode in [*standard, *sorted(_variants(model, standard), key=_start)]
+        ),
+    )
+
+
+class _Always:
+    """A row without a condition, in the form of the source's conditional ones."""
+
+    constraint = None
+
+    def __init__(self, prices: Any) -> None:
+        self.prices = prices
+
+
+_Row = tuple[dict[str, Any], str, tuple[str, str] | None, str]
+
+
+def _standard(history: list[Any]) -> Iterator[_Row]:
+    """A daily window cannot carry a date in the source: it belongs to the price change before it in the list."""
+    since = ""
+    for row in history:
+        hours = None
+        if hasattr(row.constraint, "start_date"):
+            since = row.constraint.start_date.isoformat()
+        elif hasattr(row.constraint, "start_time"):
+            hours = (_hour(row.constraint.start_time), _hour(row.constraint.end_time))
+        yield dict(vars(row.prices)), since, hours, ""
+
+
+def _variants(model: Any, standard: list[_Row]) -> Iterator[_Row]:
+    """
+    Each variant laid over every standard row that is in force once the variant is.
+
+    The source's first variant wins and our last row does, hence the order.
+    """
+    for variant in reversed(model.price_variants or ()):
+        mode = _mode(variant.when)
+        changes = {name: value for name, value in vars(variant.prices).items() if value is not None}
+        if not mode or not changes:
+            continue
+        start = variant.constraint.start_date.isoformat() if variant.constraint else ""
+        ends = [later[1] for later in standard[1:]] + [None]
+        for (amounts, since, hours, _), end in zip(standard, ends, strict=True):
+            if hours is None and (end is None or end > start):
+                yield {**amounts, **changes}, max(since, start), None, mode
+
+
+def _start(row: _Row) -> str:
+    return row[1]
+
+
+def _mode(when: dict[str, str]) -> str:
+    """Our word for the source's condition; "" for one that no record can tell or that is the standard."""
+    if when == {"processing": "batch"}:
+        return "batch"
+    if when == {"speed": "fast"}:
+        return "fast"
+    tier = when.get("service_tier", "") if len(when) == 1 else ""
+    return tier if tier in ("flex", "priority", "fast") else ""
+
+
+def _price(amounts: dict[str, Any], *, since: str, hours: tuple[str, str] | None, mode: str) -> Price:
+    starts = sorted({tier.start for value in amounts.values() if hasattr(value, "tiers") for tier in value.tiers})
+    return Price(
+        mode=mode,
+        since=since,
+        hours=hours,
+        tiers=tuple(Tier(above=start, **_amounts(amounts, start)) for start in starts),
+        **_amounts(amounts, 0),
+    )
+
+
+def _amounts(amounts: dict[str, Any], above: int) -> dict[str, Decimal]:
+    """The amounts for a request whose input is just over `above` tokens."""
+    known = {
+        ours: _plain(_at(value, above))
+        for theirs, ours in _AMOUNTS.items()
+        if (value := amounts.get(theirs)) is not None
+    }
+    if (per_thousand := amounts.get("requests_kcount")) is not None:
+        known["per_request"] = _plain(_at(per_thousand, above) / 1000)
+    assert set(known) <= set(Amounts.__struct_fields__)
+    return known
+
+
+def _at(value: Any, above: int) -> Decimal:
+    if isinstance(value, Decimal):
+        return value
+    price: Decimal = value.base
+    for tier in value.tiers:
+        if above >= tier.start:
+            price = tier.price
+    return price
+
+
+def _plain(value: Decimal) -> Decimal:
+    return Decimal(f"{value.quantize(_DECIMALS).normalize():f}")
+
+
+def _clause(match: Any) -> Clause:
+    """Names are compared in lower case throughout; expressions of the source are written for lower case already."""
+    kind = type(match).__name__
+    if kind == "ClauseAnd":
+        return Clause(all=tuple(_clause(part) for part in match.and_))
+    if kind == "ClauseOr":
+        return _merged([_clause(part) for part in match.or_])
+    name = _CLAUSES[kind]
+    text = getattr(match, name)
+    return Clause(**{name: (text if kind == "ClauseRegex" else text.lower(),)})
+
+
+def _merged(parts: list[Clause]) -> Clause:
+    def together(name: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(item for part in parts for item in getattr(part, name)))
+
+    if sum(bool(part.all) for part in parts) > 1:
+        raise ValueError("a clause with two conjunctions needs a form of its own")
+    return Clause(**{name: together(name) for name in Clause.__struct_fields__})
+
+
+def _hour(time: Any) -> str:
+    return f"{time.hour:02d}:{time.minute:02d}"
+
+
+def main() -> None:
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    day = datetime.now(UTC).date().isoformat()
+    path = directory / f"{day}.json"
+    path.write_bytes(write(card(day)))
+    sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What a price costs: at most 1 µs a record on the reference machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import pytest
+
+from gateway.prices import PriceBook
+from spool.record import NS, Inference
+
+ROUNDS, CALLS = 7, 20_000
+
+
+def best(action: Callable[[], object]) -> float:
+    """Seconds per call, the best of several rounds: noise only ever adds."""
+    times = []
+    for _ in range(ROUNDS):
+        start = perf_counter()
+        for _ in range(CALLS):
+            action()
+        times.append(perf_counter() - start)
+    return min(times) / CALLS
+
+
+@pytest.mark.bench
+def test_estimate_costs_little_more_than_arithmetic() -> None:
+    """An estimate costs at most 8 times a dict look-up by four names, an integer product and its text."""
+    book = PriceBook.load()
+    record = Inference(
+        id=b"\0" * 16,
+        source="bench",
+        provider="openai",
+        request_model="gpt-4o",
+        response_model="gpt-4o-2024-08-06",
+        input_tokens=1200,
+        output_tokens=345,
+        cache_read_tokens=100,
+        start_time=1_790_000_000 * NS,
+        tags={"service": "search", "environment": "production"},
+    )
+    table = {("openai", "gpt-4o-2024-08-06", "gpt-4o", ""): 2500}
+
+    def yardstick() -> str:
+        price = table[(record.provider or "", record.response_model or "", record.request_model or "", "")]
+        return str(price * (record.input_tokens or 0))
+
+    ours, theirs = best(lambda: book.estimate(record)), best(yardstick)
+    print(f"\nestimate {ours * 1e6:.2f} µs, yardstick {theirs * 1e6:.2f} µs, ratio {ours / theirs:.1f}")
+    assert ours <= 8 * theirs
