@@ -160,6 +160,13 @@ _BEDROCK = re.compile(
 )
 _OPENAI = re.compile(r"(?:ft:)?(?:gpt-|chatgpt-|o1|o3|o4|text-embedding-(?:3|ada))")
 
+# What a model is called, or how tokens are counted, in attributes of senders that nobody has described yet.
+_AI_NAME = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
+_TOKEN_COUNT = re.compile(
+    r"(?:^|[._])(?:input|output|prompt|completion|total|cached?)_?tokens?(?:[._]|$)|tokens(?:In|Out)$"
+)
+_LARGEST_DURATION_MS = Decimal(10) ** 10  # four months
+
 
 class Implausible(ValueError):
     """A number that no call can have: negative, fractional or absurd. It is never billed."""
@@ -239,6 +246,24 @@ def cost_of(attributes: Attributes) -> str | None:
         if name in attributes and (amount := money(attributes[name])) is not None:
             return plain(Decimal(amount).scaleb(-6)) if name == "cost_usd_micros" else amount
     return None
+
+
+def nanoseconds(milliseconds: Any) -> int | None:
+    """A duration that came in milliseconds; None when it is no number, or none that a call can take."""
+    number = _number(milliseconds) if type(milliseconds) is not int else milliseconds
+    if number is None or not 0 <= number <= _LARGEST_DURATION_MS:
+        return None
+    return int(Decimal(str(number)).scaleb(6))
+
+
+def error_type(attributes: Attributes) -> str:
+    """The machine-readable type of a failure: never a message."""
+    return first_text(attributes, (*ERROR_TYPE, "exception.type", "error_type", *HTTP_STATUS)) or "_OTHER"
+
+
+def looks_like_ai(attributes: Attributes) -> bool:
+    """Whether an item that no dialect took has names of models or token counts: an operator ought to see its shape."""
+    return any(_AI_NAME.match(name) or _TOKEN_COUNT.search(name) for name in attributes)
 
 
 def provider(name: str) -> str:
