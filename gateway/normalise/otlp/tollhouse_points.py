@@ -53,7 +53,7 @@ def _record(point: Point) -> UsageMetric:
         return words.text(attributes.get(name))
 
     value = attributes.get(VALUE, point.value)
-    timed = said("tollhouse.times") is None
+    known = said("tollhouse.times")  # which of the two times are the call's own, when not both are
     return UsageMetric(
         id=b"",
         source=said("tollhouse.source") or OTEL,
@@ -62,9 +62,9 @@ def _record(point: Point) -> UsageMetric:
         token_type=said("gen_ai.token.type"),
         value=families.tokens(value) if point.unit == families.TOKENS else words.plain(families.money(value)),
         unit=point.unit,
-        start_time=(point.start_time or None) if timed else None,
-        end_time=(point.time or None) if timed else None,
-        session=said("session.id"),
+        start_time=(point.start_time or None) if known in (None, "start") else None,
+        end_time=(point.time or None) if known in (None, "end") else None,
+        session=words.first_text(attributes, ("session.id", "gen_ai.conversation.id")),
         user=said("tollhouse.user"),
         team=said("tollhouse.team"),
         api_key=said("tollhouse.api_key"),

@@ -1,0 +1,58 @@
+"""
+Gemini CLI logs each call twice: an event of its own, and one of the conventions, which alone knows the response's id.
+
+Both carry the same `event.timestamp` and model; their record times may be a millisecond apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator
+
+import msgspec
+
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.log_dialects import CallEvent
+from gateway.normalise.otlp.model import LogRecord
+
+_ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
+_WHEN_OK = ("gen_ai.response.model",)
+# The record that is written when a request starts has none of these.
+_ENDED = ("gen_ai.response.id", "gen_ai.response.model", *words.INPUT, *words.OUTPUT, *words.ERROR_TYPE)
+
+
+class GeminiTwins:
+    """Holds the records of one payload until all of it was seen."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, LogRecord, CallEvent]] = []
+        self._twins: defaultdict[Hashable, deque[LogRecord]] = defaultdict(deque)
+
+    def hold(self, place: int, record: LogRecord, event: CallEvent) -> None:
+        self._calls.append((place, record, event))
+
+    def hold_twin(self, record: LogRecord) -> bool:
+        """False for the record of a request's start: it is the twin of no call."""
+        if words.first_name(record.attributes, _ENDED) is None:
+            return False
+        model = words.first_text(record.attributes, ("gen_ai.request.model",))
+        self._twins[_key(record, model)].append(record)
+        return True
+
+    def pairs(self) -> Iterator[tuple[int, LogRecord, CallEvent]]:
+        """Every call held, completed from its twin where that came in the same payload."""
+        for place, record, event in self._calls:
+            waiting = self._twins.get(_key(record, words.first_text(record.attributes, ("model",))))
+            if waiting:
+                record = _completed(record, waiting.popleft(), _ALWAYS if event.failed else _ALWAYS + _WHEN_OK)
+            yield place, record, event
+
+
+def _key(record: LogRecord, model: str | None) -> Hashable:
+    attributes = record.attributes
+    return words.text(attributes.get("session.id")), words.text(attributes.get("event.timestamp")), model
+
+
+def _completed(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:
+    more = {name: twin.attributes[name] for name in names if name in twin.attributes}
+    return msgspec.structs.replace(record, attributes=record.attributes | more)

@@ -1,0 +1,138 @@
+"""
+Log records that are AI calls, into inference records: the log side of one payload.
+
+Which events are calls stands in `log_dialects`; Gemini CLI, which logs each call twice, is put together at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import log_dialects as dialects
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.gemini_twins import GeminiTwins
+from gateway.normalise.otlp.log_dialects import CallEvent
+from gateway.normalise.otlp.model import LogRecord
+from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.sources import source_of
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from spool.identity import of_call
+from spool.record import Inference
+
+
+class Logs:
+    """Takes log records, fills the outcome; what waits for its twin is booked in `finish`."""
+
+    def __init__(self, outcome: Outcome, options: Options) -> None:
+        self._outcome = outcome
+        self._senders = Senders(outcome, options)
+        self._twins = GeminiTwins()
+
+    def take(self, place: int, record: LogRecord) -> None:
+        """Every record ends up in exactly one term of the books, here or in `finish`."""
+        name = dialects.event_name(record)
+        source = source_of(record.resource, record.scope)
+        event = dialects.find(name, source)
+        if event is None:
+            self._ignore(name, record)
+        elif event.dialect is dialects.GEMINI_CLI:
+            self._twins.hold(place, record, event)
+        elif name == dialects.DETAILS and source == dialects.GEMINI_CLI.source:
+            self._take_twin(record)
+        else:
+            self._take_call(place, record, event)
+
+    def finish(self) -> None:
+        """Book the calls of Gemini CLI, each with what only its twin knows."""
+        for place, record, event in self._twins.pairs():
+            self._take_call(place, record, event)
+
+    def _ignore(self, name: str, record: LogRecord) -> None:
+        if dialects.is_understood(name) or not words.looks_like_ai(record.attributes):
+            self._outcome.ignored[NOT_AI] += 1
+        else:
+            self._outcome.ignored[UNRECOGNISED_AI] += 1
+            self._outcome.unrecognised.append(tuple(sorted(record.attributes)))
+
+    def _take_twin(self, record: LogRecord) -> None:
+        # It never counts: its call is the other record, be that one in this payload or in the one before.
+        self._outcome.ignored[MERGED if self._twins.hold_twin(record) else NOT_AI] += 1
+
+    def _take_call(self, place: int, record: LogRecord, event: CallEvent) -> None:
+        try:
+            if event.is_call(record.attributes):
+                self._add(record, event)
+            else:
+                self._outcome.ignored[NOT_AI] += 1
+        except words.Implausible as error:
+            self._outcome.reject(place, IMPLAUSIBLE, f"log record {place}: {error}")
+
+    def _add(self, record: LogRecord, event: CallEvent) -> None:
+        dialect, attributes = event.dialect, record.attributes
+        call = _inference(record, event)
+        self._senders.sign(call, record.resource, attributes)
+        identity = of_call(
+            call,
+            response_id=words.first_text(attributes, dialect.response_id),
+            shared_id=words.first_text(attributes, dialect.shared_id),
+            span=dialect.own_span,
+            sequence=words.text(attributes.get("event.sequence")),
+        )
+        self._outcome.add(call, identity, _why(record, event) if self._outcome.why is not None else None)
+
+
+def _inference(record: LogRecord, event: CallEvent) -> Inference:
+    dialect, attributes = event.dialect, record.attributes
+    failed = event.failed or words.first_text(attributes, words.ERROR_TYPE) is not None
+    model = words.first_text(attributes, dialect.model)
+    provider = dialect.provider_of(attributes, model)
+    tokens = dialect.count(attributes, provider)
+    operation = words.text(attributes.get("gen_ai.operation.name"))
+    return Inference(
+        id=b"",
+        source=dialect.source or source_of(record.resource, record.scope),
+        request_id=words.first_text(attributes, words.REQUEST_ID),
+        trace_id=record.trace_id,
+        span_id=record.span_id,
+        start_time=_start(record, event),
+        end_time=record.time,
+        provider=provider,
+        operation=words.OPERATIONS.get(operation or "", dialect.operation),
+        request_model=model,
+        response_model=words.first_text(attributes, dialect.response_model),
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.cache_read,
+        cache_write_tokens=tokens.cache_write,
+        reasoning_tokens=tokens.reasoning,
+        cost=words.cost_of(attributes),
+        status="error" if failed else "ok",
+        error_type=words.error_type(attributes) if failed else None,
+    )
+
+
+def _start(record: LogRecord, event: CallEvent) -> int | None:
+    """The end less the duration; the end itself when there is none, or when it is longer than all time."""
+    if record.time is None or not event.timed:
+        return record.time
+    duration = words.nanoseconds(record.attributes.get("duration_ms"))
+    return record.time - duration if duration is not None and duration <= record.time else record.time
+
+
+def _why(record: LogRecord, event: CallEvent) -> dict[str, Any]:
+    """Field by field, the attribute that was read and the rule that turned it into the number."""
+    dialect, attributes = event.dialect, record.attributes
+    why: dict[str, Any] = {
+        "source": f"event {dialects.event_name(record)}",
+        "request_model": words.first_name(attributes, dialect.model),
+        "provider": words.first_name(attributes, dialect.provider) or "not stated: what goes without saying",
+        "cost": words.first_name(attributes, words.COST),
+    }
+    for field, names in dialect.tokens._asdict().items():
+        why[field] = words.first_name(attributes, names)
+    if dialect.without_cache:
+        why["input_rule"] = "the dialect leaves the cache out: added"
+    if dialect.without_reasoning:
+        why["output_rule"] = "the dialect leaves the reasoning out: added"
+    return {field: reason for field, reason in why.items() if reason is not None}
