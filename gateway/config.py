@@ -16,6 +16,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -143,17 +144,29 @@ class Prices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributionRule:
-    """Every given match field must fit (a trailing `*` matches any ending); what is set fills null fields."""
+class Match:
+    """Every given field must fit; a trailing `*` stands for any ending."""
 
     api_key: str = ""
     user: str = ""
     device: str = ""
     model: str = ""
     tag: Mapping[str, str] = field(default_factory=dict)
-    set_team: str = ""
-    set_user: str = ""
-    set_tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    team: str = ""
+    user: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttributionRule:
+    """Where `match` fits, `set` fills what is null."""
+
+    match: Match = field(default_factory=Match)
+    set: Assignment = field(default_factory=Assignment)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,11 +368,18 @@ def _problems(config: Config) -> Iterator[str]:
     for name in config.privacy.keep_attributes:
         if is_content(name):
             yield f"privacy.keep_attributes: {name} is message content and can never be kept"
+    for place, rule in enumerate(config.attribution):
+        if rule.match == Match():
+            yield f"attribution[{place}].match needs api_key, user, device, model or tag"
+        if rule.set == Assignment():
+            yield f"attribution[{place}].set needs team, user or tags"
     for place, override in enumerate(config.prices.override):
         if not override.model:
             yield f"prices.override[{place}].model is required"
         if override.input is None and override.output is None:
             yield f"prices.override[{place}] needs input or output, in dollars per million tokens"
+        if override.since and not _is_day(override.since):
+            yield f'prices.override[{place}].since must be a day such as "2026-11-20"'
 
 
 def _server_problems(server: Server) -> Iterator[str]:
@@ -440,6 +460,13 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
 
 def _is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _is_address(text: str) -> bool:

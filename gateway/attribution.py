@@ -1,0 +1,126 @@
+"""
+Whose call it was: what the report says, then the labels of the key and of the device, then the operator's rules.
+
+Also where privacy has the last word: an id that is itself an e-mail address never gets past here unless configured so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from types import MappingProxyType
+
+from gateway.config import AttributionRule, Config
+from gateway.normalise.tags import put
+from spool.record import Inference, Record
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+# Wholly an address: "git@host:path" and "package@1.2.3" are none.
+_EMAIL = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
+_IDS = ("user", "api_key", "session", "team")
+
+
+class Attribution:
+    """
+    Fills what is null, in place; called once for each record by the intake.
+
+    E-mail addresses are hashed with `secret`: gateways that are given the same one call the same person by the same id.
+    """
+
+    def __init__(self, config: Config, *, secret: bytes = b"") -> None:
+        self._rules = [_Rule(rule) for rule in config.attribution]
+        self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
+        self._emails = config.privacy.emails
+        self._secret = secret
+
+    def apply(self, record: Record, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS) -> None:
+        """Attribute one record. Its tags may be shared with others of its payload: they are copied before a change."""
+        if labels:
+            _fill(record, labels)
+        if device_labels:
+            _fill(record, device_labels)
+        for rule in self._rules:
+            if rule.fits(record):
+                _fill(record, rule.set)
+        if record.source in self._shadows:
+            record.shadow = True
+        if self._emails != "keep":
+            self._protect(record)
+
+    def _protect(self, record: Record) -> None:
+        for name in _IDS:
+            value = getattr(record, name)
+            if value is not None and "@" in value and _EMAIL.fullmatch(value):
+                setattr(record, name, self._pseudonym(value))
+        for value in record.tags.values():
+            if "@" in value and _EMAIL.fullmatch(value):
+                record.tags = self._protected(record.tags)
+                return
+
+    def _protected(self, tags: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: self._pseudonym(value) if _EMAIL.fullmatch(value) else value for name, value in tags.items()}
+        return {name: value for name, value in kept.items() if value is not None}
+
+    def _pseudonym(self, address: str) -> str | None:
+        """The same for the same person however the address is written; it is no address, so nobody hashes it again."""
+        if self._emails == "drop":
+            return None
+        return f"email:{blake2b(address.lower().encode(), key=self._secret, digest_size=8).hexdigest()}"
+
+
+class _Rule:
+    """One [[attribution]] entry, its patterns made into tests."""
+
+    def __init__(self, rule: AttributionRule) -> None:
+        match = rule.match
+        self._fields = [
+            (name, _test(value)) for name in ("api_key", "user", "device") if (value := getattr(match, name))
+        ]
+        self._model = _test(match.model) if match.model else None
+        self._tags = [(name, _test(value)) for name, value in match.tag.items()]
+        self.set: Mapping[str, str] = dict(rule.set.tags)
+        if rule.set.team:
+            self.set = {**self.set, "team": rule.set.team}
+        if rule.set.user:
+            self.set = {**self.set, "user": rule.set.user}
+
+    def fits(self, record: Record) -> bool:
+        return (
+            all(_passes(test, getattr(record, name)) for name, test in self._fields)
+            and (self._model is None or any(_passes(self._model, name) for name in _models(record)))
+            and all(_passes(test, record.tags.get(name)) for name, test in self._tags)
+        )
+
+
+def _fill(record: Record, labels: Mapping[str, str]) -> None:
+    """Labels `team` and `user` fill these fields where they are null, others become tags where there is none."""
+    missing = {}
+    for name, value in labels.items():
+        if name == "team":
+            record.team = record.team if record.team is not None else value
+        elif name == "user":
+            record.user = record.user if record.user is not None else value
+        elif name not in record.tags:
+            missing[name] = value
+    if missing:
+        tags = dict(record.tags)
+        for name, value in missing.items():
+            put(tags, name, value)
+        record.tags = tags
+
+
+def _test(pattern: str) -> Callable[[str], bool]:
+    if pattern.endswith("*"):
+        beginning = pattern[:-1]
+        return lambda value: value.startswith(beginning)
+    return pattern.__eq__
+
+
+def _passes(test: Callable[[str], bool], value: str | None) -> bool:
+    return value is not None and test(value)
+
+
+def _models(record: Record) -> tuple[str | None, ...]:
+    return (record.response_model, record.request_model) if isinstance(record, Inference) else (record.model,)
