@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -42,7 +43,7 @@ class Connection(web.RequestHandler):
     def _refuse_grpc(self) -> None:
         peer = self.peername
         _log.warning(
-            "gRPC arrived on the HTTP port; point the sender to server.grpc_listen or set its protocol to http/protobuf",
+            "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender to http/protobuf",
             extra={"action": "grpc_on_http_port", "address": peer[0] if isinstance(peer, tuple) else None},
         )
         if self.transport is not None:
@@ -118,7 +119,7 @@ class Listener:
         await self._runner.cleanup()
 
 
-def tls_context(cert_file: str, key_file: str, client_ca_file: str | None) -> ssl.SSLContext:
+def tls_context(cert_file: Path, key_file: Path | None, client_ca_file: Path | None) -> ssl.SSLContext:
     """TLS 1.2 or later; with a client CA a client must show a certificate of it."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca_file)
     context.load_cert_chain(cert_file, key_file)

@@ -59,7 +59,7 @@ def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = No
 def refusal(error: Refusal) -> web.Response:
     """The house style: a stable type and a message that says what to do."""
     body = orjson.dumps({"error": {"type": error.type, "message": error.message}})
-    return _with_retry_after(respond(body, status=error.status), error)
+    return with_retry_after(respond(body, status=error.status), error)
 
 
 def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
@@ -69,10 +69,11 @@ def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
         body = orjson.dumps({"code": code, "message": error.message})
     else:
         body = _message(code, error.message)
-    return _with_retry_after(respond(body, status=error.status, content_type=JSON if json else PROTOBUF), error)
+    return with_retry_after(respond(body, status=error.status, content_type=JSON if json else PROTOBUF), error)
 
 
-def _with_retry_after(response: web.Response, error: Refusal) -> web.Response:
+def with_retry_after(response: web.Response, error: Refusal) -> web.Response:
+    """Whole seconds, at least one; nothing when a repeat cannot help."""
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
     return response

@@ -23,6 +23,7 @@ from gateway.intake import Intake
 from gateway.logs import where
 from gateway.metrics import Metrics
 from gateway.normalise.options import Options
+from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.scopes import INGEST
 
@@ -71,16 +72,16 @@ class House:
     access: Access
     intake: Intake
     metrics: Metrics
+    clock: Clock
     budget: bodies.Budget
     max_body_bytes: int
     options: Options = field(default_factory=Options)
     cors: Cors = field(default_factory=Cors)
     gate: Gate = field(default_factory=Gate)
 
-    def admit(self, request: web.Request, secret: str | None = None, *, scope: str = INGEST) -> Bearer:
-        """The bearer of a request's key. `secret` is given by doors that take another product's way of carrying it."""
-        value = request.headers.get("Authorization") if secret is None else secret
-        bearer = self.access.admit(value, scope, address=request.remote or "")
+    def admit(self, request: web.Request, secret: str | None, *, scope: str = INGEST) -> Bearer:
+        """Whoever brought the request, if `secret` (see `house_key`) opens the door."""
+        bearer = self.access.admit(secret, scope, address=request.remote or "")
         self.access.charge(bearer, requests=1, bytes=0)
         return bearer
 
@@ -89,6 +90,11 @@ class House:
         body = await bodies.read(request, lease, max_bytes=self.max_body_bytes)
         self.access.charge(bearer, requests=0, bytes=len(body))
         return body
+
+
+def house_key(request: web.Request) -> str | None:
+    """The key as every door of the house takes it: the whole value of the Authorization header."""
+    return request.headers.get("Authorization")
 
 
 def guarded(name: str, handler: Handler, house: House, *, methods: str = "POST", dress: Dress | None = None) -> Handler:

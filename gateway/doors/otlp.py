@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiohttp import web
 
 from gateway.doors import answers
-from gateway.doors.door import Handler, House, drive, guarded
+from gateway.doors.door import Handler, House, drive, guarded, house_key
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
@@ -41,12 +43,12 @@ def dress(request: web.Request, error: Refusal) -> web.Response:
     return answers.otlp_refusal(error, json=is_json(request) is not False)
 
 
-def door(signal: Signal, house: House) -> Handler:
-    """`POST /v1/{signal}` for the application's route table."""
+def door(signal: Signal, house: House, *, key: Callable[[web.Request], str | None] = house_key) -> Handler:
+    """`POST /v1/{signal}`; `key` finds the key on a door that takes another product's way of carrying it."""
 
     async def export(request: web.Request) -> web.Response:
         json = needs_media_type(request)
-        bearer = house.admit(request)
+        bearer = house.admit(request, key(request))
         with house.budget.lease() as lease:
             body = await house.body(request, lease, bearer)
             outcome = await drive(otlp.normalise(signal, body, json=json, options=house.options))
@@ -63,7 +65,7 @@ def profiles(house: House) -> Handler:
 
     async def drop(request: web.Request) -> web.Response:
         json = needs_media_type(request)
-        bearer = house.admit(request)
+        bearer = house.admit(request, house_key(request))
         with house.budget.lease() as lease:
             await house.body(request, lease, bearer)
         return answers.respond(b"{}" if json else b"", content_type=answers.JSON if json else answers.PROTOBUF)

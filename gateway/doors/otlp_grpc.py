@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import grpc
@@ -27,6 +27,15 @@ _log = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Export: TypeAlias = "Callable[[bytes, Context], Awaitable[bytes]]"
 
+
+class Tls(NamedTuple):
+    """PEM bytes; with `client_ca` a client must show a certificate of it."""
+
+    cert: bytes
+    key: bytes
+    client_ca: bytes | None
+
+
 _PREFIX = "opentelemetry.proto.collector."
 SERVICES: dict[str, Signal] = {
     _PREFIX + "trace.v1.TraceService": "traces",
@@ -39,12 +48,30 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 RECEIPT = answers.RECEIPT.lower()
 
 
-def server(house: House) -> grpc.aio.Server:
-    """A server with every OTLP service on it; the caller gives it a port."""
-    made: grpc.aio.Server = grpc.aio.server(options=_options(house.max_body_bytes))
-    handlers = [_service(name, _export(signal, house)) for name, signal in SERVICES.items()]
-    made.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(house))))
-    return made
+class GrpcServer:
+    """Every OTLP service on one port. `start` and `stop` once each."""
+
+    def __init__(self, house: House) -> None:
+        self._server: grpc.aio.Server = grpc.aio.server(options=_options(house.max_body_bytes))
+        handlers = [_service(name, _export(signal, house)) for name, signal in SERVICES.items()]
+        self._server.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(house))))
+        self.address = ""
+
+    async def start(self, address: str, tls: Tls | None = None) -> None:
+        """OSError when the address cannot be had."""
+        try:
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, _credentials(tls))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address} for gRPC: is the port in use?") from error
+        await self._server.start()
+        self.address = f"{address.rpartition(':')[0]}:{port}"
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls at once; those in hand may finish."""
+        await self._server.stop(grace_s)
 
 
 def _options(max_bytes: int) -> list[tuple[str, int]]:
@@ -139,8 +166,7 @@ def _address(context: Context) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
 
 
-def credentials(cert: bytes, key: bytes, client_ca: bytes | None) -> Any:
-    """TLS as on the HTTP door; with `client_ca` a client must show a certificate of it."""
+def _credentials(tls: Tls) -> Any:
     return grpc.ssl_server_credentials(  # type: ignore[no-untyped-call]
-        [(key, cert)], root_certificates=client_ca, require_client_auth=client_ca is not None
+        [(tls.key, tls.cert)], root_certificates=tls.client_ca, require_client_auth=tls.client_ca is not None
     )

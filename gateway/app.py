@@ -1,0 +1,275 @@
+"""
+The composition root: builds the house from the bottom up, names its routes, and takes it down in reverse.
+
+Started by `tollhouse serve`; tests start it the same way on port 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway import listener
+from gateway.access import Access
+from gateway.attribution import Attribution
+from gateway.config import Config, Server, split_address
+from gateway.doors import ai_telemetry, bodies, foreign, house_side, otlp
+from gateway.doors.cors import Cors
+from gateway.doors.door import Handler, House
+from gateway.doors.otlp_grpc import GrpcServer, Tls
+from gateway.health import Health
+from gateway.intake import Intake
+from gateway.listener import Listener
+from gateway.metrics import Exposition, Metrics, Snapshot
+from gateway.normalise.options import Options
+from gateway.prices import PriceBook
+from gateway.shadows import Shadows
+from gateway.supervisor import Supervisor
+from spool.clock import Clock, SystemClock
+from spool.errors import RegistryDamaged
+from spool.log import LogSettings
+from spool.operators import Actor
+from spool.registry import Registry
+from spool.scopes import SEND_AI_TELEMETRY
+from spool.sqlite import SqliteSpool, open_spool
+
+_log = logging.getLogger(__name__)
+
+DRAIN_S = 10.0  # what requests in hand get to finish when the house stops
+RETAIN_EVERY_S = 60.0
+OPERATOR_LISTEN = "127.0.0.1:4319"
+FIRST_KEY = "First key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rooms:
+    """What the faces of the house need of it."""
+
+    spool: SqliteSpool
+    registry: Registry | None
+    house: House
+    health: Health
+    exposition: Exposition
+
+
+class App:
+    """One running Tollhouse. `start`, then `failure` or whatever else ends it, then `stop`."""
+
+    def __init__(self, config: Config, *, version: str, clock: Clock | None = None) -> None:
+        self._config = config
+        self._version = version
+        self._clock = clock or SystemClock()
+        self._supervisor = Supervisor()
+        self._stack = AsyncExitStack()
+        self._rooms: Rooms | None = None
+        self.url = ""
+        self.operator_url = ""
+        self.grpc_address = ""  # "" when gRPC is off
+
+    async def start(self) -> None:
+        """
+        Ready to take requests when it returns; when a step fails, what was started is stopped again.
+
+        SpoolError when the data directory cannot be had, OSError when an address or a file cannot, ConfigError when
+        what the configuration points to is wrong.
+        """
+        try:
+            self._rooms = await self._furnish()
+            await self._open_doors(self._rooms)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def failure(self) -> str:
+        """Wait until a background task dies; its name."""
+        return await self._supervisor.failure()
+
+    async def stop(self) -> None:
+        """Refuse new requests, finish those in hand, settle, close."""
+        _log.info("stopping", extra={"action": "stopping"})
+        await self._stack.aclose()
+        _log.info("stopped", extra={"action": "stopped"})
+
+    async def first_key(self) -> str | None:
+        """A new house's first secret; None when there are keys already."""
+        registry = self._furnished.registry
+        if registry is None or registry.keys.all() or self._config.server.api_key_file:
+            return None
+        _, secret = await registry.keys.create(
+            name=FIRST_KEY, use_cases=[SEND_AI_TELEMETRY], actor=Actor("tollhouse serve", "local")
+        )
+        return secret
+
+    async def reload(self) -> None:
+        """Take over changed secret files and try parked routes again."""
+        await self._furnished.house.access.flush()
+        _log.info("read secrets again", extra={"action": "reloaded"})
+
+    @property
+    def _furnished(self) -> Rooms:
+        if self._rooms is None:
+            raise RuntimeError("the app has not started")
+        return self._rooms
+
+    async def _furnish(self) -> Rooms:
+        """The rooms behind the doors, from the disk up."""
+        config, server, metrics = self._config, self._config.server, Metrics()
+        prices = PriceBook.load(config.prices.file, config.prices.override)
+        spool = await open_spool(config.data_dir, settings=_settings(config), clock=self._clock, observer=metrics)
+        self._stack.push_async_callback(spool.close)
+        registry = await self._open_registry(spool)
+        access = Access(
+            registry,
+            clock=self._clock,
+            accept_bearer=server.accept_bearer,
+            api_key_file=server.api_key_file,
+            max_key_requests_per_s=server.max_key_requests_per_s,
+            max_key_bytes_per_s=server.max_key_bytes_per_s,
+        )
+        await access.start()
+        self._stack.push_async_callback(access.stop)
+        shadows = Shadows(self._clock)
+        await shadows.remember(spool.log)
+        house = House(
+            access=access,
+            intake=Intake(spool.log, attribution=Attribution(config), prices=prices, shadows=shadows),
+            metrics=metrics,
+            clock=self._clock,
+            budget=bodies.Budget(server.max_inflight_bytes),
+            max_body_bytes=server.max_body_bytes,
+            options=Options(keep_attributes=frozenset(config.privacy.keep_attributes), host_id=config.devices.host_id),
+            cors=Cors(server.cors_origins),
+        )
+        self._stack.push_async_callback(self._supervisor.stop)
+        self._supervisor.start("retention", self._retain(spool))
+        self._supervisor.start("loop lag", metrics.lag.run())
+        health = Health(
+            spool.log,
+            spool.deliveries,
+            clock=self._clock,
+            keys_read=lambda: registry is not None,
+            closing=lambda: house.gate.closed,
+        )
+
+        async def snapshot() -> Snapshot:
+            return Snapshot(stats=await spool.log.stats(), routes=await spool.deliveries.routes())
+
+        exposition = Exposition(metrics, snapshot, self._clock.monotonic)
+        return Rooms(spool=spool, registry=registry, house=house, health=health, exposition=exposition)
+
+    async def _open_registry(self, spool: SqliteSpool) -> Registry | None:
+        try:
+            registry = await Registry.open(self._config.data_dir, secret=spool.secret, clock=self._clock)
+        except RegistryDamaged as error:
+            _log.critical("the key table cannot be read: %s", error, extra={"action": "registry_damaged"})
+            return None
+        self._stack.push_async_callback(registry.close)
+        return registry
+
+    async def _open_doors(self, rooms: Rooms) -> None:
+        server = self._config.server
+        operator_address = operator_side(server)
+        tls = server.tls_cert_file and listener.tls_context(
+            server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file
+        )
+        public = Listener(self._application(rooms, doors=True, operator=operator_address is None), tls=tls or None)
+        listeners = [public]
+        self._stack.push_async_callback(public.stop)
+        await public.start(server.listen)
+        self.url = self.operator_url = public.url
+        if operator_address is not None:
+            operator = Listener(self._application(rooms, doors=False, operator=True))
+            listeners.append(operator)
+            self._stack.push_async_callback(operator.stop)
+            await operator.start(operator_address)
+            self.operator_url = operator.url
+        if server.grpc_listen:
+            grpc = GrpcServer(rooms.house)
+            self._stack.push_async_callback(grpc.stop, DRAIN_S)
+            await grpc.start(server.grpc_listen, _grpc_tls(server))
+            self.grpc_address = grpc.address
+        self._stack.push_async_callback(self._drain, rooms.house, listeners)
+
+    async def _drain(self, house: House, listeners: list[Listener]) -> None:
+        for one in listeners:
+            one.close_socket()
+        if not await house.gate.close(DRAIN_S):
+            _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
+
+    def _application(self, rooms: Rooms, *, doors: bool, operator: bool) -> web.Application:
+        """The routes of one listener."""
+        app = web.Application()
+        house = rooms.house
+
+        def at(path: str, handler: Handler) -> None:
+            # Every method: the doors say 405 themselves, in their own encoding.
+            app.router.add_route("*", path, handler, expect_handler=bodies.later)
+
+        if doors:
+            at("/v1/traces", otlp.door("traces", house))
+            at("/v1/metrics", otlp.door("metrics", house))
+            at("/v1/logs", otlp.door("logs", house))
+            at("/v1development/profiles", otlp.profiles(house))
+            at("/v1/ai-telemetry", ai_telemetry.door(house))
+            at("/v1/ai-telemetry/helicone/{hook}", foreign.helicone(house))
+            at("/v1/ai-telemetry/{format}", ai_telemetry.door(house))
+            at("/api/public/ingestion", foreign.langfuse_ingestion(house))
+            at("/api/public/otel/v1/traces", foreign.langfuse_traces(house))
+            at("/api/public/health", foreign.langfuse_health(house, version=self._version))
+            at("/api/public/projects", foreign.langfuse_projects(house))
+            at("/api/v1/events", foreign.openmeter(house))
+            if house.cors:
+                app.on_response_prepare.append(house.cors.on_prepare)
+        at("/livez", house_side.livez(rooms.health, tell=operator))
+        at("/readyz", house_side.readyz(rooms.health, tell=operator))
+        if operator:
+            at("/metrics", house_side.metrics(rooms.exposition))
+        at("/{path:.*}", house_side.nowhere(house))
+        return app
+
+    async def _retain(self, spool: SqliteSpool) -> None:
+        while True:
+            await spool.log.retain()
+            await asyncio.sleep(RETAIN_EVERY_S)
+
+
+def operator_side(server: Server) -> str | None:
+    """Where /metrics, the console and the operator API are, when that is not `server.listen`."""
+    if server.operator_listen:
+        return server.operator_listen
+    return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
+
+
+def is_loopback(host: str) -> bool:
+    """A name other than localhost may mean anything, so it counts as public."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _settings(config: Config) -> LogSettings:
+    return LogSettings(
+        max_bytes=config.spool.max_bytes,
+        retention_s=config.spool.retention,
+        hold_s=config.spool.hold,
+        duplicate_window_s=config.spool.duplicate_window,
+        duplicate_ids=config.spool.duplicate_ids,
+    )
+
+
+def _grpc_tls(server: Server) -> Tls | None:
+    if server.tls_cert_file is None or server.tls_key_file is None:
+        return None
+    client_ca: Path | None = server.tls_client_ca_file
+    return Tls(
+        cert=server.tls_cert_file.read_bytes(),
+        key=server.tls_key_file.read_bytes(),
+        client_ca=client_ca.read_bytes() if client_ca else None,
+    )

@@ -1,0 +1,78 @@
+"""`POST /v1/ai-telemetry/{format}`, and `POST /v1/ai-telemetry`, which finds the format by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from aiohttp import web
+
+from gateway.access import Bearer
+from gateway.doors import answers
+from gateway.doors.door import Handler, House, drive, guarded, house_key
+from gateway.errors import BadPayload, Refusal
+from gateway.normalise import formats, otlp
+from gateway.normalise.formats import answers as format_answers
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import Outcome
+
+FIREHOSE_KEY = "X-Amz-Firehose-Access-Key"
+FIREHOSE_ID = "X-Amz-Firehose-Request-Id"
+
+
+def door(house: House) -> Handler:
+    """Both addresses; the format is the last part of the path, or nothing."""
+
+    async def take(request: web.Request) -> web.Response:
+        format = request.match_info.get("format")
+        if format is not None and format not in formats.FORMATS:
+            known = ", ".join(formats.FORMATS)
+            raise Refusal(404, "unknown_format", f"This format is not known; known are {known}.")
+        key = firehose_key if format == "bedrock" else house_key
+        return await submit(request, house, house.admit(request, key(request)), format=format)
+
+    def dress(request: web.Request, error: Refusal) -> web.Response:
+        request_id = request.headers.get(FIREHOSE_ID)
+        if not request_id:
+            return answers.refusal(error)
+        said = format_answers.firehose_answer(
+            request_id, now=house.clock.now(), status=error.status, error=error.message
+        )
+        return answers.with_retry_after(_response(said), error)
+
+    return guarded("ai-telemetry", take, house, dress=dress)
+
+
+async def submit(request: web.Request, house: House, bearer: Bearer, *, format: str | None) -> web.Response:
+    """One payload of one product, from the body to the answer that the product expects."""
+    with house.budget.lease() as lease:
+        body = await house.body(request, lease, bearer)
+        named = format or formats.recognise(body)
+        if named is None:
+            raise BadPayload("The format was not recognised; name it: POST /v1/ai-telemetry/{format}.")
+        outcome = await drive(_normaliser(named, body, house.options))
+        receipt = await house.intake.take(outcome, bearer)
+        said = format_answers.answer(named, body, outcome, now=house.clock.now())
+    response = _response(said)
+    if said.status < 300:
+        response.headers[answers.RECEIPT] = answers.receipt_line(receipt)
+    return response
+
+
+def firehose_key(request: web.Request) -> str | None:
+    """Firehose can set no header but its own."""
+    return request.headers.get(FIREHOSE_KEY) or house_key(request)
+
+
+def _normaliser(format: str, body: bytes, options: Options) -> Generator[None, None, Outcome]:
+    match format:
+        case "otlp/traces":
+            return otlp.normalise("traces", body, json=True, options=options)
+        case "otlp/metrics":
+            return otlp.normalise("metrics", body, json=True, options=options)
+        case "otlp/logs":
+            return otlp.normalise("logs", body, json=True, options=options)
+    return formats.normalise(format, body, options=options)
+
+
+def _response(said: format_answers.Answer) -> web.Response:
+    return answers.respond(said.body, status=said.status, content_type=said.content_type)

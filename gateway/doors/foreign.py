@@ -1,0 +1,112 @@
+"""
+Doors that speak another product's protocol: its paths, its way of carrying a key, its answers.
+
+Langfuse sends Basic with our key as the password, OpenMeter sends Bearer, and Helicone can set no header at all, so the
+key is the last part of the webhook's address. Addresses end up in other people's logs: that door takes only keys that
+can send AI telemetry and nothing else, and its path is never logged here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from aiohttp import web
+
+from gateway.doors import answers, otlp
+from gateway.doors.ai_telemetry import submit
+from gateway.doors.door import Handler, House, guarded, house_key
+from gateway.errors import Refusal
+from gateway.normalise.formats import answers as format_answers
+from spool.scopes import INGEST
+
+# What Langfuse's clients want to find behind a key. It is the same for everybody: a write-only key learns nothing.
+_PROJECT = {
+    "id": "tollhouse",
+    "name": "Tollhouse",
+    "organization": {"id": "tollhouse", "name": "Tollhouse"},
+    "metadata": {},
+}
+
+
+def langfuse_ingestion(house: House) -> Handler:
+    """`POST /api/public/ingestion`: 207 with the fate of every event."""
+
+    async def take(request: web.Request) -> web.Response:
+        return await submit(request, house, house.admit(request, basic_password(request)), format="langfuse")
+
+    return guarded("langfuse", take, house, dress=_dress_langfuse)
+
+
+def langfuse_traces(house: House) -> Handler:
+    """`POST /api/public/otel/v1/traces`: OTLP under a Langfuse address."""
+    return otlp.door("traces", house, key=basic_password)
+
+
+def langfuse_health(house: House, *, version: str) -> Handler:
+    """`GET /api/public/health`: asked without a key."""
+
+    async def tell(_: web.Request) -> web.Response:
+        return answers.json_response({"status": "OK", "version": version})
+
+    return guarded("langfuse/health", tell, house, methods="GET", dress=_dress_langfuse)
+
+
+def langfuse_projects(house: House) -> Handler:
+    """`GET /api/public/projects`: how Langfuse's clients check a key."""
+
+    async def tell(request: web.Request) -> web.Response:
+        house.admit(request, basic_password(request))
+        return answers.json_response({"data": [_PROJECT]})
+
+    return guarded("langfuse/projects", tell, house, methods="GET", dress=_dress_langfuse)
+
+
+def openmeter(house: House) -> Handler:
+    """`POST /api/v1/events`: CloudEvents, one or many; 204."""
+
+    async def take(request: web.Request) -> web.Response:
+        return await submit(request, house, house.admit(request, bearer_token(request)), format="openmeter")
+
+    return guarded("openmeter", take, house)
+
+
+def helicone(house: House) -> Handler:
+    """`POST /v1/ai-telemetry/helicone/{hook}`: `hook` is a key that opens this door and no other."""
+
+    async def take(request: web.Request) -> web.Response:
+        bearer = house.admit(request, request.match_info["hook"])
+        if bearer.scopes != {INGEST}:
+            message = (
+                f"A key in an address must have the scope {INGEST} alone, because addresses are logged on the way."
+            )
+            raise Refusal(403, "key_too_wide", message)
+        return await submit(request, house, bearer, format="helicone")
+
+    return guarded("helicone", take, house)
+
+
+def basic_password(request: web.Request) -> str | None:
+    """The password of Basic, whatever the user; any other value as it is."""
+    value = house_key(request)
+    if value is None or value[:6].lower() != "basic ":
+        return value
+    try:
+        _, colon, password = base64.b64decode(value[6:].strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise Refusal(401, "bad_basic", "The Basic credentials cannot be read.") from error
+    if not colon:
+        raise Refusal(401, "bad_basic", "The Basic credentials have no password; send the key as the password.")
+    return password
+
+
+def bearer_token(request: web.Request) -> str | None:
+    """The token of Bearer; any other value as it is."""
+    value = house_key(request)
+    return value[7:].strip() if value and value[:7].lower() == "bearer " else value
+
+
+def _dress_langfuse(_: web.Request, error: Refusal) -> web.Response:
+    said = format_answers.refusal_answer("langfuse", b"", error, now=0)
+    response = answers.respond(said.body, status=said.status, content_type=said.content_type)
+    return answers.with_retry_after(response, error)
