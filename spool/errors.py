@@ -37,3 +37,15 @@ class NotThere(SpoolError):
 
 class NotAllowed(SpoolError):
     """The request breaks a rule that the message states (a name taken, a route that still has work)."""
+
+
+class Invalid(NotAllowed):
+    """A value breaks the rule that the message states, whatever the state of the house."""
+
+
+class AlreadyThere(NotAllowed):
+    """The name is taken."""
+
+
+class RegistryDamaged(SpoolError):
+    """registry.sqlite cannot be read; the spool and the ledger are files of their own and go on."""

@@ -1,0 +1,35 @@
+"""The operator API: every call in one table, every answer JSON, every list in the service's envelope."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from gateway.doors import operator_keys, operator_people, operator_sign_in, operator_spool
+from gateway.doors.operator_body import MAX_BODY_BYTES, said_as_json
+from gateway.doors.operator_calls import Call
+from gateway.doors.operator_services import SERVICES, OperatorServices
+from gateway.doors.operator_sign_in import guarded
+
+__all__ = ["CALLS", "PREFIX", "OperatorServices", "application"]
+
+PREFIX = "/console/api"  # where the application is mounted, over HTTP and on the socket
+
+CALLS: tuple[Call, ...] = (
+    *operator_sign_in.CALLS,
+    *operator_keys.CALLS,
+    *operator_spool.CALLS,
+    *operator_people.CALLS,
+)
+
+
+def application(services: OperatorServices) -> web.Application:
+    """
+    A new aiohttp application over the house, to be mounted under PREFIX.
+
+    The HTTP side and the operator socket each mount one of their own, over the same services.
+    """
+    app = web.Application(middlewares=[said_as_json], client_max_size=MAX_BODY_BYTES)
+    app[SERVICES] = services
+    for call in CALLS:
+        app.router.add_route(call.method, call.path, guarded(call))
+    return app

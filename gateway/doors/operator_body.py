@@ -1,0 +1,106 @@
+"""What comes in and goes out of the operator API as JSON, and how every failure is said there."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.errors import Refusal
+from spool.errors import (
+    AlreadyThere,
+    Invalid,
+    NotAllowed,
+    NotThere,
+    RegistryDamaged,
+    SpoolError,
+    SpoolFull,
+    SpoolUnavailable,
+)
+from spool.record import rfc3339
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MAX_BODY_BYTES = 256 * 1024
+
+# The first class that fits, so the narrow ones stand above the wide ones.
+_STATUSES: tuple[tuple[type[SpoolError], int, str], ...] = (
+    (NotThere, 404, "not_found"),
+    (AlreadyThere, 409, "already_exists"),
+    (Invalid, 400, "invalid"),
+    (NotAllowed, 409, "not_allowed"),
+    (RegistryDamaged, 503, "registry_damaged"),
+    (SpoolFull, 503, "spool_full"),
+    (SpoolUnavailable, 503, "unavailable"),
+    (SpoolError, 500, "failed"),
+)
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request body: a JSON object whose unknown fields are errors."""
+
+
+async def body(request: web.Request, kind: type[T]) -> T:
+    """The request's JSON as its type; Refusal names the field that is wrong."""
+    if request.content_type != "application/json":
+        raise Refusal(415, "unsupported_media_type", "send the body as application/json")
+    try:
+        return msgspec.json.decode(await request.read(), type=kind)
+    except msgspec.DecodeError as error:
+        raise Refusal(400, "bad_payload", f"the body is not what this call takes: {error}") from None
+
+
+def moment(at: float | None) -> str | None:
+    """A time as the API says it: RFC 3339 in UTC, to the millisecond."""
+    return None if at is None else rfc3339(round(at * 1000) * 1_000_000)
+
+
+def answer(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """JSON that no cache and no page of another origin keeps."""
+    return web.Response(
+        body=orjson.dumps(payload),
+        status=status,
+        content_type="application/json",
+        headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})},
+    )
+
+
+@web.middleware
+async def said_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every failure as {"error": {"type", "message"}}; what nobody foresaw is logged and answered 500."""
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return _error(refusal.status, refusal.type, refusal.message, refusal.retry_after_s)
+    except SpoolError as error:
+        status, type = next((status, type) for kind, status, type in _STATUSES if isinstance(error, kind))
+        return _error(status, type, str(error), error.retry_after_s if isinstance(error, SpoolFull) else None)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        type, message = _HTTP.get(error.status, ("refused", error.reason))
+        return _error(error.status, type, message, None, {"Allow": error.headers.get("Allow", "")})
+    except Exception:  # noqa: BLE001 - the request boundary: one request fails, the house goes on
+        _log.exception("an operator request failed", extra={"action": "operator_request_failed"})
+        return _error(500, "internal", "this request failed inside Tollhouse; its log says why")
+
+
+_HTTP = {
+    404: ("not_found", "there is nothing at this path"),
+    405: ("method_not_allowed", "this path does not take this method"),
+    413: ("too_large", f"a body has at most {MAX_BODY_BYTES // 1024} KiB here"),
+}
+
+
+def _error(
+    status: int, type: str, message: str, retry_after_s: int | None = None, headers: dict[str, Any] | None = None
+) -> web.Response:
+    said = {name: text for name, text in (headers or {}).items() if text}
+    if retry_after_s is not None:
+        said["Retry-After"] = str(retry_after_s)
+    return answer({"error": {"type": type, "message": message}}, status, said)

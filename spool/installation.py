@@ -1,0 +1,55 @@
+"""
+The secret of one installation: 32 random bytes in a file of their own beside the databases.
+
+What is keyed with it (key hashes, list cursors, receipts) stays valid when a database is restored or thrown away, and
+means nothing outside this data directory. Each use derives its own secret, so none can stand in for another.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from hashlib import blake2b
+from pathlib import Path
+
+from spool.errors import SpoolError
+
+FILE = "installation.secret"
+SIZE = 32
+
+
+def installation_secret(directory: Path) -> bytes:
+    """The secret of a data directory, made on first use. Call it while holding the directory's lock."""
+    path = directory / FILE
+    try:
+        secret = path.read_bytes()
+    except FileNotFoundError:
+        return _create(path)
+    if len(secret) != SIZE:
+        raise SpoolError(f"{path} is damaged: restore it from a backup, or every key must be created again")
+    return secret
+
+
+def derived(secret: bytes, use: str) -> bytes:
+    """A secret for one use alone."""
+    return blake2b(use.encode(), key=secret, digest_size=32).digest()
+
+
+def _create(path: Path) -> bytes:
+    """Write beside and rename, so that a crash leaves the whole file or none."""
+    secret = secrets.token_bytes(SIZE)
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, secret)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    draft.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return secret

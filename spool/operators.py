@@ -1,0 +1,104 @@
+"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure: no file, no protocol."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+import unicodedata
+from dataclasses import dataclass, field
+from hashlib import scrypt
+
+from spool.errors import Invalid
+
+VIEWER, OPERATOR, ADMIN = "viewer", "operator", "admin"
+ROLES = (VIEWER, OPERATOR, ADMIN)  # each may do what the ones before it may
+
+MIN_PASSWORD = 12
+MAX_PASSWORD = 1024
+LINK_LIFE_S = 600.0
+SESSION_LIFE_S = 12 * 3600.0
+SESSION_IDLE_S = 3600.0
+
+# 32 MiB and about 0.2 s a guess (OWASP's password storage figures); kept beside each hash, so they can be raised.
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**15, 8, 3
+_EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who changes something, and from where: what the audit list says of every change."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A person with an account. The password is kept as its scrypt hash alone."""
+
+    email: str
+    role: str
+    created_by: str
+    created_at: float
+    last_modified: float
+    password: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A signed-in browser. `csrf` goes with every change; the cookie's secret is kept as a keyed hash alone."""
+
+    digest: bytes = field(repr=False)
+    actor: str
+    role: str
+    csrf: str = field(repr=False)
+    created_at: float
+    seen_at: float
+    operator: bool  # of an account (dies with it), not of a console link
+
+    def is_over(self, now: float) -> bool:
+        return now >= self.created_at + SESSION_LIFE_S or now >= self.seen_at + SESSION_IDLE_S
+
+
+def at_least(role: str, needed: str) -> bool:
+    return ROLES.index(role) >= ROLES.index(needed)
+
+
+def checked_email(email: str) -> str:
+    """Trimmed and in small letters: one person has one account."""
+    email = unicodedata.normalize("NFC", email.strip()).lower()
+    if not _EMAIL.fullmatch(email) or not email.isprintable():
+        raise Invalid("an operator is named by an e-mail address, such as ada@example.com")
+    return email
+
+
+def checked_role(role: str) -> str:
+    if role not in ROLES:
+        raise Invalid("a role is one of " + ", ".join(ROLES))
+    return role
+
+
+def checked_password(password: str) -> str:
+    if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
+        raise Invalid(f"a password has {MIN_PASSWORD} to {MAX_PASSWORD} characters")
+    return password
+
+
+def hashed(password: str) -> bytes:
+    """Costs and salt with the hash; slow on purpose: call it off the loop."""
+    salt = secrets.token_bytes(16)
+    costs = f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}$".encode()
+    return costs + salt.hex().encode() + b"$" + _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P).hex().encode()
+
+
+def matches(password: str, kept: bytes) -> bool:
+    """Whether a password is the one behind a hash, in constant time; slow on purpose: call it off the loop."""
+    _, n, r, p, salt, digest = kept.decode().split("$")
+    found = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
+    return hmac.compare_digest(found, bytes.fromhex(digest))
+
+
+def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
+    text = unicodedata.normalize("NFKC", password).encode("utf-8", "surrogatepass")
+    return scrypt(text, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r + 2**20, dklen=32)
