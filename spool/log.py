@@ -78,10 +78,14 @@ class Delivery:
     attempts: int  # 0 when it was never sent
     idempotency_key: str
     server_errors: int = 0  # 5xx answers while others passed
-    refused_at: float | None = None  # first refusal of this single record
+    refusals: int = 0  # how often this single record was refused alone
+    refused_at: float | None = None  # the first time
+    proven: bool = False  # another record of the route was accepted since this one was first refused
+    doubted: bool = False  # a 502 or 504 came under the present idempotency key
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
+    kept: Entry | None = None  # a retried dead letter brings its record along: its entry may be gone
 
     @property
     def count(self) -> int:
@@ -138,6 +142,18 @@ class DeadLetter:
     record: Record
     error: str
     status: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialRefusal:
+    """A delivery that was accepted but for `count` of its records; nothing of it is sent again."""
+
+    route: str
+    first: int
+    last: int
+    count: int
+    words: str | None
     at: float
 
 
@@ -253,6 +269,13 @@ class Deliveries(Protocol):
         """The oldest delivery of a route that may be sent now and is not in hand, else a new one; None: nothing due."""
         ...
 
+    async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+        """
+        One single record for a route that refuses: one that was never refused alone while fewer than `max_suspects`
+        were, cut from what waits if need be; else the oldest refused one that is due. None: neither.
+        """
+        ...
+
     async def next_due_at(self, route: str) -> float | None:
         """When the earliest waiting delivery may be sent again."""
         ...
@@ -263,8 +286,14 @@ class Deliveries(Protocol):
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None: ...
 
-    async def split(self, delivery: Delivery, *, reason: str, at: int | None = None) -> None:
-        """The parent goes, two children with new keys come; `at` is the first number of the second (default: half)."""
+    async def split(
+        self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
+    ) -> None:
+        """
+        The parent goes, two children with new keys come; `at` is the first number of the second (default: half).
+
+        `refused`: the destination refused the parent, which is the first refusal of every record in it.
+        """
         ...
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
@@ -295,6 +324,10 @@ class Deliveries(Protocol):
         ...
 
     async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]: ...
+
+    async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
+        """What partial successes named, newest first; the newest of each route are kept."""
+        ...
 
     async def dead_retry(self, ids: Sequence[int]) -> int: ...
 

@@ -1,0 +1,76 @@
+-- What leaves the house: routes, their numbered deliveries, and what destinations refused. The log is in schema.sql.
+
+-- One row per (destination, topic). The terms obey the books: every accepted number is in one of them, or at or above
+-- `next` (no delivery was cut for it yet), or in an open delivery.
+CREATE TABLE routes (
+    name             TEXT    PRIMARY KEY,
+    topic            TEXT    NOT NULL,
+    required         INTEGER NOT NULL,
+    orphaned         INTEGER NOT NULL DEFAULT 0,
+    state            TEXT    NOT NULL DEFAULT 'running',
+    reason           TEXT,
+    next             INTEGER NOT NULL,
+    acceptances      INTEGER NOT NULL DEFAULT 0, -- deliveries taken so far: the order of answers, whatever the clock does
+    before_start     INTEGER NOT NULL,
+    delivered        INTEGER NOT NULL DEFAULT 0,
+    refused_upstream INTEGER NOT NULL DEFAULT 0,
+    dead             INTEGER NOT NULL DEFAULT 0,
+    discarded        INTEGER NOT NULL DEFAULT 0,
+    skipped          INTEGER NOT NULL DEFAULT 0,
+    damaged          INTEGER NOT NULL DEFAULT 0,
+    unknown          INTEGER NOT NULL DEFAULT 0,
+    shadow           INTEGER NOT NULL DEFAULT 0,
+    by_sync          INTEGER NOT NULL DEFAULT 0,
+    replayed         INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+-- Requests that are not settled. `proof` and `passed` are the route's acceptances at the first refusal and at the last
+-- 5xx: whether others passed since then is a comparison of counts.
+CREATE TABLE deliveries (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    route           TEXT    NOT NULL,
+    first           INTEGER NOT NULL,
+    last            INTEGER NOT NULL,
+    state           TEXT    NOT NULL DEFAULT 'open', -- or 'unknown': nobody knows whether it arrived
+    not_before      REAL    NOT NULL DEFAULT 0,
+    attempts        INTEGER NOT NULL DEFAULT 0,
+    idempotency_key TEXT    NOT NULL,
+    doubted         INTEGER NOT NULL DEFAULT 0,
+    server_errors   INTEGER NOT NULL DEFAULT 0,
+    passed          INTEGER NOT NULL,
+    refusals        INTEGER NOT NULL DEFAULT 0,
+    refused_at      REAL,
+    proof           INTEGER,
+    last_error      TEXT,
+    mark            TEXT,
+    replay          INTEGER NOT NULL DEFAULT 0,
+    kept_at         REAL,                            -- a retried dead letter: when its record was committed,
+    kept            BLOB                             -- and the record, because its entry may be gone
+) STRICT;
+CREATE INDEX deliveries_by_route ON deliveries (route, replay, first);
+
+-- Single records that a destination refused twice while it took others; kept until retried or discarded.
+CREATE TABLE dead (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    route        TEXT    NOT NULL,
+    topic        TEXT    NOT NULL,
+    number       INTEGER NOT NULL,
+    committed_at REAL    NOT NULL,
+    record       BLOB    NOT NULL,
+    error        TEXT    NOT NULL,
+    status       TEXT    NOT NULL,
+    at           REAL    NOT NULL,
+    replay       INTEGER NOT NULL
+) STRICT;
+
+-- What partial successes named: range and words.
+CREATE TABLE refusals (
+    id    INTEGER PRIMARY KEY AUTOINCREMENT,
+    route TEXT    NOT NULL,
+    first INTEGER NOT NULL,
+    last  INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    words TEXT,
+    at    REAL    NOT NULL
+) STRICT;
+CREATE INDEX refusals_by_route ON refusals (route, id);
