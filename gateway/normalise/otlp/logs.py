@@ -130,7 +130,7 @@ def _why(record: LogRecord, event: CallEvent) -> dict[str, Any]:
         "cost": words.first_name(attributes, words.COST),
     }
     for field, names in dialect.tokens._asdict().items():
-        why[field] = words.first_name(attributes, names)
+        why[f"{field}_tokens"] = words.first_name(attributes, names)
     if dialect.without_cache:
         why["input_rule"] = "the dialect leaves the cache out: added"
     if dialect.without_reasoning:
