@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -21,7 +21,7 @@ class Slice(Generic[T]):
     received: int = 0
     items: list[tuple[int, T]] = field(default_factory=list)  # place in the payload (from 0) and item
     rejects: list[Reject] = field(default_factory=list)  # malformed items; their neighbours are kept
-    ignored: Mapping[str, int] = field(default_factory=dict)  # points that cannot count
+    ignored: Counter[str] = field(default_factory=Counter)  # points that cannot count
 
 
 class Reader(Protocol[T_contra]):

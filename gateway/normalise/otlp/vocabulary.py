@@ -256,9 +256,14 @@ def nanoseconds(milliseconds: Any) -> int | None:
     return int(Decimal(str(number)).scaleb(6))
 
 
-def error_type(attributes: Attributes) -> str:
-    """The machine-readable type of a failure: never a message."""
-    return first_text(attributes, (*ERROR_TYPE, "exception.type", "error_type", *HTTP_STATUS)) or "_OTHER"
+def error_type(attributes: Attributes, exception: str | None = None) -> str:
+    """The machine-readable type of a failure, never a message; `exception` is that of a span's exception event."""
+    return (
+        first_text(attributes, ERROR_TYPE)
+        or exception
+        or first_text(attributes, ("exception.type", "error_type", *HTTP_STATUS))
+        or "_OTHER"
+    )
 
 
 def looks_like_ai(attributes: Attributes) -> bool:

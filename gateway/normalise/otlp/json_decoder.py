@@ -1,0 +1,486 @@
+"""
+OTLP/JSON into the plain items of `model`, slice by slice.
+
+Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read is rejected
+alone; a body that is no export request is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.errors import BadPayload
+from gateway.normalise.otlp import admission
+from gateway.normalise.otlp.admission import RULES
+from gateway.normalise.otlp.json_names import in_camel_case
+from gateway.normalise.otlp.model import Attributes, Event, LogRecord, Point, Resource, Scope, Span
+from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.slices import MAX_SLICE, Slice
+from gateway.normalise.outcome import MALFORMED, Reject
+
+T = TypeVar("T")
+
+_Whole = int | str | float | None  # a 64-bit integer, as text or number
+_Double = float | str | None
+
+
+class _Value(Struct, gc=False):
+    stringValue: str | None = None
+    boolValue: bool | None = None
+    intValue: _Whole = None
+    doubleValue: _Double = None
+    arrayValue: Raw = Raw()
+
+
+class _KeyValue(Struct, gc=False):
+    key: str | None = None
+    value: _Value | None = None
+
+
+_KeyValues = list[_KeyValue | None] | None
+
+
+class _Resource(Struct, gc=False):
+    attributes: _KeyValues = None
+
+
+class _Scope(Struct, gc=False):
+    name: str | None = None
+    version: str | None = None
+
+
+class _ScopeSpans(Struct, gc=False):
+    scope: _Scope | None = None
+    spans: list[Raw] | None = None
+
+
+class _ScopeLogs(Struct, gc=False):
+    scope: _Scope | None = None
+    logRecords: list[Raw] | None = None
+
+
+class _ScopeMetrics(Struct, gc=False):
+    scope: _Scope | None = None
+    metrics: list[Raw] | None = None
+
+
+class _ResourceSpans(Struct, gc=False):
+    resource: _Resource | None = None
+    scopeSpans: list[_ScopeSpans | None] | None = None
+
+
+class _ResourceLogs(Struct, gc=False):
+    resource: _Resource | None = None
+    scopeLogs: list[_ScopeLogs | None] | None = None
+
+
+class _ResourceMetrics(Struct, gc=False):
+    resource: _Resource | None = None
+    scopeMetrics: list[_ScopeMetrics | None] | None = None
+
+
+class _Traces(Struct, gc=False):
+    resourceSpans: list[_ResourceSpans | None] | None = None
+
+
+class _Logs(Struct, gc=False):
+    resourceLogs: list[_ResourceLogs | None] | None = None
+
+
+class _Metrics(Struct, gc=False):
+    resourceMetrics: list[_ResourceMetrics | None] | None = None
+
+
+class _Status(Struct, gc=False):
+    code: int | str | None = None
+    message: str | None = None
+
+
+class _Event(Struct, gc=False):
+    name: str | None = None
+    attributes: _KeyValues = None
+
+
+class _Span(Struct, gc=False):
+    traceId: str | None = None
+    spanId: str | None = None
+    parentSpanId: str | None = None
+    name: str | None = None
+    startTimeUnixNano: _Whole = None
+    endTimeUnixNano: _Whole = None
+    attributes: _KeyValues = None
+    status: _Status | None = None
+    events: list[_Event | None] | None = None
+
+
+class _LogRecord(Struct, gc=False):
+    traceId: str | None = None
+    spanId: str | None = None
+    timeUnixNano: _Whole = None
+    observedTimeUnixNano: _Whole = None
+    eventName: str | None = None
+    body: _Value | None = None
+    attributes: _KeyValues = None
+
+
+class _DataPoint(Struct, gc=False):
+    startTimeUnixNano: _Whole = None
+    timeUnixNano: _Whole = None
+    asInt: _Whole = None
+    asDouble: _Double = None
+    sum: _Double = None
+    flags: int | None = None
+    attributes: _KeyValues = None
+
+
+class _Data(Struct, gc=False):
+    dataPoints: list[Raw] | None = None
+    aggregationTemporality: int | str | None = None
+    isMonotonic: bool | None = None
+
+
+class _Metric(Struct, gc=False):
+    name: str | None = None
+    unit: str | None = None
+    sum: _Data | None = None
+    histogram: _Data | None = None
+    exponentialHistogram: _Data | None = None
+    gauge: _Data | None = None
+    summary: _Data | None = None
+
+
+_TRACES = msgspec.json.Decoder(_Traces)
+_LOGS = msgspec.json.Decoder(_Logs)
+_METRICS = msgspec.json.Decoder(_Metrics)
+_SPAN: msgspec.json.Decoder[_Span | None] = msgspec.json.Decoder(_Span | None)
+_LOG_RECORD: msgspec.json.Decoder[_LogRecord | None] = msgspec.json.Decoder(_LogRecord | None)
+_METRIC: msgspec.json.Decoder[_Metric | None] = msgspec.json.Decoder(_Metric | None)
+_DATA_POINT: msgspec.json.Decoder[_DataPoint | None] = msgspec.json.Decoder(_DataPoint | None)
+_ARRAY = msgspec.json.Decoder(dict[str, Any])
+
+_TEMPORALITIES = {"AGGREGATION_TEMPORALITY_DELTA": 1, "AGGREGATION_TEMPORALITY_CUMULATIVE": 2}
+_KINDS = {
+    "sum": "sum",
+    "histogram": "histogram",
+    "exponentialHistogram": "exponential_histogram",
+    "gauge": "gauge",
+    "summary": "summary",
+}
+
+
+class _Malformed(ValueError):
+    """One item that cannot be read. Its message names a field."""
+
+
+class _Place:
+    """Where an item stands, as a path in the body; put into words only for an error."""
+
+    __slots__ = ("entry", "inner", "item", "names")
+
+    def __init__(self, names: tuple[str, str, str], entry: int, inner: int, item: int) -> None:
+        self.names = names
+        self.entry = entry
+        self.inner = inner
+        self.item = item
+
+    def __str__(self) -> str:
+        outer, middle, items = self.names
+        return f"{outer}[{self.entry}].{middle}[{self.inner}].{items}[{self.item}]"
+
+
+_Reader = Callable[[Slice[T], int, Resource, Scope, Raw, _Place], None]
+
+
+def traces(body: bytes) -> Iterator[Slice[Span]]:
+    """The spans of an ExportTraceServiceRequest."""
+    return _slices(body, _TRACES, ("resourceSpans", "scopeSpans", "spans"), _read_span)
+
+
+def logs(body: bytes) -> Iterator[Slice[LogRecord]]:
+    """The records of an ExportLogsServiceRequest."""
+    return _slices(body, _LOGS, ("resourceLogs", "scopeLogs", "logRecords"), _read_log_record)
+
+
+def metrics(body: bytes) -> Iterator[Slice[Point]]:
+    """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
+    return _slices(body, _METRICS, ("resourceMetrics", "scopeMetrics", "metrics"), _read_metric)
+
+
+def _slices(
+    body: bytes, decoder: msgspec.json.Decoder[Any], names: tuple[str, str, str], read: _Reader[T]
+) -> Iterator[Slice[T]]:
+    yield from _check_text(body)
+    outer, middle, items = names
+    request = _decoded(in_camel_case(body), decoder)
+    part: Slice[T] = Slice()
+    place = size = 0
+    for i, entry in _present(getattr(request, outer)):
+        resource = Resource(attributes_of(entry.resource.attributes if entry.resource else None))
+        for j, inner in _present(getattr(entry, middle)):
+            scope = Scope(inner.scope.name or "", inner.scope.version or "") if inner.scope else Scope("", "")
+            for k, raw in enumerate(getattr(inner, items) or ()):
+                read(part, place, resource, scope, raw, _Place(names, i, j, k))
+                size += memoryview(raw).nbytes
+                if size >= MAX_SLICE:
+                    yield part
+                    place += part.received
+                    part, size = Slice(), 0
+    yield part
+
+
+def _present(entries: list[Any] | None) -> Iterator[tuple[int, Any]]:
+    return ((place, entry) for place, entry in enumerate(entries or ()) if entry is not None)
+
+
+def _check_text(body: bytes) -> Iterator[Slice[Any]]:
+    """Refuse what is not UTF-8, also in members that nobody reads."""
+    if body.isascii():
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(body), MAX_SLICE):
+        end = start + MAX_SLICE
+        try:
+            decoder.decode(body[start:end], final=end >= len(body))
+        except UnicodeDecodeError as error:
+            raise BadPayload(f"body: not UTF-8 near byte {start + error.start}") from None
+        if end < len(body):
+            yield Slice()
+
+
+def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise BadPayload(f"{_path(error) or 'body'}: not of the type that OTLP gives it") from None
+    except msgspec.DecodeError as error:
+        raise BadPayload(f"body: no JSON ({_offset(error)})") from None
+    except RecursionError:
+        raise BadPayload("body: nested too deeply") from None
+
+
+def _path(error: msgspec.ValidationError) -> str:
+    # "Expected `int`, got `float` - at `$.status.code`": the path and nothing else, so no value can get out.
+    _, _, path = str(error).rpartition("`$")
+    return path.strip("`.")
+
+
+def _offset(error: msgspec.DecodeError) -> str:
+    _, found, offset = str(error).rpartition("(byte ")
+    return f"byte {offset.rstrip(')')}" if found else "it ends too early"
+
+
+def _item(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise _Malformed(f".{_path(error)}: not of the type that OTLP gives it") from None
+    except msgspec.DecodeError:
+        raise _Malformed(": no JSON, or text that is no Unicode") from None
+
+
+def attributes_of(pairs: Iterable[_KeyValue | None] | None) -> Attributes:
+    """Key-value pairs as a dict, without content; the last of a repeated key stays."""
+    attributes: Attributes = {}
+    for pair in pairs or ():
+        if pair is None or not pair.key or pair.value is None:
+            continue
+        name = pair.key
+        rule = RULES[name]
+        if rule is admission.SCALAR:
+            text = pair.value.stringValue
+            value = _number_or_bool(pair.value, name) if text is None else text
+            if value is not None and not (text is not None and len(text) > admission.MAX_VALUE):
+                attributes[name] = value
+        elif rule is not admission.DROPPED and (kept := _kept(pair.value, rule, name)) is not None:
+            attributes[name] = kept
+    return attributes
+
+
+def _number_or_bool(value: _Value, name: str) -> int | float | bool | None:
+    if value.intValue is not None:
+        return _whole(value.intValue, f"attributes.{name}.intValue", -(1 << 63), 1 << 63)
+    if value.doubleValue is not None:
+        return _double(value.doubleValue, f"attributes.{name}.doubleValue")
+    return value.boolValue
+
+
+def _kept(value: _Value, rule: str, name: str) -> Any:
+    if rule is admission.REDUCED:
+        return None if value.stringValue is None else admission.reduced(name, value.stringValue)
+    if value.stringValue is not None:
+        return value.stringValue
+    return _words(value.arrayValue)
+
+
+def _words(array: Raw) -> list[str] | None:
+    if not memoryview(array).nbytes:
+        return None
+    try:
+        values = _ARRAY.decode(array).get("values")
+    except (ValueError, RecursionError):
+        return None
+    texts = [value.get("stringValue") for value in values or () if isinstance(value, dict)]
+    return [text for text in texts if isinstance(text, str) and text] or None
+
+
+def _whole(value: int | str | float, field: str, low: int, high: int) -> int:
+    """A 64-bit integer, exactly: a float that may have been rounded on its way is refused."""
+    if isinstance(value, str):
+        digits = value.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20):
+            raise _Malformed(f".{field}: no integer")
+        number = int(value)
+    elif isinstance(value, float):
+        if not value.is_integer() or abs(value) >= 1 << 53:
+            raise _Malformed(f".{field}: no exact integer")
+        number = int(value)
+    else:
+        number = value
+    if not low <= number < high:
+        raise _Malformed(f".{field}: out of the range of 64 bits")
+    return number
+
+
+def _double(value: float | str, field: str) -> float:
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            raise _Malformed(f".{field}: no number") from None
+    return value
+
+
+def _time(value: _Whole, field: str) -> int:
+    return 0 if value is None else _whole(value, field, 0, 1 << 64)
+
+
+def _hex_id(value: str | None, size: int, place: _Place, field: str) -> str | None:
+    if not value:
+        return None
+    lower = value.lower()
+    if len(lower) != size or not lower.isascii() or lower.strip("0123456789abcdef"):
+        raise BadPayload(f"{place}.{field}: must be {size} hexadecimal digits, not base64")
+    return lower if lower.strip("0") else None
+
+
+def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
+    at = place + part.received
+    try:
+        span = _item(raw, _SPAN)
+        if span is None:
+            return
+        part.items.append((at, _span(span, resource, scope, where)))
+    except _Malformed as error:
+        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
+    part.received += 1
+
+
+def _span(span: _Span, resource: Resource, scope: Scope, where: _Place) -> Span:
+    code = span.status.code if span.status else None
+    return Span(
+        resource,
+        scope,
+        span.name or "",
+        _hex_id(span.traceId, 32, where, "traceId"),
+        _hex_id(span.spanId, 16, where, "spanId"),
+        _hex_id(span.parentSpanId, 16, where, "parentSpanId"),
+        _time(span.startTimeUnixNano, "startTimeUnixNano") or None,
+        _time(span.endTimeUnixNano, "endTimeUnixNano") or None,
+        attributes_of(span.attributes),
+        2 if code in (2, "STATUS_CODE_ERROR") else 0,
+        [
+            Event(event.name, attributes_of(event.attributes))
+            for event in span.events or ()
+            if event is not None and event.name == "exception"
+        ],
+    )
+
+
+def _read_log_record(
+    part: Slice[LogRecord], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place
+) -> None:
+    at = place + part.received
+    try:
+        record = _item(raw, _LOG_RECORD)
+        if record is None:
+            return
+        part.items.append((at, _log_record(record, resource, scope, where)))
+    except _Malformed as error:
+        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
+    part.received += 1
+
+
+def _log_record(record: _LogRecord, resource: Resource, scope: Scope, where: _Place) -> LogRecord:
+    body = (record.body.stringValue if record.body else None) or ""
+    time = _time(record.timeUnixNano, "timeUnixNano") or _time(record.observedTimeUnixNano, "observedTimeUnixNano")
+    return LogRecord(
+        resource,
+        scope,
+        record.eventName or "",
+        body if len(body) <= 256 and " " not in body else "",
+        time or None,
+        _hex_id(record.traceId, 32, where, "traceId"),
+        _hex_id(record.spanId, 16, where, "spanId"),
+        attributes_of(record.attributes),
+    )
+
+
+def _read_metric(part: Slice[Point], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
+    """Points are the items here: a metric that cannot be read counts as one of them."""
+    try:
+        metric = _item(raw, _METRIC)
+    except _Malformed as error:
+        part.rejects.append(Reject(place + part.received, MALFORMED, f"{where}{error}"))
+        part.received += 1
+        return
+    if metric is None:
+        return
+    countable = Countable(metric.name or "", metric.unit or "", resource, scope)
+    for kind, name in _KINDS.items():
+        data = getattr(metric, kind)
+        if data is None:
+            continue
+        temporality = data.aggregationTemporality
+        if isinstance(temporality, str):
+            temporality = _TEMPORALITIES.get(temporality, 0)
+        countable.shape(name, temporality or 0, bool(data.isMonotonic))
+        for number, encoded in enumerate(data.dataPoints or ()):
+            _read_point(part, place, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
+
+
+def _read_point(part: Slice[Point], place: int, countable: Countable, raw: Raw, kind: str, where: str) -> None:
+    at = place + part.received
+    try:
+        encoded = _item(raw, _DATA_POINT)
+        if encoded is None:
+            return
+        point = _point(countable, encoded, kind) if countable.counts else None
+        if point is None:
+            part.ignored[CANNOT_COUNT] += 1
+        else:
+            part.items.append((at, point))
+    except _Malformed as error:
+        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
+    part.received += 1
+
+
+def _point(countable: Countable, point: _DataPoint, kind: str) -> Point | None:
+    value: int | float | None = None
+    if kind != "sum":
+        value = None if point.sum is None else _double(point.sum, "sum")
+    elif point.asInt is not None:
+        value = _whole(point.asInt, "asInt", -(1 << 63), 1 << 63)
+    elif point.asDouble is not None:
+        value = _double(point.asDouble, "asDouble")
+    return countable.point(
+        flags=point.flags or 0,
+        start_time=_time(point.startTimeUnixNano, "startTimeUnixNano"),
+        time=_time(point.timeUnixNano, "timeUnixNano"),
+        value=value,
+        attributes=attributes_of(point.attributes),
+    )

@@ -1,0 +1,40 @@
+"""Field names of OTLP/JSON are lowerCamelCase; senders that write the names of the .proto files are understood too."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from gateway.errors import BadPayload
+
+_SEARCHED = 64 * 1024  # a sender keeps to one spelling, so the beginning tells
+_LARGEST = 4 * 1024 * 1024  # rewriting holds the whole body as objects
+_SNAKE = re.compile(
+    rb'"(?:resource_(?:spans|logs|metrics)|scope_(?:spans|logs|metrics)|log_records|(?:trace|span|parent_span)_id'
+    rb"|(?:start_|end_|observed_)?time_unix_nano|(?:string|int|double|bool|array|kvlist|bytes)_value|data_points"
+    rb'|event_name|as_(?:int|double)|aggregation_temporality|is_monotonic|exponential_histogram)"\s*:'
+)
+_WORD = re.compile(r"_([a-z])")
+
+
+def in_camel_case(body: bytes) -> bytes:
+    """The same body with the names that OTLP gives its fields."""
+    if not _SNAKE.search(body, 0, _SEARCHED):
+        return body
+    if len(body) > _LARGEST:
+        raise BadPayload("body: field names must be lowerCamelCase")
+    try:
+        return msgspec.json.encode(_renamed(msgspec.json.decode(body)))
+    except (msgspec.DecodeError, RecursionError):
+        return body  # the decoder says what is wrong with it
+
+
+def _renamed(tree: Any) -> Any:
+    # Keys of attributes stand in values ("key": "trace_id"), so every name here is the protocol's own.
+    if isinstance(tree, dict):
+        return {_WORD.sub(lambda match: match[1].upper(), name): _renamed(value) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [_renamed(value) for value in tree]
+    return tree

@@ -1,0 +1,91 @@
+"""
+Cuts an encoded protobuf request into smaller requests of the same type.
+
+A message cut between two of its fields is two messages: so a large request is cut at its items, and what stands beside
+them (resource, scope) goes along with every piece. Knows field numbers and lengths, and no message type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.errors import BadPayload
+from gateway.normalise.otlp.slices import MAX_SLICE
+
+_LENGTH_DELIMITED = 2
+_FIXED = {1: 8, 5: 4}
+
+
+def pieces(message: bytes, path: tuple[int, ...], limit: int = MAX_SLICE) -> Iterator[bytes]:
+    """
+    Requests of at most `limit` bytes where the items allow it, which together hold what `message` holds.
+
+    `path` names the repeated fields to descend through; the last one holds the items, which are never cut.
+    """
+    if len(message) <= limit or not path:
+        yield message
+        return
+    number, *deeper = path
+    beside, parts = _split(message, number)
+    if len(beside) > limit // 4:  # too much to repeat with every piece
+        yield message
+        return
+    tag = _varint(number << 3 | _LENGTH_DELIMITED)
+    group, size = [beside], len(beside)
+    for start, end in parts:
+        for piece in pieces(message[start:end], tuple(deeper), limit - len(beside) - 16):
+            if size + len(piece) > limit and len(group) > 1:
+                yield b"".join(group)
+                group, size = [beside], len(beside)
+            group += (tag, _varint(len(piece)), piece)
+            size += len(piece) + len(tag) + 5
+    yield b"".join(group)
+
+
+def _split(message: bytes, number: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """The fields beside `number`, and the place of each payload of `number`."""
+    beside: list[bytes] = []
+    parts: list[tuple[int, int]] = []
+    size = len(message)
+    wanted = number << 3 | _LENGTH_DELIMITED
+    at = 0
+    while at < size:
+        begin = at
+        tag, at = _read_varint(message, at)
+        kind = tag & 7
+        if kind == _LENGTH_DELIMITED:
+            length, start = _read_varint(message, at)
+            at = start + length
+        elif kind == 0:
+            _, at = _read_varint(message, at)
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            raise BadPayload(f"body: no protobuf field at byte {begin} of a message of {size} bytes")
+        if at > size:
+            raise BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
+        if tag == wanted:
+            parts.append((start, at))
+        else:
+            beside.append(message[begin:at])
+    return b"".join(beside), parts
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    for place in range(at, min(at + 10, len(message))):
+        byte = message[place]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, place + 1
+        shift += 7
+    raise BadPayload(f"body: a number at byte {at} of a message of {len(message)} bytes has no end")
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
