@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from importlib.resources import files
 
 from spool import deliveries as rules
@@ -317,14 +318,17 @@ def _split(
         return None
     route, first, last, replay, proof = row
     _, acceptances = _next(connection, route)
-    common = {
-        "passed": acceptances,
-        "proof": acceptances if refused else proof,
-        "last_error": reason,
-        "replay": bool(replay),
-    }
-    _insert(connection, route, (first, second - 1), **common)
-    return _insert(connection, route, (second, last), **common).id
+    insert = partial(
+        _insert,
+        connection,
+        route,
+        passed=acceptances,
+        proof=acceptances if refused else proof,
+        last_error=reason,
+        replay=bool(replay),
+    )
+    insert((first, second - 1))
+    return insert((second, last)).id
 
 
 def _insert(

@@ -82,7 +82,8 @@ def _state(connection: sqlite3.Connection, row: sqlite3.Row, now: float) -> Rout
 
 def _queued(connection: sqlite3.Connection, row: sqlite3.Row) -> int:
     waiting: int = row["waiting"]
-    return waiting + accepted(connection, row["topic"]) + 1 - row["next"]
+    uncut: int = accepted(connection, row["topic"]) + 1 - row["next"]
+    return waiting + uncut
 
 
 def _age_s(connection: sqlite3.Connection, row: sqlite3.Row, progress: int, now: float) -> float | None:
