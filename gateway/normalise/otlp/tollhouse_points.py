@@ -50,7 +50,8 @@ def _record(point: Point) -> UsageMetric:
     attributes = point.attributes
 
     def said(name: str) -> str | None:
-        return words.text(attributes.get(name))
+        value = attributes.get(name)
+        return value if isinstance(value, str) and 0 < len(value) <= words.MAX_TEXT else None
 
     value = attributes.get(VALUE, point.value)
     known = said("tollhouse.times")  # which of the two times are the call's own, when not both are
@@ -64,7 +65,7 @@ def _record(point: Point) -> UsageMetric:
         unit=point.unit,
         start_time=(point.start_time or None) if known in (None, "start") else None,
         end_time=(point.time or None) if known in (None, "end") else None,
-        session=words.first_text(attributes, ("session.id", "gen_ai.conversation.id")),
+        session=said("session.id") or said("gen_ai.conversation.id"),
         user=said("tollhouse.user"),
         team=said("tollhouse.team"),
         api_key=said("tollhouse.api_key"),
