@@ -183,9 +183,18 @@ _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
 }
 
 
+def inflater_of(coding: str) -> Callable[[], Inflater] | None:
+    """What opens an inflater of a supported coding; None for a body that comes as it is."""
+    return _INFLATERS[coding]
+
+
+def _coding(request: web.Request) -> str:
+    return request.headers.get("Content-Encoding", "").strip().lower()
+
+
 def check_encoding(request: web.Request) -> None:
     """Refuse a content coding that nobody here can read, before anything else is looked at."""
-    if request.headers.get("Content-Encoding", "").strip().lower() not in _INFLATERS:
+    if _coding(request) not in _INFLATERS:
         message = f"This Content-Encoding is not supported; send {SUPPORTED} or none."
         raise Refusal(415, "unsupported_encoding", message)
 
@@ -197,7 +206,7 @@ async def read(request: web.Request, lease: Lease, *, max_bytes: int) -> bytes:
     Refusal 400 when the body is not whole, 408 when it is too slow, 413 when it is too large, 503 when too much is in
     hand. A client that waits for `100 Continue` gets it here, after every check that needs no body.
     """
-    open_inflater = _INFLATERS[request.headers.get("Content-Encoding", "").strip().lower()]
+    open_inflater = inflater_of(_coding(request))
     length = request.content_length
     if length is not None and length > max_bytes:
         raise _too_large(max_bytes)
