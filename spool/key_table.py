@@ -107,11 +107,12 @@ class KeyTable:
         actor: Actor,
     ) -> tuple[Key, str]:
         """The new key and its secret, which is nowhere else from now on."""
+        name = checked_name(name)
         fixed, managed = checked_grant(scopes, use_cases)
         secret = new_secret()
         draft = Key(
             id=0,
-            name=checked_name(name),
+            name=name,
             status=ENABLED,
             description=checked_description(description),
             scopes=fixed,

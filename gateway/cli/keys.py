@@ -1,0 +1,201 @@
+"""`tollhouse keys`: the life of API keys, with the server running and without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gateway.cli import fail
+from gateway.cli.operator import (
+    House,
+    Label,
+    Seconds,
+    as_json,
+    filters,
+    on_a_house,
+    paged,
+    part,
+    show_json,
+    show_list,
+    show_table,
+)
+
+COLUMNS = (
+    "name", "status", "scope_count", "labels", "created_by", "updated_by", "last_modified", "last_accessed",
+)  # fmt: skip
+DETAILS = (
+    "name", "description", "status", "scopes", "use_cases", "scope_count", "labels", "created_by", "updated_by",
+    "last_modified", "last_accessed",
+)  # fmt: skip
+
+scope = click.option("--scope", "scopes", multiple=True, help="A fixed scope, GROUP:OPERATION; may repeat.")
+use_case = click.option("--use-case", "use_cases", multiple=True, help="A managed use case; may repeat.")
+label = click.option("--label", "labels", multiple=True, type=Label(), metavar="NAME=VALUE", help="May repeat.")
+
+
+@click.group()
+def keys() -> None:
+    """Create, list, change and delete API keys."""
+
+
+@keys.command()
+@click.option("--name", required=True, help="At least 3 characters, unique.")
+@scope
+@use_case
+@click.option("--description", default="", help="What the key is for.")
+@label
+@as_json
+@on_a_house
+def create(
+    house: House,
+    name: str,
+    scopes: tuple[str, ...],
+    use_cases: tuple[str, ...],
+    description: str,
+    labels: tuple[tuple[str, str], ...],
+    as_json: bool,
+) -> None:
+    """Create a key and print its secret, this once."""
+    body = {
+        "name": name,
+        "scopes": scopes,
+        "use_cases": use_cases,
+        "description": description,
+        "labels": dict(labels),
+    }
+    _show_secret(house.ask("POST", "/keys", body=body), as_json)
+
+
+@keys.command("list")
+@click.option("--status", "statuses", multiple=True, help="Enabled or Disabled.")
+@click.option("--scope", "scopes", multiple=True, help="Keys that open this scope.")
+@click.option("--use-case", "use_cases", multiple=True, help="Keys with this managed use case.")
+@click.option("--created-by", multiple=True)
+@click.option("--updated-by", multiple=True)
+@paged
+@as_json
+@on_a_house
+def list_keys(
+    house: House,
+    page: list[tuple[str, str]],
+    statuses: tuple[str, ...],
+    scopes: tuple[str, ...],
+    use_cases: tuple[str, ...],
+    created_by: tuple[str, ...],
+    updated_by: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """List the keys; secrets are never shown again."""
+    asked = filters(status=statuses, scope=scopes, use_case=use_cases, created_by=created_by, updated_by=updated_by)
+    payload = house.ask("GET", "/keys", query=[*page, *asked])
+    show_json(payload) if as_json else show_list(payload, "keys", COLUMNS)
+
+
+@keys.command()
+@click.argument("name")
+@as_json
+@on_a_house
+def show(house: House, name: str, as_json: bool) -> None:
+    """Show one key."""
+    payload = house.ask("GET", f"/keys/{part(name)}")
+    if as_json:
+        show_json(payload)
+        return
+    _show_details(payload["key"])
+    if payload["previous_secret_until"]:
+        click.echo(f"the secret before the last rotation opens until {payload['previous_secret_until']}")
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--name", "new_name", help="The new name.")
+@click.option("--description")
+@scope
+@use_case
+@label
+@click.option("--no-labels", is_flag=True, help="Take all labels away.")
+@as_json
+@on_a_house
+def edit(
+    house: House,
+    name: str,
+    new_name: str | None,
+    description: str | None,
+    scopes: tuple[str, ...],
+    use_cases: tuple[str, ...],
+    labels: tuple[tuple[str, str], ...],
+    no_labels: bool,
+    as_json: bool,
+) -> None:
+    """Change a key. Scopes, use cases and labels that are given take the place of the old ones."""
+    if labels and no_labels:
+        fail("--label or --no-labels, not both", 2)
+    changes: dict[str, Any] = {"name": new_name, "description": description}
+    changes["scopes"] = scopes or None
+    changes["use_cases"] = use_cases or None
+    changes["labels"] = {} if no_labels else dict(labels) or None
+    body = {field: value for field, value in changes.items() if value is not None}
+    if not body:
+        fail("say what to change: --name, --description, --scope, --use-case, --label or --no-labels", 2)
+    _show_key(house.ask("PATCH", f"/keys/{part(name)}", body=body), as_json)
+
+
+@keys.command()
+@click.argument("name")
+@as_json
+@on_a_house
+def enable(house: House, name: str, as_json: bool) -> None:
+    """Let a disabled key in again."""
+    _show_key(house.ask("POST", f"/keys/{part(name)}/enable"), as_json)
+
+
+@keys.command()
+@click.argument("name")
+@as_json
+@on_a_house
+def disable(house: House, name: str, as_json: bool) -> None:
+    """Refuse a key until it is enabled again; it acts at once."""
+    _show_key(house.ask("POST", f"/keys/{part(name)}/disable"), as_json)
+
+
+@keys.command()
+@click.argument("name")
+@click.option(
+    "--overlap", type=Seconds(), default="24h", show_default=True, help="How long the old secret opens still."
+)
+@as_json
+@on_a_house
+def rotate(house: House, name: str, overlap: float, as_json: bool) -> None:
+    """Give a key a new secret; the old one opens until the overlap ends (0: it ends at once)."""
+    payload = house.ask("POST", f"/keys/{part(name)}/rotate", body={"overlap_s": overlap})
+    _show_secret(payload, as_json)
+    if payload["previous_secret_until"] and not as_json:
+        click.echo(f"the old secret opens until {payload['previous_secret_until']}")
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--confirm", required=True, metavar="NAME", help="The exact name of the key, once more.")
+@as_json
+@on_a_house
+def delete(house: House, name: str, confirm: str, as_json: bool) -> None:
+    """Delete a key for ever; access with it ends at once."""
+    payload = house.ask("DELETE", f"/keys/{part(name)}", query=[("confirm", confirm)])
+    show_json(payload) if as_json else click.echo(f"key {name} deleted")
+
+
+def _show_secret(payload: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(payload)
+        return
+    _show_details(payload["key"])
+    click.echo(f"\nIts secret, shown this once:\n\n    {payload['secret']}\n")
+
+
+def _show_key(payload: dict[str, Any], as_json: bool) -> None:
+    show_json(payload) if as_json else _show_details(payload["key"])
+
+
+def _show_details(key: dict[str, Any]) -> None:
+    show_table([{"field": name.replace("_", " "), "value": key[name]} for name in DETAILS], ("field", "value"))

@@ -1,0 +1,71 @@
+"""`tollhouse operators`: who may sign in to the console."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from gateway.cli.operator import House, as_json, filters, on_a_house, paged, part, show_json, show_list, show_table
+
+COLUMNS = ("email", "role", "created_by", "created", "last_modified")
+
+
+@click.group()
+def operators() -> None:
+    """Add, list and remove operator accounts."""
+
+
+@operators.command()
+@click.argument("email")
+@click.option("--role", default="viewer", show_default=True, help="viewer, operator or admin")
+@as_json
+@on_a_house
+def add(house: House, email: str, role: str, as_json: bool) -> None:
+    """Add an account; the password is asked for, or read from standard input."""
+    payload = house.ask("POST", "/operators", body={"email": email, "role": role, "password": _password()})
+    _show(payload, as_json)
+
+
+@operators.command("list")
+@click.option("--role", "roles", multiple=True, help="viewer, operator or admin")
+@paged
+@as_json
+@on_a_house
+def list_operators(house: House, page: list[tuple[str, str]], roles: tuple[str, ...], as_json: bool) -> None:
+    """List the accounts."""
+    payload = house.ask("GET", "/operators", query=[*page, *filters(role=roles)])
+    show_json(payload) if as_json else show_list(payload, "operators", COLUMNS)
+
+
+@operators.command()
+@click.argument("email")
+@as_json
+@on_a_house
+def remove(house: House, email: str, as_json: bool) -> None:
+    """Remove an account and end its sessions."""
+    payload = house.ask("DELETE", f"/operators/{part(email)}")
+    show_json(payload) if as_json else click.echo(f"operator {email} removed")
+
+
+@operators.command()
+@click.argument("email")
+@as_json
+@on_a_house
+def password(house: House, email: str, as_json: bool) -> None:
+    """Set a new password and end the account's sessions."""
+    payload = house.ask("PATCH", f"/operators/{part(email)}", body={"password": _password()})
+    _show(payload, as_json)
+
+
+def _password() -> str:
+    """Never an argument: those stand in the shell's history and in the process list."""
+    if sys.stdin.isatty():
+        asked: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return asked
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _show(payload: dict[str, Any], as_json: bool) -> None:
+    show_json(payload) if as_json else show_table([payload["operator"]], COLUMNS)

@@ -1,0 +1,71 @@
+"""The house opened for a command when no server runs: spool and registry behind the same operator API."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from gateway.access import Access
+from gateway.config import Config
+from gateway.doors.operator import OperatorServices, application
+from gateway.operator_socket import OperatorSocket
+from spool.clock import SystemClock
+from spool.errors import RegistryDamaged
+from spool.log import LogSettings
+from spool.registry import Registry
+from spool.sqlite import open_spool
+
+
+@asynccontextmanager
+async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
+    """
+    A socket with the operator API over a data directory that nobody else has open; SpoolLocked when somebody has.
+
+    The socket lies elsewhere than a server's, so that no other command comes in and is cut off when this one ends.
+    """
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        spool = await open_spool(config.data_dir, settings=_settings(config), clock=clock)
+        stack.push_async_callback(spool.close)
+        registry, problem = None, ""
+        try:
+            registry = await Registry.open(config.data_dir, secret=spool.secret, clock=clock)
+            stack.push_async_callback(registry.close)
+        except RegistryDamaged as error:
+            problem = str(error)
+        access = Access(registry, clock=clock, api_key_file=config.server.api_key_file)
+        await access.start()
+        stack.push_async_callback(access.stop)
+        services = OperatorServices(
+            log=spool.log,
+            deliveries=spool.deliveries,
+            registry=registry,
+            registry_problem=problem,
+            access=access,
+            clock=clock,
+            secret=spool.secret,
+            version=version,
+            console_url=lambda: _console_url(config),
+        )
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
+        socket = OperatorSocket(Path(place), application(services))
+        stack.push_async_callback(socket.stop)
+        yield await socket.start()
+
+
+def _settings(config: Config) -> LogSettings:
+    return LogSettings(
+        max_bytes=config.spool.max_bytes,
+        retention_s=config.spool.retention,
+        hold_s=config.spool.hold,
+        duplicate_window_s=config.spool.duplicate_window,
+        duplicate_ids=config.spool.duplicate_ids,
+    )
+
+
+def _console_url(config: Config) -> str:
+    """Where the console will be once the server runs."""
+    scheme = "https" if config.server.tls_cert_file else "http"
+    return f"{scheme}://{config.server.operator_listen or config.server.listen}/console/"
