@@ -26,6 +26,7 @@ _FAILED = wire.field(15, b"\x18\x02")  # status { code: ERROR }
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
+_BOTH_IDS = re.compile(_TRACE_ID.pattern + _SPAN_ID.pattern)
 
 
 def _text(key: str) -> Text:
@@ -91,10 +92,10 @@ class SpanEncoder:
     def span(self, record: Inference, committed_at: float) -> bytes:
         """One span, without the head of the field it stands in."""
         r = record
-        trace_id, span_id, parts = _ids(r)
+        ids, parts = _ids(r)
         start, end, times = _span_times(r, committed_at)
         parts += (
-            _HEAD.pack(b"\x0a\x10", trace_id, b"\x12\x08", span_id),
+            _HEAD.pack(b"\x0a\x10", ids[:16], b"\x12\x08", ids[16:]),
             _TIMES.pack(b"\x39", start, b"\x41", end),
             self._kind(r),
             _id.raw(r.id.hex().encode()),
@@ -167,24 +168,23 @@ def _encode_kind(record: Inference) -> bytes:
     return b"".join(parts)
 
 
-def _ids(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
-    """Trace id and span id for the wire, and the attributes that keep what is not of their form."""
-    kept: list[bytes] = []
+def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
+    """Trace id and span id for the wire, joined, and the attributes that keep what is not of their form."""
     trace_id, span_id = record.trace_id, record.span_id
-    plain_trace = trace_id is not None and _TRACE_ID.fullmatch(trace_id)
-    plain_span = span_id is not None and _SPAN_ID.fullmatch(span_id)
-    if plain_trace and plain_span:
-        return bytes.fromhex(trace_id or ""), bytes.fromhex(span_id or ""), kept
-    stand_in_trace, stand_in_span = identity.stand_in_ids(record.id)
-    if trace_id is not None and not plain_trace:
-        kept.append(_trace_id(trace_id))
-    if span_id is not None and not plain_span:
-        kept.append(_span_id(span_id))
-    return (
-        bytes.fromhex(trace_id) if trace_id is not None and plain_trace else stand_in_trace,
-        bytes.fromhex(span_id) if span_id is not None and plain_span else stand_in_span,
-        kept,
-    )
+    if trace_id is not None and span_id is not None and len(trace_id) == 32:  # nearly always: one match for both
+        both = trace_id + span_id
+        if _BOTH_IDS.fullmatch(both):
+            return bytes.fromhex(both), []
+    on_wire = list(identity.stand_in_ids(record.id))
+    kept: list[bytes] = []
+    for place, value, form, attribute in ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id)):
+        if value is None:
+            continue
+        if form.fullmatch(value):
+            on_wire[place] = bytes.fromhex(value)
+        else:
+            kept.append(attribute(value))
+    return b"".join(on_wire), kept
 
 
 _NONE, _START, _END = _times("none"), _times("start"), _times("end")

@@ -1,0 +1,51 @@
+"""Which upstream key may carry what: managed use cases first, all resolved through one catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from exporters.errors import Refused
+from exporters.secret import Secret
+from exporters.settings import KeySettings
+from spool import scopes
+
+
+@dataclass(frozen=True)
+class Key:
+    settings: KeySettings
+    secret: Secret
+
+    def grants(self, scope: str) -> bool:
+        """Resolved now and not at start: what a use case covers is the catalogue's to say."""
+        return scope in scopes.granted(scopes=self.settings.scopes, use_cases=self.settings.use_cases)
+
+
+class Keyring:
+    def __init__(self, keys: Sequence[KeySettings], environ: Mapping[str, str] | None = None) -> None:
+        # Stable: within both kinds the configuration's order holds.
+        ordered = sorted(keys, key=lambda key: not key.use_cases)
+        self._keys = [
+            Key(
+                key,
+                Secret(f"upstream key {key.name}", file=key.secret_file, env=key.secret_env, environ=environ),
+            )
+            for key in ordered
+        ]
+
+    def covering(self, scope: str) -> Key | None:
+        """The narrowest key that grants a scope: the first with a managed use case, else the first with scopes."""
+        return next((key for key in self._keys if key.grants(scope)), None)
+
+    def secret_for(self, scope: str) -> str:
+        """Refused when no key covers the scope, or when the covering key's secret cannot be had."""
+        key = self.covering(scope)
+        if key is None:
+            use_case = scopes.granting_use_case(scope)
+            hint = f' (use_cases = ["{use_case}"] grants it)' if use_case else ""
+            raise Refused(f"no key in upstream.keys covers the scope {scope}{hint}", answered=False)
+        return key.secret.value()
+
+    def stamps(self) -> list[object]:
+        """Differs from an earlier answer when a secret file changed."""
+        return [key.secret.stamp() for key in self._keys]

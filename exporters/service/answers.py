@@ -1,0 +1,112 @@
+"""
+What an answer means for the delivery: pure, from status, headers and the beginning of the body (DESIGN section 7).
+
+The destination's own words are kept, with every secret that was sent struck out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import orjson
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from exporters.errors import Refused, Rejected, Retryable, SendError, TooLarge
+
+LONGEST_WORDS = 500
+_PROTOBUF = ("application/x-protobuf", "application/protobuf")
+_NOT_PRINTABLE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """`headers` by lower-case name; `body` is cut at what the client reads."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def media_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def problem(answer: Answer, *, secrets: Iterable[str] = (), now: float) -> SendError | None:
+    """Why a delivery did not arrive; None when it did."""
+    status = answer.status
+    if 200 <= status < 300:
+        return None
+    message = " ".join(filter(None, (str(status), words(answer, secrets=secrets))))
+    if 300 <= status < 400:
+        message = f"{message} (a redirect; it is not followed, because the key would go along)"
+    if status in (401, 403, 404, 405, 415, 501) or status < 400:
+        return Refused(message, status=status)
+    if status in (408, 429) or status >= 500:
+        return Retryable(
+            message,
+            status=status,
+            retry_after_s=retry_after_s(answer.headers.get("retry-after"), now=now),
+            keep_key=status in (502, 504),
+        )
+    return TooLarge(message, status=status) if status == 413 else Rejected(message, status=status)
+
+
+def words(answer: Answer, *, secrets: Iterable[str] = ()) -> str:
+    """What the destination said, in one line."""
+    return redact(_said(answer), secrets)
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """One bounded, printable line without any of the secrets."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "[key]")
+    text = " ".join(_NOT_PRINTABLE.sub(" ", text).split())
+    return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}..."
+
+
+def retry_after_s(value: str | None, *, now: float) -> float | None:
+    """Seconds, or a date as seconds from now; None when it is neither."""
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if date.tzinfo is None:  # "-0000": the time is UTC all the same
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, date.timestamp() - now)
+
+
+def _said(answer: Answer) -> str:
+    if answer.media_type in _PROTOBUF:
+        # google.rpc.Status and a span's status both carry the message as field 2; only the latter is installed.
+        try:
+            return str(Status.FromString(answer.body).message)
+        except DecodeError:
+            return ""
+    text = answer.body.decode("utf-8", "replace")
+    try:
+        return _message_in(orjson.loads(answer.body)) or text
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _message_in(document: Any) -> str | None:
+    """`{"error": {"message"}}`, `{"error": "..."}` or `{"message"}`."""
+    if not isinstance(document, dict):
+        return None
+    error = document.get("error")
+    for said in (error.get("message") if isinstance(error, dict) else error, document.get("message")):
+        if isinstance(said, str) and said:
+            return said
+    return None

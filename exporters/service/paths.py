@@ -1,0 +1,68 @@
+"""
+Where each stream of the cost service hangs: one table, overridable by `[upstream.paths]`.
+
+What the service does not publish defaults to a Tollhouse's own doors, so that two gateways chain out of the box.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from exporters.settings import UpstreamSettings
+from spool import scopes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    path: str  # "" means that nothing is sent there
+    scope: str
+    published: bool = True  # by the service; else it is a Tollhouse's path
+    telemetry: bool = False  # hangs at upstream.ai_telemetry_url
+
+
+_RECORDS = "unit-cost_v1:manage_telemetry_records"
+
+STREAMS: dict[str, Stream] = {
+    "traces": Stream(path="/v1/traces", scope=scopes.INGEST, published=False, telemetry=True),
+    "metrics": Stream(path="/v1/metrics", scope=scopes.INGEST, published=False, telemetry=True),
+    "enroll": Stream(path="/v1/ai-control-plane/enroll", scope=scopes.ENROLL, published=False),
+    "heartbeat": Stream(path="/v1/ai-control-plane/heartbeat", scope=scopes.HEARTBEAT, published=False),
+    "ping": Stream(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
+    "usage-events": Stream(path="", scope=scopes.CREATE_EVENT, published=False),
+    "unit-cost": Stream(path="/unit-cost/v1/telemetry/{kind}/{stream}/{operation}", scope=_RECORDS),
+    "billing-drops": Stream(
+        path="/v2/connections/billing/{segment}/{connection_id}/billing_drops", scope=scopes.BILLING_DROP
+    ),
+    "billing-validation": Stream(
+        path="/v2/connections/billing/{segment}/validate_billing_drop", scope=scopes.VALIDATE_BILLING_DROP
+    ),
+    "insights": Stream(path="/v2/insights", scope="insights:read_insights"),
+}
+
+
+class Paths:
+    def __init__(self, settings: UpstreamSettings) -> None:
+        self._settings = settings
+
+    def url(self, stream: str, **parts: str) -> str | None:
+        """
+        The address of a stream, its placeholders filled; None when its path is empty.
+
+        A path of the configuration may be a whole URL.
+        """
+        settings = self._settings
+        known = STREAMS[stream]
+        path = settings.paths.get(stream, known.path)
+        if not path:
+            return None
+        given = {"segment": settings.billing_segment, "connection_id": settings.connection_id, **parts}
+        filled = path.format_map({name: quote(value, safe="") for name, value in given.items()})
+        if filled.startswith(("http://", "https://")):
+            return filled
+        base = (known.telemetry and settings.ai_telemetry_url) or settings.base_url
+        return f"{base.rstrip('/')}/{filled.lstrip('/')}"
+
+    def published(self, stream: str) -> bool:
+        """Whether the address is the service's published one rather than a default or an operator's choice."""
+        return STREAMS[stream].published and stream not in self._settings.paths
