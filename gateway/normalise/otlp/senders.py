@@ -44,11 +44,12 @@ class Senders:
         if resource is not self._resource:
             self._resource = resource
             self._resource_who = words.resource_who(resource.attributes)
-            self._resource_tags = words.resource_tags(resource.attributes)
+            self._resource_tags = words.resource_tags(resource.attributes, self._options.keep_attributes)
 
     def _tags(self, source: str, user: str | None, attributes: Attributes) -> dict[str, str]:
         tags = dict(self._resource_tags)
-        left_out = words.add_tags(tags, attributes, self._options.keep_attributes)
+        left_out = 0
+        # The names that every source may use are stronger and come last.
         for tag, names in _TAGS.get(source, {}).items():
             if (value := words.first_text(attributes, names)) is not None:
                 left_out += not tag_rules.put(tags, tag, value)
@@ -56,5 +57,5 @@ class Senders:
             left_out += not tag_rules.put(tags, "device", device)
         if (end_user := words.end_user(attributes, user)) is not None:
             left_out += not tag_rules.put(tags, "end_user", end_user)
-        self._outcome.left_out += left_out
+        self._outcome.left_out += left_out + words.add_tags(tags, attributes, self._options.keep_attributes)
         return tags

@@ -86,6 +86,11 @@ def test_the_user_is_the_account_and_the_installation_a_device():
     assert ("anon-1", None) == (anonymous.user, anonymous.tags.get("device"))
 
 
+def test_a_named_device_goes_before_the_installation():
+    """device.id, host.id and installation.id are the sender's own words for the machine."""
+    assert "laptop-7" == request(**{"device.id": "laptop-7"}).tags["device"]
+
+
 def test_an_error_has_no_tokens_and_the_status_as_type():
     """api_error comes once, after all attempts; its words are free text."""
     attributes = WHO | {
