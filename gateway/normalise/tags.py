@@ -25,11 +25,14 @@ _CONTENT = frozenset({
     "request_body", "response_body", "system_prompt", "instructions", "ai.response.text", "ai.response.object",
     "ai.response.toolCalls", "ai.response.reasoning", "ai.response.providerMetadata", "ai.result.text",
     "ai.result.object", "ai.toolCall.args", "ai.toolCall.result", "ai.value", "ai.values", "ai.embedding",
-    "ai.embeddings", "body", "headers", "traceback", "exception.stacktrace", "exception.message", "error.message",
+    "ai.embeddings", "arguments", "args", "function_args", "tool_input", "tool_output", "tool_parameters",
+    "tool_response", "error_message", "body", "headers", "traceback", "exception.stacktrace", "exception.message",
+    "error.message",
 })  # fmt: skip
 _CONTENT_BEGINNINGS = (
     "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages", "llm.prompts",
-    "llm.completions", "embedding.embeddings", "retrieval.documents", "gen_ai.content",
+    "llm.prompt_template", "llm.completions", "gcp.vertex.agent.tool_", "embedding.embeddings", "retrieval.documents",
+    "gen_ai.content",
 )  # fmt: skip
 _CONTENT_ENDINGS = (
     ".content", ".contents", ".prompt", ".prompts", ".message", ".messages", ".input", ".inputs", ".output",
