@@ -19,7 +19,7 @@ from gateway import listener
 from gateway.access import Access
 from gateway.attribution import Attribution
 from gateway.config import Config, Server, split_address
-from gateway.doors import ai_telemetry, bodies, foreign, house_side, otlp
+from gateway.doors import ai_telemetry, bodies, foreign, house_side, operator, otlp
 from gateway.doors.cors import Cors
 from gateway.doors.door import Handler, House
 from gateway.doors.otlp_grpc import GrpcServer, Tls
@@ -28,6 +28,7 @@ from gateway.intake import Intake
 from gateway.listener import Listener
 from gateway.metrics import Exposition, Metrics, Snapshot
 from gateway.normalise.options import Options
+from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
 from gateway.shadows import Shadows
 from gateway.supervisor import Supervisor
@@ -54,6 +55,7 @@ class Rooms:
     spool: SqliteSpool
     registry: Registry | None
     house: House
+    operators: operator.OperatorServices
     health: Health
     exposition: Exposition
 
@@ -98,7 +100,7 @@ class App:
 
     async def first_key(self) -> str | None:
         """A new house's first secret; None when there are keys already."""
-        registry = self._furnished.registry
+        registry = self.rooms.registry
         if registry is None or registry.keys.all() or self._config.server.api_key_file:
             return None
         _, secret = await registry.keys.create(
@@ -108,11 +110,12 @@ class App:
 
     async def reload(self) -> None:
         """Take over changed secret files and try parked routes again."""
-        await self._furnished.house.access.flush()
+        await self.rooms.house.access.flush()
         _log.info("read secrets again", extra={"action": "reloaded"})
 
     @property
-    def _furnished(self) -> Rooms:
+    def rooms(self) -> Rooms:
+        """What stands behind the doors, once it has started."""
         if self._rooms is None:
             raise RuntimeError("the app has not started")
         return self._rooms
@@ -160,8 +163,14 @@ class App:
         async def snapshot() -> Snapshot:
             return Snapshot(stats=await spool.log.stats(), routes=await spool.deliveries.routes())
 
-        exposition = Exposition(metrics, snapshot, self._clock.monotonic)
-        return Rooms(spool=spool, registry=registry, house=house, health=health, exposition=exposition)
+        return Rooms(
+            spool=spool,
+            registry=registry,
+            house=house,
+            operators=self._operator_services(spool, registry, access),
+            health=health,
+            exposition=Exposition(metrics, snapshot, self._clock.monotonic),
+        )
 
     async def _open_registry(self, spool: SqliteSpool) -> Registry | None:
         try:
@@ -172,23 +181,42 @@ class App:
         self._stack.push_async_callback(registry.close)
         return registry
 
+    def _operator_services(
+        self, spool: SqliteSpool, registry: Registry | None, access: Access
+    ) -> operator.OperatorServices:
+        return operator.OperatorServices(
+            log=spool.log,
+            deliveries=spool.deliveries,
+            registry=registry,
+            registry_problem="" if registry else "the key table cannot be read; the log of the start says why",
+            access=access,
+            clock=self._clock,
+            secret=spool.secret,
+            version=self._version,
+            tls=self._config.server.tls_cert_file is not None,
+            console_url=lambda: f"{self.operator_url}/console/",
+        )
+
     async def _open_doors(self, rooms: Rooms) -> None:
         server = self._config.server
-        operator_address = operator_side(server)
+        socket = OperatorSocket(self._config.data_dir, operator.application(rooms.operators))
+        self._stack.push_async_callback(socket.stop)
+        await socket.start()
+        operator_address = operator_listen(server)
         tls = server.tls_cert_file and listener.tls_context(
             server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file
         )
-        public = Listener(self._application(rooms, doors=True, operator=operator_address is None), tls=tls or None)
+        public = Listener(self._application(rooms, doors=True, operator_side=operator_address is None), tls=tls or None)
         listeners = [public]
         self._stack.push_async_callback(public.stop)
         await public.start(server.listen)
         self.url = self.operator_url = public.url
         if operator_address is not None:
-            operator = Listener(self._application(rooms, doors=False, operator=True))
-            listeners.append(operator)
-            self._stack.push_async_callback(operator.stop)
-            await operator.start(operator_address)
-            self.operator_url = operator.url
+            private = Listener(self._application(rooms, doors=False, operator_side=True))
+            listeners.append(private)
+            self._stack.push_async_callback(private.stop)
+            await private.start(operator_address)
+            self.operator_url = private.url
         if server.grpc_listen:
             grpc = GrpcServer(rooms.house)
             self._stack.push_async_callback(grpc.stop, DRAIN_S)
@@ -202,7 +230,7 @@ class App:
         if not await house.gate.close(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
 
-    def _application(self, rooms: Rooms, *, doors: bool, operator: bool) -> web.Application:
+    def _application(self, rooms: Rooms, *, doors: bool, operator_side: bool) -> web.Application:
         """The routes of one listener."""
         app = web.Application()
         house = rooms.house
@@ -226,10 +254,11 @@ class App:
             at("/api/v1/events", foreign.openmeter(house))
             if house.cors:
                 app.on_response_prepare.append(house.cors.on_prepare)
-        at("/livez", house_side.livez(rooms.health, tell=operator))
-        at("/readyz", house_side.readyz(rooms.health, tell=operator))
-        if operator:
+        at("/livez", house_side.livez(rooms.health, tell=operator_side))
+        at("/readyz", house_side.readyz(rooms.health, tell=operator_side))
+        if operator_side:
             at("/metrics", house_side.metrics(rooms.exposition))
+            app.add_subapp(operator.PREFIX, operator.application(rooms.operators))
         at("/{path:.*}", house_side.nowhere(house))
         return app
 
@@ -239,7 +268,7 @@ class App:
             await asyncio.sleep(RETAIN_EVERY_S)
 
 
-def operator_side(server: Server) -> str | None:
+def operator_listen(server: Server) -> str | None:
     """Where /metrics, the console and the operator API are, when that is not `server.listen`."""
     if server.operator_listen:
         return server.operator_listen

@@ -1,0 +1,110 @@
+"""The whole house in this process: SQLite in a temporary directory, sockets on loopback port 0."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+from aiohttp import ClientResponse, ClientSession
+
+from gateway.app import App
+from gateway.config import Config, Duration, Server, Spool
+from spool.operators import Actor
+from spool.record import AI_TELEMETRY, Record
+from spool.scopes import SEND_AI_TELEMETRY
+
+ACTOR = Actor("tests", "local")
+
+
+class Answer:
+    """A response that was read to its end."""
+
+    def __init__(self, response: ClientResponse, body: bytes) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = body
+
+
+@dataclass
+class Serving:
+    """A house that serves, and a key that may send AI telemetry."""
+
+    app: App
+    key: str
+    client: ClientSession
+
+    @property
+    def url(self) -> str:
+        return self.app.url
+
+    @property
+    def port(self) -> int:
+        return int(self.app.url.rpartition(":")[2])
+
+    async def send(
+        self,
+        path: str,
+        body: bytes,
+        content_type: str | None = "application/json",
+        *,
+        method: str = "POST",
+        key: str | None = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """A request with the house's key; `key=None` sends none."""
+        sent = dict(headers or {})
+        if content_type is not None:
+            sent["Content-Type"] = content_type
+        if key is not None and "Authorization" not in sent:
+            sent["Authorization"] = key or self.key
+        async with self.client.request(
+            method, self.url + path, data=body, headers=sent, allow_redirects=False, skip_auto_headers=["Content-Type"]
+        ) as response:
+            return Answer(response, await response.read())
+
+    async def make_key(self, name: str, *, scopes: Sequence[str] = (), use_cases: Sequence[str] = ()) -> str:
+        registry = self.app.rooms.registry
+        assert registry is not None
+        _, secret = await registry.keys.create(name=name, scopes=scopes, use_cases=use_cases, actor=ACTOR)
+        return secret
+
+    async def records(self) -> list[Record]:
+        """Every closed record, in order."""
+        log = self.app.rooms.spool.log
+        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        return [record for entry in entries for record in entry.records if record is not None]
+
+
+Serve = Callable[..., Awaitable[Serving]]
+
+
+@pytest_asyncio.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    """Starts houses with settings of the [server] section; they stop with the test."""
+    made: list[Serving] = []
+
+    async def start(*, config: Config | None = None, **server: Any) -> Serving:
+        directory = tmp_path / f"data-{len(made)}"
+        base = config or Config(spool=Spool(hold=Duration(0)))
+        addresses = {"listen": "127.0.0.1:0", "grpc_listen": ""}
+        settings = dataclasses.replace(base, data_dir=directory, server=Server(**{**addresses, **server}))
+        app = App(settings, version="0")
+        await app.start()
+        made.append(Serving(app=app, key="", client=ClientSession(auto_decompress=False)))
+        made[-1].key = await made[-1].make_key("sender", use_cases=[SEND_AI_TELEMETRY])
+        return made[-1]
+
+    yield start
+    for serving in made:
+        await serving.client.close()
+        await serving.app.stop()
+
+
+@pytest_asyncio.fixture
+async def serving(serve: Serve) -> Serving:
+    """One house with the settings of the embedded default."""
+    return await serve()
