@@ -1,0 +1,77 @@
+"""
+Gateway formats into records: one module a format, and one entry for doors, files and workers.
+
+Nothing here waits, and no prompt leaves a decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Literal, cast
+
+from gateway.errors import BadPayload
+from gateway.normalise import otlp
+from gateway.normalise.formats import (
+    agentgateway,
+    apisix,
+    azure_apim,
+    bedrock,
+    bifrost,
+    cloudflare,
+    driver,
+    envoy_ai_gateway,
+    helicone,
+    higress,
+    kong,
+    langfuse,
+    litellm,
+    openmeter,
+    openrouter,
+    payload,
+    portkey,
+    vertex,
+)  # fmt: skip
+from gateway.normalise.formats.call import Format
+from gateway.normalise.formats.recognise import format_of, recognise
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import Outcome
+
+__all__ = ["FORMATS", "normalise", "recognise"]
+
+_FORMATS: Mapping[str, Format] = {
+    module.NAME: module.FORMAT
+    for module in (
+        litellm, openrouter, langfuse, kong, portkey, bedrock, cloudflare, envoy_ai_gateway, helicone, bifrost, apisix,
+        higress, agentgateway, vertex, azure_apim, openmeter,
+    )
+}  # fmt: skip
+OTLP = ("otlp/traces", "otlp/metrics", "otlp/logs")
+FORMATS: tuple[str, ...] = (*_FORMATS, *OTLP)
+
+
+def normalise(format: str | None, body: bytes, *, options: Options) -> Generator[None, None, Outcome]:
+    """
+    A body of one of FORMATS, or of the format that it shows (None), to its Outcome; each `next` is one slice of work.
+
+    OTLP is taken under any name: OpenRouter, Cloudflare and others push it where they are told to. Raises BadPayload
+    when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept.
+    """
+    named = format if format in OTLP else _shown_otlp(body) or format or recognise(body)
+    if named is None:
+        raise BadPayload("the format was not recognised: name it")
+    if named in OTLP:
+        signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
+        return (yield from otlp.normalise(signal, body, json=body.lstrip()[:1] == b"{", options=options))
+    if named == langfuse.NAME:
+        return (yield from langfuse.normalise(body, options=options))
+    if named not in _FORMATS:
+        raise BadPayload("the format is not known")
+    return (yield from driver.read(_FORMATS[named], body, options=options))
+
+
+def _shown_otlp(body: bytes) -> str | None:
+    """The OTLP signal of a JSON body that is one document, whatever it was called."""
+    if body.lstrip()[:1] != b"{":
+        return None
+    shown = format_of(payload.peek(body))
+    return shown if shown in OTLP else None

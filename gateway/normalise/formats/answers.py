@@ -1,5 +1,5 @@
 """
-What a sender is told, in its own product's way: the house's JSON, Langfuse's 207, Firehose's request id, OpenMeter's 204.
+What a sender is told, in its own product's way: the house's JSON, Langfuse's 207, Firehose's own id, OpenMeter's 204.
 
 Pure: a format's name, the body as it came (inflated), and what became of it give a status and bytes.
 """

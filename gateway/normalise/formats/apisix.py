@@ -1,0 +1,118 @@
+"""APISIX: http-logger entries with `llm_summary`, whose values are nginx variables and so all text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.operations import of_path
+from gateway.normalise.formats.times import after, instant
+from gateway.normalise.formats.usage import settled
+from gateway.normalise.formats.values import Other, count, nested, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "apisix"
+
+
+class Summary(msgspec.Struct):
+    request_model: Any = None
+    model: Any = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    reasoning_tokens: Any = None
+    end_user_id: Any = None
+
+
+class Headers(msgspec.Struct):
+    request_id: Any = msgspec.field(name="x-request-id", default=None)
+
+
+class Request(msgspec.Struct):
+    uri: Any = None
+    url: Any = None
+    headers: Headers | Other = None
+
+
+class Response(msgspec.Struct):
+    status: Any = None
+
+
+class Consumer(msgspec.Struct):
+    username: Any = None
+
+
+class Event(msgspec.Struct):
+    start_time: Any = None
+    latency: Any = None
+    request: Request | Other = None
+    response: Response | Other = None
+    route_id: Any = None
+    service_id: Any = None
+    llm_summary: Summary | Other = None
+    consumer: Consumer | Other = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """An entry with a summary is a call."""
+    said, request = nested(event.llm_summary, Summary), nested(event.request, Request)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(nested(request.headers, Headers).request_id),
+        start_time=instant(event.start_time),
+        provider=provider(None, text(said.request_model) or text(said.model)),
+        operation=of_path(request.uri) or of_path(request.url),
+        request_model=model_name(said.request_model),
+        response_model=model_name(said.model),
+    )
+    record.end_time = after(record.start_time, event.latency)
+    count_tokens(record, settled(
+        count(said.prompt_tokens, "llm_summary.prompt_tokens"),
+        count(said.completion_tokens, "llm_summary.completion_tokens"),
+        count(said.cache_read_input_tokens, "llm_summary.cache_read_input_tokens"),
+        count(said.cache_creation_input_tokens, "llm_summary.cache_creation_input_tokens"),
+        count(said.reasoning_tokens, "llm_summary.reasoning_tokens"),
+    ))  # fmt: skip
+    if not is_call(record):
+        return ()
+    fail_by_status(record, nested(event.response, Response).status)
+    metadata = Metadata()
+    metadata.tag("route", text(event.route_id))
+    metadata.tag("service", text(event.service_id))
+    metadata.describe(
+        record, principal=text(nested(event.consumer, Consumer).username), end_user=text(said.end_user_id)
+    )
+    # Callers may choose x-request-id.
+    return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "request.headers.x-request-id",
+        "start_time": "start_time",
+        "end_time": "start_time + latency",
+        "provider": "the model",
+        "operation": "request.uri",
+        "request_model": "llm_summary.request_model",
+        "response_model": "llm_summary.model",
+        "input_tokens": "llm_summary.prompt_tokens",
+        "output_tokens": "llm_summary.completion_tokens",
+        "cache_read_tokens": "llm_summary.cache_read_input_tokens",
+        "cache_write_tokens": "llm_summary.cache_creation_input_tokens",
+        "reasoning_tokens": "llm_summary.reasoning_tokens",
+        "status": "response.status",
+        "error_type": "response.status",
+        "user": "consumer.username, else llm_summary.end_user_id",
+    },
+)

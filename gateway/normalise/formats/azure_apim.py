@@ -1,0 +1,100 @@
+"""Azure API Management: rows of its gateway LLM log. One row of a call holds the figures, the others messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats import payload
+from gateway.normalise.formats.call import Call, Format, count_tokens, is_call
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name
+from gateway.normalise.formats.operations import CHAT, EMBEDDINGS
+from gateway.normalise.formats.times import instant
+from gateway.normalise.formats.usage import settled
+from gateway.normalise.formats.values import count, text
+from gateway.normalise.outcome import MERGED, NOT_AI
+from spool.identity import is_long, of_call
+from spool.record import Inference
+
+NAME = "azure_apim"
+PROVIDER = "azure.ai.openai"
+
+
+class Event(msgspec.Struct):
+    """Columns with messages are not decoded."""
+
+    TimeGenerated: Any = None
+    OperationName: Any = None
+    CorrelationId: Any = None
+    DeploymentName: Any = None
+    ModelName: Any = None
+    PromptTokens: Any = None
+    CompletionTokens: Any = None
+    RequestId: Any = None
+
+
+def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
+    """The rows of an Event Hub message, else the row itself."""
+    rows = payload.peek(raw).get("records")
+    return payload.array(raw if rows is None else rows)
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """The row with a deployment is the call."""
+    deployment = text(event.DeploymentName)
+    if deployment is None:
+        return ()
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.CorrelationId),
+        start_time=instant(event.TimeGenerated),
+        provider=PROVIDER,
+        operation=_operation(text(event.OperationName) or ""),
+        request_model=model_name(deployment, PROVIDER),
+        response_model=model_name(event.ModelName, PROVIDER),
+    )
+    count_tokens(record, settled(
+        count(event.PromptTokens, "PromptTokens"), count(event.CompletionTokens, "CompletionTokens")
+    ))  # fmt: skip
+    if not is_call(record):
+        return ()
+    metadata = Metadata()
+    metadata.describe(record)
+    # RequestId is the model's response id; APIM itself makes the correlation id.
+    response_id = text(event.RequestId)
+    unique = response_id if response_id and is_long(response_id) else None
+    return (Call(record, of_call(record, response_id=unique, own_id=record.request_id), metadata.left_out),)
+
+
+def ignored_as(event: Event) -> str:
+    """A row of message chunks belongs to the row that has the figures."""
+    return MERGED if text(event.CorrelationId) else NOT_AI
+
+
+def _operation(name: str) -> str | None:
+    if name.startswith("ChatCompletions_"):
+        return CHAT
+    return EMBEDDINGS if name.startswith("Embeddings_") else None
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    unwrap=unwrap,
+    ignored_as=ignored_as,
+    origins={
+        "request_id": "CorrelationId",
+        "start_time": "TimeGenerated",
+        "provider": "the log is Azure's",
+        "operation": "OperationName",
+        "request_model": "DeploymentName",
+        "response_model": "ModelName",
+        "input_tokens": "PromptTokens",
+        "output_tokens": "CompletionTokens",
+    },
+)

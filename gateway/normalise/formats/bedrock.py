@@ -1,0 +1,198 @@
+"""
+AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or either inside a Firehose delivery.
+
+The bodies in it are never decoded. What is packed is unfolded under one bound for the whole item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import BadPayload
+from gateway.normalise.formats import payload
+from gateway.normalise.formats.call import Call, Format, Unreadable, count_tokens, fail, is_call
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name
+from gateway.normalise.formats.operations import CHAT, EMBEDDINGS
+from gateway.normalise.formats.times import instant
+from gateway.normalise.formats.usage import Tokens
+from gateway.normalise.formats.values import Other, count, mapping, nested, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "bedrock"
+MAX_INFLATED: Final = 64 * 1024 * 1024
+_MAX_WRAPPERS: Final = 4  # Firehose, its data, the subscription, its messages
+
+
+class Identity(msgspec.Struct):
+    arn: Any = None
+
+
+class Input(msgspec.Struct):
+    inputTokenCount: Any = None
+    cacheReadInputTokenCount: Any = None
+    cacheWriteInputTokenCount: Any = None
+
+
+class Output(msgspec.Struct):
+    outputTokenCount: Any = None
+
+
+class Event(msgspec.Struct):
+    timestamp: Any = None
+    identity: Identity | Other = None
+    requestId: Any = None
+    operation: Any = None
+    modelId: Any = None
+    input: Input | Other = None
+    output: Output | Other = None
+    errorCode: Any = None
+    requestMetadata: Any = None
+
+
+class _Packed(msgspec.Struct):
+    data: str
+
+
+class _LogEvent(msgspec.Struct):
+    message: str
+
+
+def unwrap(raw: payload.Raw) -> Iterator[payload.Raw | Unreadable]:
+    """The log records in one item, whatever they are wrapped in; a bad wrapper costs only what is in it."""
+    return _unwrap(raw, _Budget(), _MAX_WRAPPERS)
+
+
+class _Budget:
+    """How much one item may still unfold to."""
+
+    def __init__(self) -> None:
+        self.left = MAX_INFLATED
+
+    def unfold(self, packed: str) -> bytes:
+        """Base64, of gzip or of plain bytes; ValueError or payload.TooBig."""
+        body = payload.base64(packed)
+        if body.startswith(payload.GZIP_MAGIC):
+            body = payload.inflate(body, self.left)
+        self.left -= len(body)
+        if self.left < 0:
+            raise payload.TooBig
+        return body
+
+
+def _unwrap(raw: payload.Raw, budget: _Budget, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
+    members = payload.peek(raw)
+    if wrappers and "awslogs" in members:
+        return _of_data(members["awslogs"], "awslogs.data", budget, wrappers - 1)
+    if wrappers and "records" in members and "schemaType" not in members:
+        return _of_firehose(members["records"], budget, wrappers - 1)
+    if wrappers and "logEvents" in members:
+        return _of_subscription(members, budget, wrappers - 1)
+    return iter((raw,))
+
+
+def _of_firehose(records: payload.Raw, budget: _Budget, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
+    for index, record in enumerate(payload.array(records)):
+        yield from _of_data(record, f"records[{index}].data", budget, wrappers)
+
+
+def _of_data(packed: payload.Raw, field: str, budget: _Budget, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
+    try:
+        body = budget.unfold(msgspec.json.decode(packed, type=_Packed).data)
+        inner = list(payload.items(body))
+    except payload.TooBig:
+        yield Unreadable(f"{field} unfolds to more than {MAX_INFLATED} bytes")
+    except payload.UNREADABLE:
+        yield Unreadable(f"{field} is not text")
+    except BadPayload as error:
+        yield Unreadable(f"{field}: {error.message}")
+    except ValueError as error:
+        yield Unreadable(f"{field} is {error}")
+    else:
+        for item in inner:
+            yield from _unwrap(item, budget, wrappers)
+
+
+def _of_subscription(
+    members: dict[str, msgspec.Raw], budget: _Budget, wrappers: int
+) -> Iterator[payload.Raw | Unreadable]:
+    if bytes(members.get("messageType", b"")) == b'"CONTROL_MESSAGE"':  # CloudWatch asks whether anybody is there
+        yield b"{}"
+        return
+    for index, event in enumerate(payload.array(members["logEvents"])):
+        try:
+            message = msgspec.json.decode(event, type=_LogEvent).message
+        except payload.UNREADABLE:
+            yield Unreadable(f"logEvents[{index}].message is not text")
+        else:
+            yield from _unwrap(message.encode("utf-8", "surrogatepass"), budget, wrappers)
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """One log record is one call; a control message holds nothing."""
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.requestId),
+        start_time=instant(event.timestamp),
+        provider="aws.bedrock",
+        request_model=model_name(event.modelId, "bedrock"),
+    )
+    record.operation = _operation(text(event.operation), record.request_model)
+    count_tokens(record, _tokens(nested(event.input, Input), nested(event.output, Output)))
+    if not is_call(record):
+        return ()
+    if event.errorCode is not None:
+        fail(record, event.errorCode)
+    metadata = Metadata()
+    metadata.learn(mapping(event.requestMetadata))
+    metadata.describe(record, principal=text(nested(event.identity, Identity).arn))
+    # requestId is AWS's own, the id that SDKs see too.
+    return (Call(record, of_call(record, response_id=record.request_id), metadata.left_out),)
+
+
+def _tokens(came_in: Input, came_out: Output) -> Tokens:
+    """The count of what came in excludes both kinds of cache."""
+    plain = count(came_in.inputTokenCount, "input.inputTokenCount")
+    read = count(came_in.cacheReadInputTokenCount, "input.cacheReadInputTokenCount")
+    write = count(came_in.cacheWriteInputTokenCount, "input.cacheWriteInputTokenCount")
+    total = None if plain is None else plain + (read or 0) + (write or 0)
+    return Tokens(total, count(came_out.outputTokenCount, "output.outputTokenCount"), read, write)
+
+
+def _operation(written: str | None, model: str | None) -> str | None:
+    if written is None:
+        return None
+    if written.startswith("Converse"):
+        return CHAT
+    if written.startswith("InvokeModel"):
+        return EMBEDDINGS if model and "embed" in model else CHAT
+    return None
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    unwrap=unwrap,
+    origins={
+        "request_id": "requestId",
+        "start_time": "timestamp",
+        "provider": "the log is Bedrock's",
+        "operation": "operation",
+        "request_model": "modelId",
+        "input_tokens": "input.inputTokenCount + both cache counts",
+        "output_tokens": "output.outputTokenCount",
+        "cache_read_tokens": "input.cacheReadInputTokenCount",
+        "cache_write_tokens": "input.cacheWriteInputTokenCount",
+        "status": "errorCode",
+        "error_type": "errorCode",
+        "user": "identity.arn, else requestMetadata.user",
+        "team": "requestMetadata.team",
+        "session": "requestMetadata.session_id",
+    },
+)

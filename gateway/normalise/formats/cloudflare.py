@@ -1,0 +1,96 @@
+"""Cloudflare AI Gateway: entries of its Logs API, a page, a list or lines. Its OTLP goes to the dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats import payload
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call, known_cost
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.operations import CHAT, EMBEDDINGS, IMAGE, of_path
+from gateway.normalise.formats.times import after, instant
+from gateway.normalise.formats.usage import settled
+from gateway.normalise.formats.values import count, is_false, is_true, mapping, money, status_code, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "cloudflare"
+
+_REQUEST_TYPES = {"chat": CHAT, "embedding": EMBEDDINGS, "image": IMAGE}
+
+
+class Event(msgspec.Struct):
+    id: Any = None
+    cached: Any = None
+    cost: Any = None
+    created_at: Any = None
+    duration: Any = None
+    metadata: Any = None
+    model: Any = None
+    path: Any = None
+    provider: Any = None
+    request_type: Any = None
+    status_code: Any = None
+    success: Any = None
+    tokens_in: Any = None
+    tokens_out: Any = None
+
+
+def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
+    """The entries of one page of the API, else the entry itself."""
+    page = payload.peek(raw).get("result")
+    return payload.array(raw if page is None else page)
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """Each step of a dynamic route is a row, and a call, of its own."""
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.id),
+        start_time=instant(event.created_at),
+        provider=provider(event.provider, event.model),
+        operation=of_path(event.path) or _REQUEST_TYPES.get(text(event.request_type) or ""),
+        request_model=model_name(event.model, event.provider),
+    )
+    record.end_time = after(record.start_time, event.duration)
+    count_tokens(record, settled(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out")))
+    if event.success is not None and is_false(event.success):
+        fail(record, status_code(event.status_code) or None)
+    elif is_true(event.cached):
+        record.status = "cached"
+    record.cost = known_cost(record, money(event.cost, "cost"))
+    if not is_call(record):
+        return ()
+    metadata = Metadata()
+    metadata.learn(mapping(event.metadata))
+    metadata.describe(record)
+    return (Call(record, of_call(record, own_id=record.request_id), metadata.left_out),)
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    unwrap=unwrap,
+    origins={
+        "request_id": "id",
+        "start_time": "created_at",
+        "end_time": "created_at + duration",
+        "provider": "provider",
+        "operation": "path, else request_type",
+        "request_model": "model",
+        "input_tokens": "tokens_in",
+        "output_tokens": "tokens_out",
+        "cost": "cost",
+        "status": "success, cached",
+        "error_type": "status_code",
+        "user": "metadata.user_id",
+        "team": "metadata.team",
+        "session": "metadata.session_id",
+    },
+)

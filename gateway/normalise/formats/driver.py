@@ -1,0 +1,74 @@
+"""
+Items of one body through one format, in slices: the account of every item, and a bad one refused alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, Final
+
+from gateway.normalise.formats import payload
+from gateway.normalise.formats.call import Call, Format, Unreadable
+from gateway.normalise.formats.values import BadValue, decoder
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import MALFORMED, NOT_AI, Outcome
+from spool.record import Inference
+
+SLICE_BYTES: Final = 512 * 1024
+
+
+def read(format: Format, body: bytes, *, options: Options) -> Generator[None, None, Outcome]:
+    """Every item of the body; each `next` works through at most SLICE_BYTES of them."""
+    outcome = Outcome(why=[] if options.explain else None)
+    worked = 0
+    for item in _items(format, body):
+        if worked and worked + len(item) > SLICE_BYTES:
+            yield
+            worked = 0
+        _take(outcome, format, item)
+        worked += len(item)
+    return outcome
+
+
+def _items(format: Format, body: bytes) -> Iterator[payload.Raw | Unreadable]:
+    if format.unwrap is None:
+        return payload.items(body)
+    unwrap = format.unwrap
+    return (item for raw in payload.items(body) for item in unwrap(raw))
+
+
+def _take(outcome: Outcome, format: Format, item: payload.Raw | Unreadable) -> None:
+    index = outcome.received
+    outcome.received += 1
+    if isinstance(item, Unreadable):
+        return outcome.reject(index, MALFORMED, item.message)
+    try:
+        event = payload.decode(item, decoder(format.event))
+        found = list(format.calls(event))
+    except payload.UNREADABLE as error:
+        if bytes(item) == b"null":  # LiteLLM's arrays hold them
+            outcome.ignored[NOT_AI] += 1
+            return None
+        return outcome.reject(index, MALFORMED, payload.problem(error))
+    except BadValue as error:
+        return outcome.reject(index, error.reason, error.message)
+    account(outcome, format, event, found)
+    return None
+
+
+def account(outcome: Outcome, format: Format, event: Any, found: Iterable[Call]) -> None:
+    """The calls of one item into the books: none is an item passed over, each beyond the first was split off."""
+    calls = list(found)
+    if not calls:
+        outcome.ignored[format.ignored_as(event) if format.ignored_as else NOT_AI] += 1
+        return
+    outcome.split += len(calls) - 1
+    for record, identity, left_out in calls:
+        outcome.add(record, identity, None if outcome.why is None else origins(format, record))
+        outcome.left_out += left_out
+
+
+def origins(format: Format, record: Inference) -> dict[str, str]:
+    """Which field of the payload stands behind each field that the record has."""
+    said = (field for field in format.origins if getattr(record, field) is not None)
+    return {field: format.origins[field] for field in said}

@@ -1,0 +1,105 @@
+"""Envoy AI Gateway: JSON access-log lines under the documented keys; operators may write numbers as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status, is_call
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.operations import of_path
+from gateway.normalise.formats.times import after, instant
+from gateway.normalise.formats.usage import settled
+from gateway.normalise.formats.values import count, first, status_code, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "envoy_ai_gateway"
+
+
+def _key(name: str) -> Any:
+    return msgspec.field(name=name, default=None)
+
+
+class Event(msgspec.Struct):
+    request_id: Any = _key("x-request-id")
+    start_time: Any = None
+    duration: Any = None
+    backend: Any = _key("gen_ai.provider.name")
+    model: Any = _key("gen_ai.request.model")
+    model_override: Any = _key("gen_ai.request.model_override")
+    response_model: Any = _key("gen_ai.response.model")
+    input_tokens: Any = _key("gen_ai.usage.input_tokens")
+    output_tokens: Any = _key("gen_ai.usage.output_tokens")
+    cached_tokens: Any = _key("gen_ai.usage.cached_input_tokens")
+    cache_read_tokens: Any = _key("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = _key("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = _key("gen_ai.usage.reasoning_tokens")
+    response_code: Any = None
+    response_flags: Any = None
+    session_id: Any = _key("session.id")
+    path: Any = _key("x-envoy-origin-path")
+    route_name: Any = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """A line with a model is a call; MCP traffic shares the log and has none."""
+    sent = first(event.model_override, event.model)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.request_id),
+        start_time=instant(event.start_time),
+        provider=provider(event.backend, sent),
+        operation=of_path(event.path),
+        request_model=model_name(sent, event.backend),
+        response_model=model_name(event.response_model, event.backend),
+        session=text(event.session_id),
+    )
+    record.end_time = after(record.start_time, event.duration)
+    cached = first(event.cached_tokens, event.cache_read_tokens)
+    count_tokens(record, settled(
+        count(event.input_tokens, "gen_ai.usage.input_tokens"),
+        count(event.output_tokens, "gen_ai.usage.output_tokens"),
+        count(cached, "gen_ai.usage.cached_input_tokens"),
+        count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
+        count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
+    ))  # fmt: skip
+    if not is_call(record):
+        return ()
+    if status_code(event.response_code) == 0:  # nobody answered
+        fail(record, event.response_flags)
+    else:
+        fail_by_status(record, event.response_code)
+    metadata = Metadata()
+    metadata.tag("route", text(event.route_name))
+    metadata.describe(record)
+    # Callers may choose x-request-id.
+    return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "x-request-id",
+        "start_time": "start_time",
+        "end_time": "start_time + duration",
+        "provider": "gen_ai.provider.name unless it is a backend's path, else the model",
+        "operation": "x-envoy-origin-path",
+        "request_model": "gen_ai.request.model_override, else gen_ai.request.model",
+        "response_model": "gen_ai.response.model",
+        "input_tokens": "gen_ai.usage.input_tokens",
+        "output_tokens": "gen_ai.usage.output_tokens",
+        "cache_read_tokens": "gen_ai.usage.cached_input_tokens, else gen_ai.usage.cache_read.input_tokens",
+        "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+        "reasoning_tokens": "gen_ai.usage.reasoning_tokens",
+        "status": "response_code",
+        "error_type": "response_code, for 0 response_flags",
+        "session": "session.id",
+    },
+)

@@ -1,0 +1,97 @@
+"""Helicone's webhook: figures where it gives them, else what its copies of the bodies tell when they are whole."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.bodies import Body
+from gateway.normalise.formats.call import Call, Format, count_tokens, is_call, known_cost
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.usage import Tokens, Usage, settled
+from gateway.normalise.formats.values import Other, count, first, money, nested, text
+from spool.record import Inference
+
+NAME = "helicone"
+
+
+class Figures(msgspec.Struct):
+    cost: Any = None
+    promptTokens: Any = None
+    completionTokens: Any = None
+
+
+class Event(msgspec.Struct):
+    request_id: Any = None
+    user_id: Any = None
+    request_body: Body | Other = None
+    response_body: Body | Other = None
+    model: Any = None
+    provider: Any = None
+    metadata: Figures | Other = None
+
+
+def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
+    """Whether `Helicone-Signature` is the hex HMAC-SHA256 of the body as it came, under the webhook's secret."""
+    expected = hmac.new(secret.encode(), body, sha256).hexdigest()
+    return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """One object is one call; it has no time, no operation and no status."""
+    asked, answered = nested(event.request_body, Body), nested(event.response_body, Body)
+    figures = nested(event.metadata, Figures)
+    model = first(event.model, asked.model)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.request_id),
+        provider=provider(event.provider, model or answered.model),
+        request_model=model_name(model, event.provider),
+        response_model=model_name(answered.model, event.provider),
+    )
+    count_tokens(record, _tokens(figures, answered))
+    record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
+    if not is_call(record):
+        return ()
+    metadata = Metadata()
+    metadata.describe(record, end_user=text(event.user_id))
+    return (Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out),)
+
+
+def _tokens(figures: Figures, answered: Body) -> Tokens:
+    """The webhook's own totals first; Anthropic's body says what they leave out, the cache."""
+    said = answered.tokens()
+    came_in = count(figures.promptTokens, "metadata.promptTokens")
+    came_out = count(figures.completionTokens, "metadata.completionTokens")
+    apart = nested(answered.usage, Usage).input_tokens
+    if came_in is None or (apart is not None and came_in == count(apart, "usage.input_tokens")):
+        came_in = said.input
+    if came_out is None:
+        came_out = said.output
+    return settled(came_in, came_out, said.cache_read, said.cache_write, said.reasoning)
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "request_id",
+        "provider": "provider, else the model",
+        "request_model": "model, else request_body.model",
+        "response_model": "response_body.model",
+        "input_tokens": "metadata.promptTokens, else response_body.usage",
+        "output_tokens": "metadata.completionTokens, else response_body.usage",
+        "cache_read_tokens": "response_body.usage",
+        "cache_write_tokens": "response_body.usage",
+        "reasoning_tokens": "response_body.usage",
+        "cost": "metadata.cost",
+        "user": "user_id",
+    },
+)

@@ -1,0 +1,97 @@
+"""Higress: access-log lines whose `ai_log` is JSON inside text, and whose details are JSON inside text once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.operations import of_path
+from gateway.normalise.formats.times import after, instant
+from gateway.normalise.formats.usage import Details, settled
+from gateway.normalise.formats.values import Other, count, first, nested, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "higress"
+
+
+class AiLog(msgspec.Struct):
+    model: Any = None
+    input_token: Any = None
+    output_token: Any = None
+    llm_service_duration: Any = None
+    session_id: Any = None
+    cached_tokens: Any = None
+    reasoning_tokens: Any = None
+    input_token_details: Details | Other = None
+    output_token_details: Details | Other = None
+    consumer: Any = None
+
+
+class Event(msgspec.Struct):
+    ai_log: AiLog | Other = None
+    start_time: Any = None
+    request_id: Any = None
+    response_code: Any = None
+    path: Any = None
+    route_name: Any = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """A line whose `ai_log` is not `-` is a call."""
+    said = nested(event.ai_log, AiLog)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.request_id),
+        start_time=instant(event.start_time),
+        provider=provider(None, said.model),
+        operation=of_path(event.path),
+        request_model=model_name(said.model),
+        session=text(said.session_id),
+    )
+    record.end_time = after(record.start_time, said.llm_service_duration)
+    cached = first(said.cached_tokens, nested(said.input_token_details, Details).cached_tokens)
+    reasoning = first(said.reasoning_tokens, nested(said.output_token_details, Details).reasoning_tokens)
+    count_tokens(record, settled(
+        count(said.input_token, "ai_log.input_token"),
+        count(said.output_token, "ai_log.output_token"),
+        count(cached, "ai_log.cached_tokens"),
+        reasoning=count(reasoning, "ai_log.reasoning_tokens"),
+    ))  # fmt: skip
+    if not is_call(record):
+        return ()
+    fail_by_status(record, event.response_code)
+    metadata = Metadata()
+    metadata.tag("route", text(event.route_name))
+    metadata.describe(record, principal=text(said.consumer))
+    # request_id is Envoy's x-request-id: callers may choose it.
+    return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "request_id",
+        "start_time": "start_time",
+        "end_time": "start_time + ai_log.llm_service_duration",
+        "provider": "the model",
+        "operation": "path",
+        "request_model": "ai_log.model",
+        "input_tokens": "ai_log.input_token",
+        "output_tokens": "ai_log.output_token",
+        "cache_read_tokens": "ai_log.cached_tokens, else ai_log.input_token_details",
+        "reasoning_tokens": "ai_log.reasoning_tokens, else ai_log.output_token_details",
+        "status": "response_code",
+        "error_type": "response_code",
+        "user": "ai_log.consumer",
+        "session": "ai_log.session_id",
+    },
+)

@@ -1,0 +1,166 @@
+"""Kong AI Gateway: the `ai` block of its HTTP log, one call for each plugin that spoke to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.metadata import Metadata, key_name
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION, of_path
+from gateway.normalise.formats.times import after, instant
+from gateway.normalise.formats.usage import Usage, of_usage
+from gateway.normalise.formats.values import Other, first, money, nested, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "kong"
+
+# The plugin that answers the request itself; the first one takes the request's id.
+_PROXIES = frozenset({"proxy", "ai-proxy", "ai-proxy-advanced"})
+_ROUTES = {
+    "llm/v1/chat": CHAT,
+    "llm/v1/responses": CHAT,
+    "llm/v1/completions": COMPLETION,
+    "llm/v1/embeddings": EMBEDDINGS,
+    "image/v1/images/generations": IMAGE,
+    "audio/v1/audio/transcriptions": TRANSCRIPTION,
+    "audio/v1/audio/speech": SPEECH,
+}
+
+
+class Target(msgspec.Struct):
+    route_type: Any = None
+
+
+class Meta(msgspec.Struct):
+    provider_name: Any = None
+    request_model: Any = None
+    response_model: Any = None
+
+
+class PricedUsage(Usage):
+    cost: Any = None
+
+
+class Cache(msgspec.Struct):
+    cache_status: Any = None
+
+
+class Block(msgspec.Struct):
+    meta: Meta | Other = None
+    usage: PricedUsage | Other = None
+    cache: Cache | Other = None
+    tried_targets: list[Target | Other] | str | int | float | bool | None = None
+
+
+class Named(msgspec.Struct):
+    id: Any = None
+    name: Any = None
+    uri: Any = None
+    status: Any = None
+    username: Any = None
+    custom_id: Any = None
+    w3c: Any = None
+    request: Any = None
+
+
+class Event(msgspec.Struct):
+    ai: dict[str, Block | Other] | str | int | float | bool | list[msgspec.Raw] | None = None
+    request: Named | Other = None
+    response: Named | Other = None
+    latencies: Named | Other = None
+    started_at: Any = None
+    trace_id: Named | Other = None
+    consumer: Named | Other = None
+    authenticated_entity: Named | Other = None
+    route: Named | Other = None
+    service: Named | Other = None
+    workspace_name: Any = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """One call a block that has both `meta` and `usage`."""
+    blocks = event.ai if isinstance(event.ai, dict) else {}
+    own_taken = False
+    for name, block in sorted(blocks.items(), key=lambda pair: pair[0] not in _PROXIES):
+        if not isinstance(block, Block) or not isinstance(block.meta, Meta) or not isinstance(block.usage, PricedUsage):
+            continue
+        plugin = None if name in _PROXIES and not own_taken else name
+        call = _call(event, block, block.meta, block.usage, plugin)
+        if is_call(call.record):
+            own_taken = own_taken or plugin is None
+            yield call
+
+
+def _call(event: Event, block: Block, meta: Meta, usage: PricedUsage, plugin: str | None) -> Call:
+    request = nested(event.request, Named)
+    own_id = text(request.id)
+    if own_id and plugin:
+        own_id = f"{own_id}:{plugin}"
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=own_id,
+        trace_id=text(nested(event.trace_id, Named).w3c),
+        start_time=instant(event.started_at),
+        provider=provider(meta.provider_name, meta.request_model),
+        operation=_operation(block) or of_path(request.uri),
+        request_model=model_name(meta.request_model, meta.provider_name),
+        response_model=model_name(meta.response_model, meta.provider_name),
+        api_key=key_name(nested(event.authenticated_entity, Named).id),
+    )
+    record.end_time = after(record.start_time, nested(event.latencies, Named).request)
+    count_tokens(record, of_usage(usage))
+    failed = fail_by_status(record, nested(event.response, Named).status)
+    if not failed and (text(nested(block.cache, Cache).cache_status) or "").lower() == "hit":
+        record.status = "cached"
+    record.cost = known_cost(record, money(usage.cost, "usage.cost"))
+    metadata = _describe(record, event, plugin)
+    # Kong makes request.id itself: callers cannot choose it.
+    return Call(record, of_call(record, own_id=own_id), metadata.left_out)
+
+
+def _operation(block: Block) -> str | None:
+    targets = block.tried_targets if isinstance(block.tried_targets, list) else []
+    route = text(nested(targets[-1], Target).route_type) if targets else None
+    return _ROUTES.get(route) if route else None
+
+
+def _describe(record: Inference, event: Event, plugin: str | None) -> Metadata:
+    metadata, consumer = Metadata(), nested(event.consumer, Named)
+    metadata.tag("route", text(nested(event.route, Named).name))
+    metadata.tag("service", text(nested(event.service, Named).name))
+    metadata.tag("workspace", text(event.workspace_name))
+    metadata.tag("plugin", plugin)
+    metadata.describe(record, principal=first(consumer.username, consumer.custom_id))
+    return metadata
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "request.id, with the block's name when another plugin called",
+        "trace_id": "trace_id.w3c",
+        "start_time": "started_at",
+        "end_time": "started_at + latencies.request",
+        "provider": "meta.provider_name",
+        "operation": "tried_targets[-1].route_type, else request.uri",
+        "request_model": "meta.request_model",
+        "response_model": "meta.response_model",
+        "input_tokens": "usage.prompt_tokens",
+        "output_tokens": "usage.completion_tokens",
+        "cache_read_tokens": "usage.prompt_tokens_details.cached_tokens",
+        "reasoning_tokens": "usage.completion_tokens_details.reasoning_tokens",
+        "cost": "usage.cost",
+        "status": "response.status, cache.cache_status",
+        "error_type": "response.status",
+        "user": "consumer.username, else custom_id",
+        "api_key": "authenticated_entity.id",
+    },
+)

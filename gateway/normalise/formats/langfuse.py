@@ -1,0 +1,302 @@
+"""
+Langfuse's ingestion batch: events that create and update traces and generations; only generations are calls.
+
+Events of one id are merged. A generation whose other half is not in the batch, and what a trace says of who called, go
+into `Outcome.halves`; `langfuse_pending` brings them together across batches. Inputs and outputs are never decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import BadPayload
+from gateway.normalise.formats import litellm, payload
+from gateway.normalise.formats.call import OTHER, Call, Format, count_tokens, fail, is_call
+from gateway.normalise.formats.driver import SLICE_BYTES, origins
+from gateway.normalise.formats.langfuse_usage import Named, cost_of_details, of_details, of_named
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.times import instant
+from gateway.normalise.formats.usage import Tokens
+from gateway.normalise.formats.values import BadValue, Other, decoder, is_false, is_true, mapping, money, nested, text
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Half, Outcome
+from spool.identity import Identity, of_call
+from spool.record import Inference
+
+NAME = "langfuse"
+GENERATION: Final = "generation"
+TRACE: Final = "trace"
+
+# LiteLLM's integration puts the clock before the id that its other callbacks report.
+_BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
+
+
+class Generation(msgspec.Struct, omit_defaults=True):
+    """What the events of one generation say so far; a later value that is not null wins."""
+
+    id: str
+    trace_id: str | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    model: str | None = None
+    details: Tokens | None = None  # usageDetails
+    usage: Tokens | None = None  # the older `usage`
+    details_cost: str | None = None
+    usage_cost: str | None = None
+    level: str | None = None
+    cached: bool | None = None
+    created: bool = False  # its create was seen, so nothing older is to come
+
+    @property
+    def is_finished(self) -> bool:
+        figures = (self.end_time, self.details, self.usage, self.details_cost, self.usage_cost)
+        return self.level == "ERROR" or any(figure is not None for figure in figures)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.created and self.is_finished
+
+
+class Trace(msgspec.Struct, omit_defaults=True):
+    """Who called, as a trace says it."""
+
+    id: str
+    user: str | None = None
+    team: str | None = None
+    session: str | None = None
+    tags: dict[str, str] = {}
+
+
+class _Metadata(msgspec.Struct):
+    cache_hit: Any = None
+
+
+class _Observation(msgspec.Struct):
+    id: Any = None
+    type: Any = None
+    traceId: Any = None
+    startTime: Any = None
+    endTime: Any = None
+    model: Any = None
+    usage: Named | Other = None
+    usageDetails: Any = None
+    costDetails: Any = None
+    level: Any = None
+    metadata: _Metadata | Other = None
+
+
+class _TraceBody(msgspec.Struct):
+    id: Any = None
+    userId: Any = None
+    sessionId: Any = None
+    tags: Any = None
+    metadata: Any = None
+
+
+class _Event(msgspec.Struct):
+    type: Any = None
+    body: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def normalise(body: bytes, *, options: Options) -> Generator[None, None, Outcome]:
+    """One batch; BadPayload when its envelope cannot be read."""
+    outcome = Outcome(why=[] if options.explain else None)
+    batch = _Batch(outcome)
+    worked = 0
+    for item in _events(body):
+        if worked and worked + len(item) > SLICE_BYTES:
+            yield
+            worked = 0
+        batch.take(item)
+        worked += len(item)
+    batch.finish()
+    return outcome
+
+
+def merge(known: Generation, later: Generation) -> Generation:
+    """Both reports of one generation as one."""
+    said = {name: value for name in later.__struct_fields__ if (value := getattr(later, name)) is not None}
+    said["created"] = known.created or later.created
+    return msgspec.structs.replace(known, **said)
+
+
+def call_of(generation: Generation, trace: Trace | None) -> Call | None:
+    """The generation as a call, None when it holds no model and no tokens."""
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=generation.id,
+        trace_id=generation.trace_id,
+        start_time=generation.start_time,
+        end_time=generation.end_time,
+        provider=provider(None, generation.model),
+        request_model=model_name(generation.model),
+        cost=generation.usage_cost if generation.details_cost is None else generation.details_cost,
+    )
+    count_tokens(record, generation.details or generation.usage or Tokens())
+    if not is_call(record):
+        return None
+    if generation.level == "ERROR":
+        fail(record, OTHER)
+    elif generation.cached:
+        record.status = "cached"
+    if trace is not None:
+        attribute(record, trace)
+    return Call(record, _identity(record))
+
+
+def attribute(record: Inference, trace: Trace) -> None:
+    """Fill what the record does not say about who called."""
+    record.user = record.user or trace.user
+    record.team = record.team or trace.team
+    record.session = record.session or trace.session
+    record.tags = record.tags or trace.tags
+
+
+class _Batch:
+    """The events of one request, by what they are about."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._generations: dict[str, Generation] = {}
+        self._traces: dict[str, Trace] = {}
+
+    def take(self, raw: payload.Raw) -> None:
+        index = self._outcome.received
+        self._outcome.received += 1
+        try:
+            event = payload.decode(raw, decoder(_Event))
+            is_generation = self._learn(text(event.type) or "", event.body)
+        except payload.UNREADABLE as error:
+            if bytes(raw) != b"null":
+                return self._outcome.reject(index, MALFORMED, payload.problem(error))
+            is_generation = False
+        except BadValue as error:
+            return self._outcome.reject(index, error.reason, error.message)
+        if not is_generation:
+            self._outcome.ignored[NOT_AI] += 1
+        return None
+
+    def finish(self) -> None:
+        """Whole generations are calls; the others and the traces are handed on."""
+        for generation in self._generations.values():
+            if generation.is_whole:
+                self._add(generation)
+            else:
+                self._outcome.pending += 1
+                self._outcome.halves.append(Half(GENERATION, generation.id, msgspec.msgpack.encode(generation)))
+        self._outcome.halves += [Half(TRACE, one.id, msgspec.msgpack.encode(one)) for one in self._traces.values()]
+
+    def _learn(self, type: str, body: payload.Raw) -> bool:
+        """Whether the event is about a generation; its facts are then kept."""
+        kind, _, verb = type.rpartition("-")
+        if kind == TRACE:
+            self._learn_trace(payload.decode(body, decoder(_TraceBody)))
+        if kind not in (GENERATION, "observation"):
+            return False
+        said = payload.decode(body, decoder(_Observation))
+        if kind == "observation" and text(said.type) != "GENERATION":
+            return False
+        if (own_id := text(said.id)) is None:
+            raise BadValue(MALFORMED, "body.id is missing")
+        generation = _generation(own_id, said, created=verb == "create")
+        if own_id in self._generations:
+            self._generations[own_id] = merge(self._generations[own_id], generation)
+            self._outcome.ignored[MERGED] += 1
+        else:
+            self._generations[own_id] = generation
+        return True
+
+    def _learn_trace(self, said: _TraceBody) -> None:
+        if (own_id := text(said.id)) is None:
+            return
+        metadata = Metadata()
+        metadata.label(said.tags if isinstance(said.tags, list) else ())
+        metadata.learn(mapping(said.metadata))
+        self._outcome.left_out += metadata.left_out
+        known = self._traces.get(own_id) or Trace(own_id)
+        self._traces[own_id] = Trace(
+            own_id,
+            user=text(said.userId) or metadata.user or known.user,
+            team=metadata.team or known.team,
+            session=text(said.sessionId) or metadata.session or known.session,
+            tags=known.tags | metadata.tags,
+        )
+
+    def _add(self, generation: Generation) -> None:
+        call = call_of(generation, self._traces.get(generation.trace_id or ""))
+        if call is None:
+            self._outcome.ignored[NOT_AI] += 1
+            return
+        why = None if self._outcome.why is None else origins(FORMAT, call.record)
+        self._outcome.add(call.record, call.identity, why)
+
+
+def _events(body: bytes) -> Iterator[payload.Raw]:
+    for document in payload.items(body):
+        members = payload.peek(document)
+        if "batch" in members:
+            yield from payload.array(members["batch"])
+        elif members:
+            yield document
+        else:
+            raise BadPayload("the batch cannot be read")
+
+
+def _generation(own_id: str, said: _Observation, *, created: bool) -> Generation:
+    usage, details, costs = nested(said.usage, Named), mapping(said.usageDetails), mapping(said.costDetails)
+    cache_hit = nested(said.metadata, _Metadata).cache_hit
+    return Generation(
+        id=own_id,
+        trace_id=text(said.traceId),
+        start_time=instant(said.startTime),
+        end_time=instant(said.endTime),
+        model=text(said.model),
+        details=of_details(details),
+        usage=of_named(usage),
+        details_cost=cost_of_details(costs),
+        usage_cost=money(usage.totalCost, "usage.totalCost"),
+        level=text(said.level),
+        cached=None if cache_hit is None else is_true(cache_hit) and not is_false(cache_hit),
+        created=created,
+    )
+
+
+def _identity(record: Inference) -> Identity:
+    """Langfuse's own id; in one that LiteLLM wrote stands the id that the provider gave."""
+    written = _BY_LITELLM.fullmatch(record.request_id or "")
+    if written is None:
+        return of_call(record, own_id=record.request_id)
+    found = litellm.identity(msgspec.structs.replace(record, request_id=written[1]))
+    return found if record.status != "cached" else of_call(record, own_id=record.request_id)
+
+
+FORMAT = Format(
+    NAME,
+    _Event,
+    lambda event: (),
+    origins={
+        "request_id": "body.id",
+        "trace_id": "body.traceId",
+        "start_time": "body.startTime",
+        "end_time": "body.endTime",
+        "provider": "the model",
+        "request_model": "body.model",
+        "input_tokens": "body.usageDetails, else body.usage",
+        "output_tokens": "body.usageDetails, else body.usage",
+        "cache_read_tokens": "body.usageDetails",
+        "cache_write_tokens": "body.usageDetails",
+        "reasoning_tokens": "body.usageDetails",
+        "cost": "body.costDetails, else body.usage.totalCost",
+        "status": "body.level, body.metadata.cache_hit",
+        "error_type": "body.level",
+        "user": "userId of the trace",
+        "team": "metadata of the trace",
+        "session": "sessionId of the trace",
+    },
+)

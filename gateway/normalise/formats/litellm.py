@@ -1,0 +1,253 @@
+"""
+LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload whose values are all text.
+
+The hot path of the formats: one typed decode an event, and nothing of the messages or the answer but the model's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats import literal
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call, known_cost
+from gateway.normalise.formats.metadata import Metadata, key_name
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
+from gateway.normalise.formats.times import instant
+from gateway.normalise.formats.usage import Tokens, Usage, of_usage, settled
+from gateway.normalise.formats.values import Other, count, first, is_true, mapping, money, nested, text
+from spool.identity import Identity, of_call
+from spool.record import Inference
+
+NAME = "litellm"
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_CHAT_CALLS = frozenset({"completion", "acompletion", "responses", "aresponses", "anthropic_messages"})
+_CALLS = (
+    ("text_completion", COMPLETION),
+    ("embedding", EMBEDDINGS),
+    ("image_generation", IMAGE),
+    ("transcription", TRANSCRIPTION),
+    ("speech", SPEECH),
+)
+_LISTS = msgspec.json.Decoder(list[Any])
+
+
+class Requester(msgspec.Struct):
+    session_id: Any = None
+
+
+class Failure(msgspec.Struct):
+    error_class: Any = None
+    error_code: Any = None
+
+
+class Meta(msgspec.Struct):
+    user_api_key_user_id: Any = None
+    user_api_key_end_user_id: Any = None
+    user_api_key_team_id: Any = None
+    user_api_key_team_alias: Any = None
+    user_api_key_alias: Any = None
+    user_api_key_hash: Any = None
+    requester_metadata: Requester | Other = None
+    spend_logs_metadata: Any = None
+    usage_object: Usage | Other = None
+    error_information: Failure | Other = None
+
+
+class Response(msgspec.Struct):
+    model: Any = None
+
+
+class Event(msgspec.Struct):
+    id: Any = None
+    litellm_call_id: Any = None
+    trace_id: Any = None
+    session_id: Any = None
+    call_type: Any = None
+    cache_hit: Any = None
+    status: Any = None
+    custom_llm_provider: Any = None
+    startTime: Any = None
+    endTime: Any = None
+    model: Any = None
+    model_group: Any = None
+    metadata: Meta | Other = None
+    response_cost: Any = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    request_tags: Any = None
+    end_user: Any = None
+    response: Response | Other = None
+    error_information: Failure | Other = None
+    # Spend rows.
+    request_id: Any = None
+    spend: Any = None
+    user: Any = None
+    team_id: Any = None
+    api_key: Any = None
+    # The old payload.
+    modelParameters: Other = None
+    usage: Usage | Other = None
+    cost: Any = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """One event or row is one call, or none."""
+    if event.id is None and event.request_id is not None:
+        record, left_out = _of_row(event)
+    elif isinstance(event.modelParameters, str) and isinstance(event.usage, str):
+        record, left_out = _of_old_payload(event)
+    else:
+        record, left_out = _of_payload(event)
+    if not is_call(record) or _is_tool_call(event, record):
+        return ()
+    return (Call(record, identity(record, text(event.litellm_call_id)), left_out),)
+
+
+def identity(record: Inference, call_id: str | None = None) -> Identity:
+    """
+    `id` is the provider's response id. LiteLLM's own call id stands in its place for failures and embeddings; several
+    attempts share it.
+    """
+    own = record.request_id
+    if own is None or own == call_id or _UUID.fullmatch(own):
+        return of_call(record, shared_id=own or call_id, own_id=own)
+    return of_call(record, response_id=own, own_id=own)
+
+
+def _of_payload(event: Event) -> tuple[Inference, int]:
+    meta = nested(event.metadata, Meta)
+    record = _record(event, meta, event.id, money(event.response_cost, "response_cost"))
+    record.trace_id = text(event.trace_id)
+    record.response_model = _response_model(event, record)
+    record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
+    record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
+    record.session = first(event.session_id, nested(meta.requester_metadata, Requester).session_id)
+    end_user = first(event.end_user, meta.user_api_key_end_user_id)
+    return record, _describe(record, event, meta, text(meta.user_api_key_user_id), end_user)
+
+
+def _of_row(event: Event) -> tuple[Inference, int]:
+    meta = nested(event.metadata, Meta)
+    record = _record(event, meta, event.request_id, money(event.spend, "spend"))
+    record.team = first(event.team_id, meta.user_api_key_team_alias)
+    record.api_key = key_name(meta.user_api_key_alias, event.api_key)
+    record.session = text(event.session_id)
+    return record, _describe(record, event, meta, text(event.user), text(event.end_user))
+
+
+def _of_old_payload(event: Event) -> tuple[Inference, int]:
+    meta = literal.of_dict(event.metadata, Meta)
+    event.usage = literal.of_fields(event.usage, Usage)
+    record = _record(event, meta, event.id, money(event.cost, "cost"))
+    record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
+    record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
+    return record, _describe(record, event, meta, text(meta.user_api_key_user_id), text(event.user))
+
+
+def _record(event: Event, meta: Meta, own_id: Any, cost: str | None) -> Inference:
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(own_id),
+        start_time=instant(event.startTime),
+        end_time=instant(event.endTime),
+        provider=provider(event.custom_llm_provider, event.model),
+        operation=_operation(event.call_type) if isinstance(event.call_type, str) else None,
+        request_model=model_name(event.model, event.custom_llm_provider),
+    )
+    count_tokens(record, _tokens(event, meta))
+    if event.status == "failure":
+        failure = nested(event.error_information or meta.error_information, Failure)
+        fail(record, failure.error_class, failure.error_code)
+    elif is_true(event.cache_hit):
+        record.status = "cached"
+    record.cost = known_cost(record, cost)
+    return record
+
+
+def _describe(record: Inference, event: Event, meta: Meta, principal: str | None, end_user: str | None) -> int:
+    metadata = Metadata()
+    if words := _words(event.request_tags):
+        metadata.label(word for word in words if not (isinstance(word, str) and word.startswith("User-Agent:")))
+    if meta.spend_logs_metadata:
+        metadata.learn(mapping(meta.spend_logs_metadata))
+    metadata.describe(record, principal=principal, end_user=end_user)
+    return metadata.left_out
+
+
+def _words(tags: Any) -> list[Any]:
+    """A list as it is, or as JSON inside text."""
+    if isinstance(tags, list):
+        return tags
+    if isinstance(tags, str) and tags[:1] == "[":
+        try:
+            return _LISTS.decode(tags)
+        except msgspec.DecodeError:
+            return []
+    return []
+
+
+def _tokens(event: Event, meta: Meta) -> Tokens:
+    """LiteLLM's totals are OpenAI-shaped whoever served; the details are in its usage object."""
+    details = of_usage(nested(meta.usage_object or event.usage, Usage))
+    came_in, came_out = count(event.prompt_tokens, "prompt_tokens"), count(event.completion_tokens, "completion_tokens")
+    if came_in is None and came_out is None:
+        return details
+    return settled(came_in, came_out, details.cache_read, details.cache_write, details.reasoning)
+
+
+def _response_model(event: Event, record: Inference) -> str | None:
+    """OpenAI's routes stamp the caller's alias over the model that answered."""
+    said = text(nested(event.response, Response).model)
+    if said is None or (said == event.model_group and said not in (record.request_model, event.model)):
+        return None
+    return model_name(said, event.custom_llm_provider)
+
+
+def _is_tool_call(event: Event, record: Inference) -> bool:
+    """Calls of MCP tools carry the tool's name as a model; only a price makes one worth a record."""
+    is_mcp = isinstance(event.call_type, str) and "mcp" in event.call_type
+    return is_mcp and not (record.input_tokens or record.output_tokens) and record.cost in (None, "0")
+
+
+@lru_cache(maxsize=256)
+def _operation(call_type: str) -> str | None:
+    name = call_type.rpartition(".")[2]
+    if name in _CHAT_CALLS:
+        return CHAT
+    return next((operation for part, operation in _CALLS if part in name), None)
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "id (spend row: request_id)",
+        "start_time": "startTime",
+        "end_time": "endTime",
+        "provider": "custom_llm_provider, else model",
+        "operation": "call_type",
+        "request_model": "model without its provider's segment",
+        "response_model": "response.model, unless it is only model_group",
+        "input_tokens": "prompt_tokens",
+        "output_tokens": "completion_tokens",
+        "cache_read_tokens": "metadata.usage_object.prompt_tokens_details.cached_tokens",
+        "cache_write_tokens": "metadata.usage_object.prompt_tokens_details.cache_creation_tokens",
+        "reasoning_tokens": "metadata.usage_object.completion_tokens_details.reasoning_tokens",
+        "cost": "response_cost (spend row: spend)",
+        "status": "status, cache_hit",
+        "error_type": "error_information.error_class",
+        "user": "metadata.user_api_key_user_id, else end_user",
+        "team": "metadata.user_api_key_team_id, else its alias",
+        "session": "session_id, else metadata.requester_metadata.session_id",
+        "api_key": "metadata.user_api_key_alias, else user_api_key_hash",
+    },
+)

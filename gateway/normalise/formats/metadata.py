@@ -1,0 +1,97 @@
+"""
+Free metadata of a call: who it names, and what may become a tag.
+
+Bounded and never content (gateway.normalise.tags), and never a credential: callers put those into metadata too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.normalise.formats.values import text
+from gateway.normalise.tags import put
+from spool.record import Inference
+
+_USER = ("user_id", "userId", "user", "_user")
+_TEAM = ("team_id", "teamId", "team")
+_SESSION = ("session_id", "sessionId", "session")
+_WHO = frozenset((*_USER, *_TEAM, *_SESSION))
+
+_SECRET_NAME = re.compile(
+    r"(?:.*[._-])?(?:authorization|api[_-]?key|cookie|password|passwd|secret|credentials?|access[_-]?token|token)",
+    re.IGNORECASE,
+)
+_SECRET = re.compile(
+    r"(?:(?:Bearer|Basic)\s+\S+"
+    r"|(?:sk|rk|pcsk|gsk|xai|pplx|csk)-\S{8,}|(?:sk|rk|gsk|hf|r8|thd?|ghp|gho|ghs|ghu|github_pat|glpat)_\S{16,}"
+    r"|(?:AKIA|ASIA|AIza)\w{12,}|xox[abprs]-\S+|ya29\.\S+|eyJ[\w-]+\.[\w-]+\.\S*"
+    r"|\S*\*{3,}\S*|\S{0,12}\.{3}\S{0,12})",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class Metadata:
+    user: str | None = None
+    team: str | None = None
+    session: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    left_out: int = 0
+
+    def tag(self, name: str, value: Any) -> None:
+        """Add a tag, or count what may not become one; nothing said is nothing left out."""
+        if value is None or value == "":
+            return
+        if _SECRET_NAME.fullmatch(name) or is_secret(value) or not put(self.tags, name, value):
+            self.left_out += 1
+
+    def label(self, words: Iterable[Any]) -> None:
+        """A list of tags: `k:v` is cut at the first colon, a bare word is true."""
+        for word in words:
+            if not isinstance(word, str):
+                self.left_out += 1
+                continue
+            name, colon, value = word.partition(":")
+            self.tag(name, value if colon else "true")
+
+    def learn(self, facts: Mapping[str, Any]) -> None:
+        """A map: who is taken out of it, the rest are tags."""
+        self.user = self.user or _first(facts, _USER)
+        self.team = self.team or _first(facts, _TEAM)
+        self.session = self.session or _first(facts, _SESSION)
+        for name, value in facts.items():
+            if name not in _WHO:
+                self.tag(name, value)
+
+    def describe(self, record: Inference, *, principal: str | None = None, end_user: str | None = None) -> None:
+        """Fill what the record does not say by itself. The principal goes before whom the caller names."""
+        supplied = end_user or self.user
+        if is_secret(supplied):
+            supplied = None
+            self.left_out += 1
+        if principal and supplied:
+            self.tag("end_user", supplied)
+        record.user = principal or supplied
+        record.team = record.team or self.team
+        record.session = record.session or self.session
+        record.tags = self.tags
+
+
+def is_secret(value: Any) -> bool:
+    """Whether text looks like a credential, or like one that was masked in part."""
+    return isinstance(value, str) and _SECRET.fullmatch(value) is not None
+
+
+def key_name(*values: Any) -> str | None:
+    """The first alias, hash or id of a caller's key that is not a key itself, nor part of one."""
+    for value in values:
+        if (named := text(value)) is not None and not is_secret(named):
+            return named
+    return None
+
+
+def _first(facts: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    return next((found for name in names if (found := text(facts.get(name))) is not None), None)

@@ -1,0 +1,77 @@
+"""CloudEvents as OpenMeter takes them; those with a model and tokens are calls, the others are passed over here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.call import Call, Format, count_tokens
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.times import instant
+from gateway.normalise.formats.usage import Usage, of_usage
+from gateway.normalise.formats.values import Other, money, nested, text
+from spool.identity import Identity, of_call, of_event
+from spool.record import Inference
+
+NAME = "openmeter"
+
+
+class Data(Usage):
+    model: Any = None
+    provider: Any = None
+    cost: Any = None
+
+
+class Event(msgspec.Struct):
+    id: Any = None
+    source: Any = None
+    time: Any = None
+    subject: Any = None
+    data: Data | Other = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """An event is a call when its data has both a model and tokens."""
+    data = nested(event.data, Data)
+    tokens = of_usage(data)
+    if text(data.model) is None or (tokens.input is None and tokens.output is None):
+        return ()
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.id),
+        start_time=instant(event.time),
+        provider=provider(data.provider, data.model),
+        request_model=model_name(data.model, data.provider),
+        cost=money(data.cost, "data.cost"),
+    )
+    count_tokens(record, tokens)
+    metadata = Metadata()
+    metadata.describe(record, principal=text(event.subject))
+    return (Call(record, _identity(record, text(event.source)), metadata.left_out),)
+
+
+def _identity(record: Inference, source: str | None) -> Identity:
+    if source and record.request_id:
+        return Identity(of_event(source, record.request_id))
+    return of_call(record, own_id=record.request_id)
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "id",
+        "start_time": "time",
+        "provider": "data.provider, else the model",
+        "request_model": "data.model",
+        "input_tokens": "data.prompt_tokens",
+        "output_tokens": "data.completion_tokens",
+        "cost": "data.cost",
+        "user": "subject",
+    },
+)

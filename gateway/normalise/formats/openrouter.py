@@ -1,0 +1,100 @@
+"""OpenRouter: generation stats. Its broadcast is OTLP and goes to the dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.operations import CHAT
+from gateway.normalise.formats.times import after, instant
+from gateway.normalise.formats.usage import settled
+from gateway.normalise.formats.values import Other, count, is_true, money, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "openrouter"
+
+
+class Stats(msgspec.Struct):
+    """The native counts are billed; the normalised ones beside them are not."""
+
+    id: Any = None
+    api_type: Any = None
+    model: Any = None
+    provider_name: Any = None
+    created_at: Any = None
+    latency: Any = None
+    native_tokens_prompt: Any = None
+    native_tokens_completion: Any = None
+    native_tokens_cached: Any = None
+    native_tokens_reasoning: Any = None
+    total_cost: Any = None
+    cancelled: Any = None
+    external_user: Any = None
+    workspace_id: Any = None
+    session_id: Any = None
+
+
+class Event(Stats):
+    data: Stats | Other = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """One generation is one call, with its envelope or without."""
+    stats = event.data if isinstance(event.data, Stats) else event
+    api_type = text(stats.api_type)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(stats.id),
+        start_time=instant(stats.created_at),
+        provider=provider(stats.provider_name, stats.model),
+        operation=CHAT if api_type == "completions" else api_type,
+        request_model=model_name(stats.model, stats.provider_name),
+        cost=money(stats.total_cost, "total_cost"),
+        team=text(stats.workspace_id),
+        session=text(stats.session_id),
+    )
+    record.end_time = after(record.start_time, stats.latency)
+    count_tokens(record, settled(
+        count(stats.native_tokens_prompt, "native_tokens_prompt"),
+        count(stats.native_tokens_completion, "native_tokens_completion"),
+        count(stats.native_tokens_cached, "native_tokens_cached"),
+        reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
+    ))  # fmt: skip
+    if not is_call(record):
+        return ()
+    if is_true(stats.cancelled):
+        fail(record, "cancelled")
+    metadata = Metadata()
+    metadata.describe(record, principal=text(stats.external_user))
+    return (Call(record, of_call(record, response_id=record.request_id), metadata.left_out),)
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "id",
+        "start_time": "created_at",
+        "end_time": "created_at + latency",
+        "provider": "provider_name",
+        "operation": "api_type",
+        "request_model": "model",
+        "input_tokens": "native_tokens_prompt",
+        "output_tokens": "native_tokens_completion",
+        "cache_read_tokens": "native_tokens_cached",
+        "reasoning_tokens": "native_tokens_reasoning",
+        "cost": "total_cost",
+        "status": "cancelled",
+        "user": "external_user",
+        "team": "workspace_id",
+        "session": "session_id",
+    },
+)

@@ -1,0 +1,205 @@
+"""
+Bodies into raw items, by their first bytes and never by a content type: one document, an array, or lines.
+
+An item stays undecoded bytes, so that a bad one is refused alone. What Python senders write and JSON does not allow
+(NaN, lone surrogates, bytes that are no UTF-8) is cleaned, in one item only and with every digit kept.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final, TypeVar
+
+import msgspec
+
+from gateway.errors import BadPayload
+
+Raw = bytes | msgspec.Raw
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+GZIP_MAGIC: Final = b"\x1f\x8b"
+
+_BOM = b"\xef\xbb\xbf"
+_LINE = re.compile(rb"[^\n]+")
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_MARK = re.compile(_STRING + rb"|[\[\]{},]", re.DOTALL)
+_STRING_OR_NOT_JSON = re.compile(_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(_HIGH + _LOW + rb"|(" + _HIGH + rb"|" + _LOW + rb")|\\.", re.DOTALL)
+
+_document = msgspec.json.Decoder(msgspec.Raw)
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class TooBig(Exception):
+    """What a sender packed unfolds to more than we take."""
+
+
+def items(body: bytes) -> Iterator[Raw]:
+    """The items of a body, lazily. BadPayload when it is no JSON at all, or breaks off."""
+    body = body.removeprefix(_BOM)
+    first = body.lstrip()[:1]
+    if first == b"[":
+        return _elements(body)
+    if first == b"{":
+        return _documents(body)
+    raise BadPayload("the body is neither a JSON object, nor an array, nor JSON lines")
+
+
+def array(raw: Raw) -> Iterator[Raw]:
+    """The elements of one raw JSON value: of an array each, of anything else the value itself."""
+    return _elements(bytes(raw)) if bytes(raw)[:1] == b"[" else iter((raw,))
+
+
+def clean(raw: Raw) -> bytes:
+    """The same JSON with null for NaN and Infinity, and U+FFFD for lone surrogates and bytes that are no UTF-8."""
+    text = bytes(raw).decode("utf-8", "replace").encode()
+    return _STRING_OR_NOT_JSON.sub(_cleaned, text)
+
+
+def decode(raw: Raw, decoder: msgspec.json.Decoder[Struct]) -> Struct:
+    """One item, typed; cleaned when it needs it. Raises one of UNREADABLE."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decoder.decode(clean(raw))
+
+
+def peek(raw: Raw) -> dict[str, msgspec.Raw]:
+    """The top-level members of one item, undecoded; empty when it is no object."""
+    for text in (raw, clean(raw)):
+        try:
+            return _members.decode(text)
+        except UNREADABLE:
+            continue
+    return {}
+
+
+def problem(error: Exception) -> str:
+    """Why an item could not be read: a field or an offset, never a value."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "not valid UTF-8"
+    return str(error)
+
+
+def inflate(packed: bytes, max_bytes: int) -> bytes:
+    """Gzip, one member or several; TooBig past `max_bytes`, ValueError when it is not gzip."""
+    parts, left = [], max_bytes
+    while packed:
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            part = stream.decompress(packed, left + 1)
+        except zlib.error as error:
+            raise ValueError("not gzip") from error
+        left -= len(part)
+        if left < 0:
+            raise TooBig
+        if not stream.eof:
+            raise ValueError("gzip that breaks off")
+        parts.append(part)
+        packed = stream.unused_data
+    return b"".join(parts)
+
+
+def base64(text: str) -> bytes:
+    """ValueError when it is not base64."""
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError("not base64") from error
+
+
+def _elements(body: bytes) -> Iterator[Raw]:
+    try:
+        return iter(_array.decode(body))
+    except UNREADABLE:
+        if _is_document(_first_line(body)):
+            return _lines(body)
+        return _split(body)
+
+
+def _documents(body: bytes) -> Iterator[Raw]:
+    if _is_document(body):
+        return iter((body,))
+    if any(_is_document(line) for line in _column_zero(body)):
+        return _lines(body)
+    if _is_document(cleaned := clean(body)):
+        return iter((cleaned,))
+    raise BadPayload("the body is not valid JSON")
+
+
+def _lines(body: bytes) -> Iterator[Raw]:
+    for found in _LINE.finditer(body):
+        line = found[0].strip()
+        if line[:1] != b"[":
+            yield from (line,) if line else ()
+            continue
+        try:
+            yield from _elements(line)
+        except BadPayload:  # refused where it stands, and its neighbours are kept
+            yield line
+
+
+def _column_zero(body: bytes) -> Iterator[bytes]:
+    """Lines that begin with a brace: those of a document that was printed over several lines are indented."""
+    return (found[0] for found in _LINE.finditer(body) if found[0][:1] == b"{")
+
+
+def _first_line(body: bytes) -> bytes:
+    found = _LINE.search(body.lstrip())
+    return found[0] if found else b""
+
+
+def _is_document(text: bytes) -> bool:
+    try:
+        _document.decode(text)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _split(body: bytes) -> Iterator[bytes]:
+    """
+    The elements of an array that no strict parser takes, cut at the commas between them and not looked into.
+
+    An array that breaks off is refused before its first element is given out, or a repeat would be half a repeat.
+    """
+    begin = body.index(b"[") + 1
+    depth, cuts = 0, [begin - 1]
+    for mark in _MARK.finditer(body, begin):
+        sign = mark[0]
+        if sign in b"{[":
+            depth += 1
+        elif sign in b"}]":
+            if depth == 0:
+                cuts.append(mark.start())
+                break
+            depth -= 1
+        elif sign == b"," and depth == 0:
+            cuts.append(mark.start())
+    else:
+        raise BadPayload("the JSON array breaks off")
+    if body[cuts[-1] + 1 :].strip():
+        raise BadPayload("there is more behind the JSON array")
+    return (body[left + 1 : right].strip() for left, right in pairwise(cuts))
+
+
+def _cleaned(found: re.Match[bytes]) -> bytes:
+    text = found[0]
+    if text[:1] != b'"':
+        return b"null"
+    return _ESCAPE.sub(_paired, text) if b"\\u" in text else text
+
+
+def _paired(escape: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if escape[1] else escape[0]

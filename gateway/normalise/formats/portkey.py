@@ -1,0 +1,182 @@
+"""Portkey: analytics rows, export lines, and the JSON file of one log. Its costs are US cents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.bodies import Body
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.metadata import Metadata, key_name
+from gateway.normalise.formats.models import model_name, provider
+from gateway.normalise.formats.operations import of_path
+from gateway.normalise.formats.times import after, instant
+from gateway.normalise.formats.usage import settled
+from gateway.normalise.formats.values import Other, count, is_false, mapping, money, nested, number_of, text
+from spool.identity import of_call
+from spool.record import Inference
+
+NAME = "portkey"
+
+
+class Config(msgspec.Struct):
+    provider: Any = None
+
+
+class Headers(msgspec.Struct):
+    """Only these: the others hold masked provider keys."""
+
+    config: Any = msgspec.field(name="x-portkey-config", default=None)
+    provider: Any = msgspec.field(name="x-portkey-provider", default=None)
+    trace_id: Any = msgspec.field(name="x-portkey-trace-id", default=None)
+    metadata: Any = msgspec.field(name="x-portkey-metadata", default=None)
+    cache_status: Any = msgspec.field(name="x-portkey-cache-status", default=None)
+
+
+class Request(msgspec.Struct):
+    url: Any = None
+    body: Body | Other = None
+    portkeyHeaders: Headers | Other = None
+
+
+class Response(msgspec.Struct):
+    status: Any = None
+    responseTime: Any = None
+    headers: Headers | Other = None
+    body: Body | Other = None
+
+
+class Event(msgspec.Struct):
+    created_at: Any = None
+    # Rows and lines.
+    id: Any = None
+    trace_id: Any = None
+    ai_org: Any = None
+    ai_model: Any = None
+    req_units: Any = None
+    res_units: Any = None
+    cost: Any = None
+    request_url: Any = None
+    response_time: Any = None
+    response_status_code: Any = None
+    is_success: Any = None
+    cache_status: Any = None
+    metadata: Any = None
+    environment: Any = msgspec.field(name="_environment", default=None)
+    end_user: Any = msgspec.field(name="_user", default=None)
+    user_id: Any = None
+    workspace_slug: Any = None
+    api_key_id: Any = None
+    # The file of one log.
+    file_id: Any = msgspec.field(name="_id", default=None)
+    organisation_id: Any = None
+    request: Request | Other = None
+    response: Response | Other = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """One row, line or file is one call."""
+    is_file = isinstance(event.request, Request) and event.ai_org is None
+    call = _of_file(event) if is_file else _of_row(event)
+    return (call,) if is_call(call.record) else ()
+
+
+def _of_row(event: Event) -> Call:
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.id),
+        trace_id=text(event.trace_id),
+        start_time=instant(event.created_at),
+        provider=provider(event.ai_org, event.ai_model),
+        operation=of_path(event.request_url),
+        request_model=model_name(event.ai_model, event.ai_org),
+        team=text(event.workspace_slug),
+        api_key=key_name(event.api_key_id),
+    )
+    record.end_time = after(record.start_time, event.response_time)
+    count_tokens(record, settled(count(event.req_units, "req_units"), count(event.res_units, "res_units")))
+    if not fail_by_status(record, event.response_status_code):
+        if event.is_success is not None and is_false(event.is_success):
+            fail(record)
+        elif "hit" in (text(event.cache_status) or "").lower():
+            record.status = "cached"
+    cents = number_of(event.cost, "cost")
+    record.cost = known_cost(record, None if cents is None else money(cents.scaleb(-2), "cost"))
+    metadata = Metadata()
+    metadata.tag("environment", text(event.environment))
+    _learn(metadata, event.metadata)
+    metadata.describe(record, principal=text(event.user_id), end_user=text(event.end_user))
+    return Call(record, of_call(record, own_id=record.request_id), metadata.left_out)
+
+
+def _of_file(event: Event) -> Call:
+    request, response = nested(event.request, Request), nested(event.response, Response)
+    asked, answered = nested(request.body, Body), nested(response.body, Body)
+    headers, said = nested(request.portkeyHeaders, Headers), nested(response.headers, Headers)
+    written_provider = nested(headers.config, Config).provider or headers.provider
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.file_id),
+        trace_id=text(headers.trace_id),
+        start_time=instant(event.created_at),
+        provider=provider(written_provider, asked.model or answered.model),
+        operation=of_path(request.url),
+        request_model=model_name(asked.model, written_provider),
+        response_model=model_name(answered.model, written_provider),
+        team=text(event.organisation_id),
+    )
+    record.end_time = after(record.start_time, response.responseTime)
+    count_tokens(record, answered.tokens())
+    if not fail_by_status(record, response.status) and "hit" in (text(said.cache_status) or "").lower():
+        record.status = "cached"
+    metadata = Metadata()
+    _learn(metadata, headers.metadata)
+    metadata.describe(record)
+    return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
+
+
+def _learn(metadata: Metadata, facts: Any) -> None:
+    """A map, or two lists `key` and `value` that stand side by side."""
+    pairs = dict(_pairs(mapping(facts)))
+    metadata.tag("environment", text(pairs.pop("_environment", None)))
+    metadata.learn(pairs)
+
+
+def _pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    names, values = facts.get("key"), facts.get("value")
+    if isinstance(names, list) and isinstance(values, list):
+        return ((name, value) for name, value in zip(names, values, strict=False) if isinstance(name, str))
+    return iter(facts.items())
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "id (log file: _id)",
+        "trace_id": "trace_id (log file: x-portkey-trace-id)",
+        "start_time": "created_at",
+        "end_time": "created_at + response_time",
+        "provider": "ai_org (log file: provider in x-portkey-config)",
+        "operation": "request_url (log file: request.url)",
+        "request_model": "ai_model (log file: request.body.model)",
+        "response_model": "response.body.model",
+        "input_tokens": "req_units (log file: response.body.usage)",
+        "output_tokens": "res_units (log file: response.body.usage)",
+        "cache_read_tokens": "response.body.usage",
+        "cache_write_tokens": "response.body.usage",
+        "reasoning_tokens": "response.body.usage",
+        "cost": "cost / 100 (cents)",
+        "status": "response_status_code, is_success, cache_status",
+        "error_type": "response_status_code",
+        "user": "user_id, else _user",
+        "team": "workspace_slug (log file: organisation_id)",
+        "session": "metadata.session_id",
+        "api_key": "api_key_id",
+    },
+)

@@ -1,0 +1,120 @@
+"""Telling the formats apart by the names in a payload, so that a sender need not name its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Final
+
+from gateway.errors import BadPayload
+from gateway.normalise.formats import payload
+
+Members = Mapping[str, payload.Raw]
+
+_FAR_ENOUGH: Final = 512  # items that are looked at before a payload counts as unknown
+
+
+def recognise(body: bytes) -> str | None:
+    """The format of a JSON body, or None; the first item that gives itself away decides for all."""
+    try:
+        items = payload.items(body)
+    except BadPayload:
+        return None
+    found = (format_of(payload.peek(item)) for item in islice(items, _FAR_ENOUGH))
+    return next((format for format in found if format is not None), None)
+
+
+def format_of(members: Members) -> str | None:
+    """By the top-level names of one item, and a look one level down where the table of signs has one."""
+    return next((name for name, has_sign in _SIGNS if has_sign(members)), None)
+
+
+def _any(*names: str) -> Callable[[Members], bool]:
+    return lambda members: any(name in members for name in names)
+
+
+def _all(*names: str) -> Callable[[Members], bool]:
+    return lambda members: all(name in members for name in names)
+
+
+def _inside(members: Members, name: str) -> Members:
+    """The members of what stands under a name: of the object, or of the first object of the list."""
+    raw = members.get(name)
+    if raw is None or bytes(raw[:1] if isinstance(raw, bytes) else bytes(raw)[:1]) not in (b"{", b"["):
+        return {}
+    return next((found for one in islice(payload.array(raw), _FAR_ENOUGH) if (found := payload.peek(one))), {})
+
+
+def _is_langfuse(members: Members) -> bool:
+    if "batch" not in members:
+        return False
+    return bytes(members["batch"]).strip() == b"[]" or {"type", "body"} <= _inside(members, "batch").keys()
+
+
+def _is_litellm(members: Members) -> bool:
+    return (
+        "litellm_call_id" in members
+        or {"custom_llm_provider", "call_type"} <= members.keys()
+        or {"call_type", "modelParameters", "usage"} <= members.keys()  # the old payload names no provider
+    )
+
+
+def _is_portkey(members: Members) -> bool:
+    return "ai_org" in members or "portkeyHeaders" in _inside(members, "request")
+
+
+def _is_bedrock(members: Members) -> bool:
+    return (
+        bytes(members.get("schemaType", b"")) == b'"ModelInvocationLog"'
+        or "awslogs" in members
+        or {"messageType", "logGroup"} <= members.keys()
+        or "data" in _inside(members, "records")
+    )
+
+
+def _is_cloudflare(members: Members) -> bool:
+    return (
+        "tokens_in" in members
+        or "tokens_in" in _inside(members, "result")
+        or {"result", "result_info"} <= members.keys()
+    )
+
+
+def _is_agentgateway(members: Members) -> bool:
+    is_request = bytes(members.get("scope", b"")) == b'"request"'
+    return is_request and ("gateway" in members or "route" in members) and any("." in name for name in members)
+
+
+def _is_azure(members: Members) -> bool:
+    names = {"CorrelationId", "DeploymentName"}
+    return names <= members.keys() or names <= _inside(members, "records").keys()
+
+
+def _is_stats(members: Members) -> bool:
+    return "native_tokens_prompt" in members or "native_tokens_prompt" in _inside(members, "data")
+
+
+_SIGNS: tuple[tuple[str, Callable[[Members], bool]], ...] = (
+    ("otlp/traces", _any("resourceSpans", "resource_spans")),
+    ("otlp/metrics", _any("resourceMetrics", "resource_metrics")),
+    ("otlp/logs", _any("resourceLogs", "resource_logs")),
+    ("langfuse", _is_langfuse),
+    ("litellm", _is_litellm),
+    ("kong", _all("started_at", "latencies")),
+    ("portkey", _is_portkey),
+    ("bedrock", _is_bedrock),
+    ("cloudflare", _is_cloudflare),
+    ("envoy_ai_gateway", _any("gen_ai.request.model_override", "x-envoy-origin-path")),
+    (
+        "helicone",
+        lambda members: "request_response_url" in members or {"request_id", "response_body"} <= members.keys(),
+    ),
+    ("bifrost", _any("RootSpan")),
+    ("apisix", _any("llm_summary")),
+    ("higress", _any("ai_log")),
+    ("agentgateway", _is_agentgateway),
+    ("vertex", _all("full_response", "logging_time")),
+    ("azure_apim", _is_azure),
+    ("openmeter", _any("specversion")),
+    ("openrouter", _is_stats),
+)

@@ -1,0 +1,135 @@
+"""Google Vertex AI: rows of the request-response table. The figures stand in the answer only, whosever model it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.bodies import Body
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
+from gateway.normalise.formats.metadata import Metadata
+from gateway.normalise.formats.models import model_name
+from gateway.normalise.formats.operations import CHAT, GENERATE
+from gateway.normalise.formats.times import instant
+from gateway.normalise.formats.values import Other, first, mapping, nested, of_json, text
+from spool.identity import Identity, is_long, of_call
+from spool.record import Inference
+
+NAME = "vertex"
+PROVIDER = "gcp.vertex_ai"
+
+_DIGITS = re.compile(r"\d+")
+
+
+class Request(msgspec.Struct):
+    labels: Any = None
+
+
+class Failure(msgspec.Struct):
+    status: Any = None
+    code: Any = None
+
+
+class Answer(Body):
+    error: Failure | Other = None
+
+
+class OtelLog(msgspec.Struct):
+    trace_id: Any = None
+
+
+class _Text(msgspec.Struct):
+    value: str
+
+
+class Event(msgspec.Struct):
+    logging_time: Any = None
+    request_id: msgspec.Raw = msgspec.Raw()
+    model: Any = None
+    api_method: Any = None
+    full_request: Request | Other = None
+    full_response: Answer | Other = None
+    otel_log: OtelLog | Other = None
+
+
+def calls(event: Event) -> Iterable[Call]:
+    """One row is one call."""
+    answered = nested(event.full_response, Answer)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=_as_written(event.request_id),
+        trace_id=text(nested(event.otel_log, OtelLog).trace_id),
+        start_time=instant(event.logging_time),
+        provider=PROVIDER,
+        operation=_operation(text(event.api_method)),
+        request_model=model_name((text(event.model) or "").rpartition("/models/")[2], PROVIDER),
+        response_model=model_name(first(answered.modelVersion, answered.model), PROVIDER),
+    )
+    count_tokens(record, answered.tokens())
+    if not is_call(record):
+        return ()
+    if isinstance(answered.error, Failure):
+        fail(record, answered.error.status, answered.error.code)
+    metadata = Metadata()
+    metadata.learn(mapping(nested(event.full_request, Request).labels))
+    metadata.describe(record)
+    return (Call(record, _identity(record, answered), metadata.left_out),)
+
+
+def _identity(record: Inference, answered: Answer) -> Identity:
+    """
+    By the response id that SDKs see too, else by the row's. An export that wrote it as 9.87E+16 has lost digits: other
+    calls share what is left.
+    """
+    response_id = first(answered.id, answered.responseId)
+    if response_id and is_long(response_id):
+        return of_call(record, response_id=response_id)
+    if record.request_id and _DIGITS.fullmatch(record.request_id):
+        return of_call(record, response_id=record.request_id, own_id=record.request_id)
+    return of_call(record, shared_id=record.request_id)
+
+
+def _as_written(raw: msgspec.Raw) -> str | None:
+    """A number keeps its digits: as a float it would be another one."""
+    written = bytes(raw).strip()
+    if written[:1] == b'"':
+        found = of_json(b'{"value":' + written + b"}", _Text)
+        return text(found.value) if found else None
+    return text(written.decode()) if written[:1].isdigit() else None
+
+
+def _operation(method: str | None) -> str | None:
+    lower = (method or "").lower()
+    if lower.endswith("generatecontent"):
+        return GENERATE
+    return CHAT if lower.endswith("rawpredict") else None
+
+
+FORMAT = Format(
+    NAME,
+    Event,
+    calls,
+    origins={
+        "request_id": "request_id as written",
+        "trace_id": "otel_log.trace_id",
+        "start_time": "logging_time",
+        "provider": "the table is Vertex AI's",
+        "operation": "api_method",
+        "request_model": "model",
+        "response_model": "full_response.modelVersion, else full_response.model",
+        "input_tokens": "full_response.usageMetadata, else full_response.usage",
+        "output_tokens": "full_response.usageMetadata, else full_response.usage",
+        "cache_read_tokens": "full_response.usageMetadata.cachedContentTokenCount, else full_response.usage",
+        "cache_write_tokens": "full_response.usage",
+        "reasoning_tokens": "full_response.usageMetadata.thoughtsTokenCount, else full_response.usage",
+        "status": "full_response.error",
+        "error_type": "full_response.error.status",
+        "user": "full_request.labels.user",
+        "team": "full_request.labels.team",
+        "session": "full_request.labels.session",
+    },
+)
