@@ -16,7 +16,9 @@ MAX_LITERAL: Final = 64 * 1024
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
-_PAIR = r"""['"]?\b%s['"]?\s*[=:]\s*(?:'([^']*)'|"([^"]*)"|(\d+(?:\.\d+)?)\b)"""
+# What stands behind a name: text in quotes, a number, or the bracket of something that holds more.
+_VALUE = r"""['"]?\s*[=:]\s*(?:'([^']*)'|"([^"]*)"|(\d+(?:\.\d+)?)\b|(\w*[({]))"""
+_BRACKET = re.compile(r"[(){}]")
 
 
 def of_dict(written: Any, type: type[Struct]) -> Struct:
@@ -37,26 +39,23 @@ def of_fields(written: str, type: type[Struct]) -> Struct:
 def _fields(written: str, type: type[Struct]) -> Struct:
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(type):
+        value = re.search(rf"\b{re.escape(field.encode_name)}" + _VALUE, written)
         inner = _struct_in(field.type)
-        if inner is None:
-            if (pair := re.search(_PAIR % re.escape(field.encode_name), written)) is not None:
-                found[field.name] = next(part for part in pair.groups() if part is not None)
-        elif (begin := re.search(r"\b%s['\"]?\s*[=:]\s*(?=[\w{])" % re.escape(field.encode_name), written)) is not None:
-            found[field.name] = _fields(_bracketed(written, begin.end()), inner)
+        if value is not None and value[4] is None:
+            found[field.name] = next(part for part in value.groups() if part is not None)
+        elif value is not None and inner is not None:
+            found[field.name] = _fields(_bracketed(written, value.end()), inner)
     return type(**found)
 
 
 def _bracketed(written: str, begin: int) -> str:
-    """What stands between the bracket that opens next and the one that closes it; empty when none opens there."""
-    opening = re.compile(r"\w*[({]").match(written, begin)
-    if opening is None:
-        return ""
-    depth = 0
-    for bracket in re.compile(r"[(){}]").finditer(written, begin):
+    """What stands between the bracket that opened before `begin` and the one that closes it."""
+    depth = 1
+    for bracket in _BRACKET.finditer(written, begin):
         depth += 1 if bracket[0] in "({" else -1
         if depth == 0:
-            return written[opening.end() : bracket.start()]
-    return written[opening.end() :]
+            return written[begin : bracket.start()]
+    return written[begin:]
 
 
 def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:

@@ -73,11 +73,12 @@ def _is_bedrock(members: Members) -> bool:
 
 
 def _is_cloudflare(members: Members) -> bool:
-    return (
-        "tokens_in" in members
-        or "tokens_in" in _inside(members, "result")
-        or {"result", "result_info"} <= members.keys()
-    )
+    is_page = {"result", "result_info"} <= members.keys()  # also when there is nothing on it
+    return is_page or "tokens_in" in members or "tokens_in" in _inside(members, "result")
+
+
+def _is_helicone(members: Members) -> bool:
+    return "request_response_url" in members or {"request_id", "response_body"} <= members.keys()
 
 
 def _is_agentgateway(members: Members) -> bool:
@@ -105,10 +106,7 @@ _SIGNS: tuple[tuple[str, Callable[[Members], bool]], ...] = (
     ("bedrock", _is_bedrock),
     ("cloudflare", _is_cloudflare),
     ("envoy_ai_gateway", _any("gen_ai.request.model_override", "x-envoy-origin-path")),
-    (
-        "helicone",
-        lambda members: "request_response_url" in members or {"request_id", "response_body"} <= members.keys(),
-    ),
+    ("helicone", _is_helicone),
     ("bifrost", _any("RootSpan")),
     ("apisix", _any("llm_summary")),
     ("higress", _any("ai_log")),

@@ -141,13 +141,11 @@ def added(*parts: int | None) -> int | None:
 def _openai(usage: Usage) -> Tokens:
     came_in = nested(usage.prompt_tokens_details or usage.input_tokens_details, Details)
     came_out = nested(usage.completion_tokens_details or usage.output_tokens_details, Details)
-    totals = _either(usage.prompt_tokens, usage.input_tokens), _either(usage.completion_tokens, usage.output_tokens)
+    read = _either(came_in.cached_tokens, usage.cache_read_input_tokens)
     return settled(
-        count(totals[0], "usage.prompt_tokens"),
-        count(totals[1], "usage.completion_tokens"),
-        count(
-            _either(came_in.cached_tokens, usage.cache_read_input_tokens), "usage.prompt_tokens_details.cached_tokens"
-        ),
+        count(_either(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
+        count(_either(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"),
+        count(read, "usage.prompt_tokens_details.cached_tokens"),
         _openai_write(usage, came_in),
         count(came_out.reasoning_tokens, "usage.completion_tokens_details.reasoning_tokens"),
     )

@@ -60,9 +60,10 @@ def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     for attempt in (packed, clean(packed)):
         try:
-            return decoder(type).decode(attempt)
+            found: Struct = decoder(type).decode(attempt)
         except UNREADABLE:
             continue
+        return found
     return None
 
 
