@@ -26,6 +26,10 @@ _VERCEL_METADATA = "ai.response.providerMetadata"
 _DEEPEST = 6
 
 
+# Token counts of prompts and completions are named like them.
+_FIGURES = frozenset({*words.INPUT, *words.OUTPUT, *words.TOTAL})
+
+
 class _Rules(dict[str, str]):
     """The rule for each name that was seen; forgets all when senders invent too many names."""
 
@@ -41,6 +45,8 @@ def _rule(name: str) -> str:
         return REDUCED
     if name in words.TAG_LISTS:
         return WORDS
+    if name in _FIGURES:
+        return SCALAR
     if is_content(name) or words.is_email(name):
         return DROPPED
     return SCALAR

@@ -30,6 +30,7 @@ _SCOPES = {
     "kong": "kong",
     "bifrost": "bifrost",
     "openlit": "openlit",
+    "openrouter": "openrouter",
 }
 _SCOPE_BEGINNINGS = (
     ("com.anthropic.claude_code", "claude_code"),

@@ -65,17 +65,19 @@ TOTAL = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count
 
 REQUEST_MODEL = (
     "gen_ai.request.model", "llm.model_name", "llm.request.model_name", "embedding.model_name", "reranker.model_name",
-    "ai.model.id", "langfuse.observation.model.name", "mlflow.llm.model",
+    "ai.model.id", "langfuse.observation.model.name",
 )  # fmt: skip
 RESPONSE_MODEL = ("gen_ai.response.model", "ai.response.model", "llm.response.model_name")
 PROVIDER = (
     "gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system", "ai.model.provider", "gen_ai.model.provider",
-    "mlflow.llm.provider",
 )  # fmt: skip
 REQUEST_ID = (
     "gen_ai.response.id", "ai.response.id", "request_id", "response_id", "gen_ai.request.id", "client_request_id",
     "gen_ai.thread.run.id",
 )  # fmt: skip
+# Of these, who gave the id: the provider, or somebody who may give it twice.
+RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "response_id")
+SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
     "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
     "llm.cost.total", "operation.cost", "agw.ai.usage.cost.total", "totalCost",
@@ -163,7 +165,8 @@ _OPENAI = re.compile(r"(?:ft:)?(?:gpt-|chatgpt-|o1|o3|o4|text-embedding-(?:3|ada
 # What a model is called, or how tokens are counted, in attributes of senders that nobody has described yet.
 _AI_NAME = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
 _TOKEN_COUNT = re.compile(
-    r"(?:^|[._])(?:input|output|prompt|completion|total|cached?)_?tokens?(?:[._]|$)|tokens(?:In|Out)$"
+    r"(?:^|[._])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)|model(?:_name|_id)?$)"
+    r"|tokens(?:In|Out)$"
 )
 _LARGEST_DURATION_MS = Decimal(10) ** 10  # four months
 
@@ -266,9 +269,14 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
     )
 
 
+def is_ai_name(name: str) -> bool:
+    """Whether an attribute's name speaks of a model or of token counts."""
+    return bool(_AI_NAME.match(name) or _TOKEN_COUNT.search(name))
+
+
 def looks_like_ai(attributes: Attributes) -> bool:
     """Whether an item that no dialect took has names of models or token counts: an operator ought to see its shape."""
-    return any(_AI_NAME.match(name) or _TOKEN_COUNT.search(name) for name in attributes)
+    return any(is_ai_name(name) for name in attributes)
 
 
 def provider(name: str) -> str:
@@ -340,13 +348,13 @@ def end_user(attributes: Attributes, user: str | None) -> str | None:
     return stated if stated is not None and stated != user else None
 
 
-def resource_tags(attributes: Attributes) -> dict[str, str]:
+def resource_tags(attributes: Attributes, keep: frozenset[str] = frozenset()) -> dict[str, str]:
     """Tags that a resource gives to everything it sends; the record's own win over them."""
     tags: dict[str, str] = {}
     service = text(attributes.get("service.name"))
     if service is not None and not service.startswith("unknown_service"):
         tag_rules.put(tags, "service", service)
-    add_tags(tags, attributes)
+    add_tags(tags, attributes, keep)
     return tags
 
 
@@ -378,7 +386,7 @@ def _add_metadata(tags: dict[str, str], name: str, value: Any) -> int:
     if name == METADATA_JSON:
         return sum(_add_one(tags, key, part) for key, part in json_object(value).items())
     key = next(name[len(beginning) :] for beginning in METADATA_BEGINNINGS if name.startswith(beginning))
-    return _add_one(tags, key, _unquoted(value) if name.startswith("langfuse.") else value)
+    return _add_one(tags, key, unquoted(value) if name.startswith("langfuse.") else value)
 
 
 def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
@@ -388,7 +396,7 @@ def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
     return 0 if words is None else not tag_rules.put(tags, key, words)
 
 
-def _unquoted(value: Any) -> Any:
+def unquoted(value: Any) -> Any:
     """Langfuse SDKs from 5 on write metadata as JSON: a text in quotes is unquoted, what is nested stays nested."""
     if type(value) is str and value[:1] in ('"', "{", "["):
         try:
@@ -401,7 +409,7 @@ def _unquoted(value: Any) -> Any:
 def _joined(value: Any) -> str | None:
     """A list of words as one text, joined by commas."""
     if isinstance(value, str) and value.startswith("["):
-        value = _unquoted(value)
+        value = unquoted(value)
     if isinstance(value, list):
         return ",".join(words for part in value if (words := text(part)) is not None) or None
     return text(value)

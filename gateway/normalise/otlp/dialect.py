@@ -1,0 +1,105 @@
+"""What a dialect is: whose vocabulary a span speaks, which of its spans are calls, and how it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.normalise.otlp import marks as m
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.containers import Fields
+from gateway.normalise.otlp.model import Attributes, Span
+from spool.record import Inference
+
+ERROR_CODE = 2
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenNames:
+    """Names of a dialect that counts under names of its own, by field."""
+
+    input: Names
+    output: Names
+    cache_read: Names
+    cache_write: Names
+    reasoning: Names = ()
+
+
+def never(span: Span, marks: int) -> str | None:
+    """Spans that repeat what logs of the same product say in full."""
+    return None
+
+
+def has_usage(span: Span, marks: int) -> bool:
+    """Whether a span states any token count under the names of the vocabulary."""
+    return bool(marks & m.USAGE) and any(
+        words.first(span.attributes, names) is not None
+        for bit, names in (
+            (m.INPUT, words.INPUT),
+            (m.OUTPUT, words.OUTPUT),
+            (m.CACHE_READ, words.CACHE_READ),
+            (m.CACHE_WRITE, words.CACHE_WRITE),
+            (m.REASONING, words.REASONING),
+        )
+        if marks & bit
+    )
+
+
+def failed(span: Span, marks: int) -> bool:
+    """Whether the span says that its call failed."""
+    return span.status_code == ERROR_CODE or (
+        bool(marks & m.ERROR) and words.first_text(span.attributes, words.ERROR_TYPE) is not None
+    )
+
+
+_REQUEST_TYPES = {
+    "chat": words.CHAT,
+    "completion": words.TEXT_COMPLETION,
+    "embedding": words.EMBEDDINGS,
+    "rerank": words.RERANK,
+}
+
+
+def by_operation_name(span: Span, marks: int) -> str | None:
+    """The operation that a span names; without a name, a model or provider and (usage or an error) are a chat."""
+    attributes = span.attributes
+    if marks & m.KIND and (named := words.text(attributes.get("gen_ai.operation.name"))) is not None:
+        return words.OPERATIONS.get(named)
+    if marks & m.TRACELOOP and (kind := words.text(attributes.get("llm.request.type"))) is not None:
+        return _REQUEST_TYPES.get(kind)
+    if not marks & (m.MODEL | m.PROVIDER) or not (has_usage(span, marks) or failed(span, marks)):
+        return None
+    for names in (words.REQUEST_MODEL, words.RESPONSE_MODEL, words.PROVIDER):
+        if words.first_text(attributes, names) is not None:
+            return words.CHAT
+    return None
+
+
+def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
+    """OpenLLMetry passes on what Bedrock calls input, which is without the cache; elsewhere the figures decide."""
+    return span.scope.name.endswith(".bedrock")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """A table; the functions say what no table can, and most dialects need none of them."""
+
+    source: str
+    operation: Callable[[Span, int], str | None] = by_operation_name
+    without_cache: Callable[[Span, str | None, str | None], bool] = bedrock_scope  # by provider and model
+    without_reasoning: Names = ()  # a span with one of these leaves the reasoning out of its output
+    more: Callable[[Attributes], Fields] | None = None  # fields that stand in several attributes
+    tokens: TokenNames | None = None  # None: those of the vocabulary
+    model: Names = words.REQUEST_MODEL
+    user: Names = words.USER
+    provider: str | None = None  # when the span does not say
+    model_names_provider: bool = False  # the model's name is stronger than the stated provider
+    response_id: Names = words.RESPONSE_ID
+    shared_id: Names = words.SHARED_ID
+    zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
+    not_unique: str | None = None  # a response id that equals this attribute identifies no call
+    refine: Callable[[Span, Inference], None] | None = None  # exceptions
+    tags: Names = ()  # bare names that are tags in this dialect
+    run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last

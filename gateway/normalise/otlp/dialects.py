@@ -1,0 +1,130 @@
+"""Every dialect of spans, and which one a span speaks: by its attributes where they tell, else by scope and sender."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.normalise.otlp import marks as m
+from gateway.normalise.otlp import observations, openinference, vercel_ai
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.azure_ai import AGENTS, AZURE_AI, INFERENCE
+from gateway.normalise.otlp.claude_code_spans import CLAUDE_CODE
+from gateway.normalise.otlp.dialect import Dialect, by_operation_name, never
+from gateway.normalise.otlp.litellm import LITELLM
+from gateway.normalise.otlp.model import Resource, Scope, Span
+from gateway.normalise.otlp.openinference import OPENINFERENCE
+from gateway.normalise.otlp.openrouter import OPENROUTER
+from gateway.normalise.otlp.sources import source_of
+from gateway.normalise.otlp.vercel_ai import VERCEL_AI
+
+
+def _counts_as_provider(span: Span, provider: str | None, model: str | None) -> bool:
+    return provider in ("anthropic", "aws.bedrock")
+
+
+def _counts_as_model(span: Span, provider: str | None, model: str | None) -> bool:
+    # Strands passes on the figures of whoever serves the model, and writes its own name where the provider should be.
+    return model is not None and words.model_provider(model) in ("anthropic", "aws.bedrock")
+
+
+def _pydantic_ai_operation(span: Span, marks: int) -> str | None:
+    attributes = span.attributes
+    if "gen_ai.operation.name" not in attributes and ("gen_ai.agent.name" in attributes or "agent_name" in attributes):
+        return None  # a run, which repeats the sums of its calls
+    return by_operation_name(span, marks)
+
+
+_TABLE = (
+    Dialect(source="otel"),
+    Dialect(source="openllmetry"),
+    OPENINFERENCE,
+    VERCEL_AI,
+    Dialect(source="langfuse"),
+    Dialect(source="mlflow"),
+    Dialect(source="langsmith"),
+    Dialect(source="pydantic_ai", operation=_pydantic_ai_operation),
+    Dialect(source="openlit", without_cache=_counts_as_provider),
+    Dialect(source="strands", without_cache=_counts_as_model),
+    # Its thoughts stand apart from the candidates' tokens under this name only.
+    Dialect(source="google_adk", without_reasoning=("gen_ai.usage.experimental.reasoning_tokens",)),
+    Dialect(source="spring_ai"),
+    Dialect(source="semantic_kernel"),
+    AZURE_AI,
+    CLAUDE_CODE,
+    Dialect(source="codex", operation=never),
+    Dialect(source="gemini_cli", operation=never),
+    Dialect(source="qwen_code", operation=never),
+    Dialect(source="copilot_chat", provider="github"),
+    Dialect(source="copilot_cli", provider="github"),
+    LITELLM,
+    OPENROUTER,
+    Dialect(source="cloudflare", user=(*words.USER, "user_id"), zero_cost_is_unknown=True),
+    Dialect(source="kong", zero_cost_is_unknown=True),
+    Dialect(source="agentgateway"),
+    Dialect(source="bifrost"),
+    Dialect(source="vllm", provider="vllm"),
+)
+DIALECTS = {dialect.source: dialect for dialect in _TABLE}
+OTEL = DIALECTS["otel"]
+OPENLLMETRY = DIALECTS["openllmetry"]
+
+_BY_MARK = tuple(
+    (mark, DIALECTS[source])
+    for mark, source in (
+        (m.MLFLOW, "mlflow"),
+        (m.VERCEL, "vercel_ai"),
+        (m.LANGSMITH, "langsmith"),
+        (m.LOGFIRE, "pydantic_ai"),
+        (m.SPRING, "spring_ai"),
+        (m.AGENTGATEWAY, "agentgateway"),
+        (m.KONG, "kong"),
+        (m.CLOUDFLARE, "cloudflare"),
+        (m.VLLM, "vllm"),
+        (m.TRACELOOP, "openllmetry"),
+    )
+)
+_BY_SYSTEM = {AGENTS: AZURE_AI, INFERENCE: AZURE_AI}
+_BY_SDK = {"openlit": DIALECTS["openlit"], "bifrost": DIALECTS["bifrost"]}
+
+# A mark that says what kind of span it is comes before the operation's name, whoever sends.
+_KINDS: tuple[tuple[int, Callable[[Span, int], str | None]], ...] = (
+    (m.OPENINFERENCE, openinference.operation),
+    (m.LANGFUSE, observations.langfuse_operation),
+    (m.MLFLOW, observations.mlflow_operation),
+    (m.VERCEL, vercel_ai.operation),
+)
+_KIND_MARKS = m.OPENINFERENCE | m.LANGFUSE | m.MLFLOW | m.VERCEL
+
+
+def near(resource: Resource, scope: Scope) -> Dialect:
+    """The dialect of a sender, before its spans have said anything."""
+    return DIALECTS.get(source_of(resource, scope), OTEL)
+
+
+def spoken(span: Span, marks: int, sender: Dialect) -> Dialect:
+    """The dialect of one span."""
+    if not marks & m.DIALECT:
+        return sender
+    if marks & m.OPENINFERENCE:
+        return OPENINFERENCE
+    if sender is not OTEL:
+        return sender
+    for mark, dialect in _BY_MARK:
+        if marks & mark:
+            return dialect
+    if marks & m.SDK and (dialect_of_sdk := _BY_SDK.get(str(span.attributes["telemetry.sdk.name"]))) is not None:
+        return dialect_of_sdk
+    if marks & m.AZURE and (azure := _BY_SYSTEM.get(str(span.attributes["gen_ai.system"]))) is not None:
+        return azure
+    if "gen_ai.usage.total_tokens" in span.attributes and span.scope.name.startswith("opentelemetry.instrumentation."):
+        return OPENLLMETRY
+    return OTEL
+
+
+def operation_of(span: Span, marks: int, dialect: Dialect) -> str | None:
+    """The operation when the span is an AI call, else None."""
+    if marks & _KIND_MARKS:
+        for mark, operation in _KINDS:
+            if marks & mark:
+                return operation(span, marks)
+    return dialect.operation(span, marks)

@@ -1,0 +1,81 @@
+"""Why a record says what it says: for each field the attribute behind it and the rule that was applied (`--why`)."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import containers
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.calls import Call
+from gateway.normalise.otlp.dialect import Dialect
+from gateway.normalise.otlp.model import Attributes, Span
+
+_FIELDS = {
+    "response_model": words.RESPONSE_MODEL,
+    "request_id": words.REQUEST_ID,
+    "team": words.TEAM,
+    "session": words.SESSION,
+    "api_key": words.API_KEY,
+}
+_CONTAINED = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read_tokens": "cache_read",
+    "cache_write_tokens": "cache_write",
+    "reasoning_tokens": "reasoning",
+    "cost": "cost",
+    "request_model": "model",
+    "provider": "provider",
+}
+
+
+def of(span: Span, call: Call, dialect: Dialect) -> dict[str, str]:
+    """Field -> words, for the fields that the span itself gave."""
+    attributes = span.attributes
+    own = dialect.tokens
+    tables = {
+        **_FIELDS,
+        "request_model": dialect.model,
+        "provider": words.PROVIDER,
+        "cost": words.COST,
+        "user": dialect.user,
+        "input_tokens": own.input if own else words.INPUT,
+        "output_tokens": own.output if own else words.OUTPUT,
+        "cache_read_tokens": own.cache_read if own else words.CACHE_READ,
+        "cache_write_tokens": own.cache_write if own else words.CACHE_WRITE,
+        "reasoning_tokens": own.reasoning if own else words.REASONING,
+    }
+    why = {field: name for field, names in tables.items() if (name := words.first_name(attributes, names)) is not None}
+    for field, contained in _CONTAINED.items():
+        if field not in why and (container := _container(attributes, contained)) is not None:
+            why[field] = f"{container} ({contained})"
+    if call.record.provider is not None and "provider" not in why:
+        why["provider"] = "the model's name" if dialect.provider is None else f"dialect {dialect.source}"
+    why["operation"] = _operation(attributes)
+    why["source"] = f"dialect {dialect.source}"
+    _add_rules(why, attributes, call, dialect, span)
+    return why
+
+
+def _container(attributes: Attributes, field: str) -> str | None:
+    return next((name for name, read in containers.READERS.items() if field in read(attributes.get(name))), None)
+
+
+def _operation(attributes: Attributes) -> str:
+    names = ("openinference.span.kind", "langfuse.observation.type", "mlflow.spanType", "ai.operationId", "span.type")
+    name = words.first_name(attributes, (*names, "gen_ai.operation.name", "llm.request.type"))
+    return name or "a model or provider, and usage or an error"
+
+
+def _add_rules(why: dict[str, str], attributes: Attributes, call: Call, dialect: Dialect, span: Span) -> None:
+    tokens, model = call.tokens, call.record.request_model or call.record.response_model
+    cache = (tokens.cache_read or 0) + (tokens.cache_write or 0)
+    if "input_tokens" in why and cache and tokens.input != _stated(attributes, why["input_tokens"]):
+        if dialect.without_cache(span, call.record.provider, model):
+            why["input_tokens"] += " + cache (dialect: input excludes cache)"
+        else:
+            why["input_tokens"] += " + cache (the total, or a cache above the input, says that input excludes it)"
+    if "output_tokens" in why and tokens.reasoning and tokens.output != _stated(attributes, why["output_tokens"]):
+        why["output_tokens"] += " + reasoning (output excludes it)"
+
+
+def _stated(attributes: Attributes, name: str) -> int | None:
+    return words.count(attributes.get(name))

@@ -1,0 +1,36 @@
+"""LiteLLM's proxy: operations are call types, the response model may be the caller's alias."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.dialect import Dialect, by_operation_name
+from gateway.normalise.otlp.model import Span
+from spool.record import Inference
+
+_RAW_TWIN = "raw_gen_ai_request"
+CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it identifies no call
+
+
+def _operation(span: Span, marks: int) -> str | None:
+    if span.name == _RAW_TWIN:
+        return None
+    if words.text(span.attributes.get("gen_ai.operation.name")) is None:
+        call_type = words.text(span.attributes.get("llm.request.type"))
+        if call_type is not None:
+            return words.OPERATIONS.get(call_type)
+    return by_operation_name(span, marks)
+
+
+def _refine(span: Span, record: Inference) -> None:
+    alias = span.attributes.get("litellm.model_group")
+    if record.response_model == alias and alias != record.request_model:
+        record.response_model = None
+
+
+LITELLM = Dialect(
+    source="litellm",
+    operation=_operation,
+    refine=_refine,
+    not_unique=CALL_ID,
+    zero_cost_is_unknown=True,
+)

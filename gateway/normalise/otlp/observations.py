@@ -1,0 +1,19 @@
+"""Langfuse and MLflow: a span says in one attribute whether it is a call, and holds its figures in objects."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.model import Span
+
+LANGFUSE_TYPE = "langfuse.observation.type"
+MLFLOW_TYPE = "mlflow.spanType"
+_LANGFUSE = {"generation": words.CHAT, "embedding": words.EMBEDDINGS}
+_MLFLOW = {"CHAT_MODEL": words.CHAT, "LLM": words.CHAT, "EMBEDDING": words.EMBEDDINGS}
+
+
+def langfuse_operation(span: Span, marks: int) -> str | None:
+    return _LANGFUSE.get((words.text(span.attributes.get(LANGFUSE_TYPE)) or "").lower())
+
+
+def mlflow_operation(span: Span, marks: int) -> str | None:
+    return _MLFLOW.get(words.text(words.unquoted(span.attributes.get(MLFLOW_TYPE))) or "")

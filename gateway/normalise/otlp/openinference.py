@@ -1,0 +1,28 @@
+"""OpenInference (Phoenix, Envoy's spans): LLM, EMBEDDING and RERANKER spans are calls, and one SDK's AGENT spans."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import vercel_ai
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.dialect import Dialect, failed, has_usage
+from gateway.normalise.otlp.model import Span
+
+KIND = "openinference.span.kind"
+_OPERATIONS = {"LLM": words.CHAT, "EMBEDDING": words.EMBEDDINGS}
+_CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"  # its AGENT spans are the only carrier of usage
+
+
+def operation(span: Span, marks: int) -> str | None:
+    kind = (words.text(span.attributes.get(KIND)) or "").upper()
+    if kind == "RERANKER":
+        return words.RERANK if has_usage(span, marks) else None
+    if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK and (has_usage(span, marks) or failed(span, marks)):
+        return "invoke_agent"
+    return _OPERATIONS.get(kind)
+
+
+def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+    return span.scope.name == _CLAUDE_AGENT_SDK or vercel_ai.without_cache(span, provider, model)
+
+
+OPENINFERENCE = Dialect(source="openinference", operation=operation, without_cache=_without_cache)

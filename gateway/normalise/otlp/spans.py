@@ -1,0 +1,192 @@
+"""
+Spans of every dialect into inference records: the trace side of one payload.
+
+A span is read once when it comes; which spans describe one call, and what they inherit from one another, is settled
+when the last one was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.normalise import tags as tag_rules
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import dialects, explanation, tollhouse
+from gateway.normalise.otlp import marks as m
+from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.calls import NO_TOKENS, NOBODY, Call, call_of, who_of
+from gateway.normalise.otlp.dialect import Dialect
+from gateway.normalise.otlp.family import Family, Key, Node, nearest
+from gateway.normalise.otlp.marks import MARKS
+from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
+from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from spool.identity import of_call
+
+MOST_NAMES = 32  # of an unrecognised span that an operator is shown
+
+# Tools and agents: what stands below one is a call of its own, whatever stands above.
+_BORDERS: dict[str, frozenset[str]] = {
+    "gen_ai.operation.name": frozenset(
+        {"execute_tool", "invoke_agent", "create_agent", "agent_step", "invoke_workflow", "tool", "agent"}
+    ),
+    "openinference.span.kind": frozenset({"tool", "agent"}),
+    "langfuse.observation.type": frozenset({"tool", "agent"}),
+    "mlflow.spanType": frozenset({"tool", "agent"}),
+    "traceloop.span.kind": frozenset({"tool", "agent"}),
+    "langsmith.span.kind": frozenset({"tool", "agent"}),
+    "ai.operationId": frozenset({"ai.toolcall"}),
+    "span.type": frozenset({"tool", "agent"}),
+}
+
+
+class Spans:
+    """Takes spans, fills the outcome; calls are booked in `finish`."""
+
+    def __init__(self, outcome: Outcome, options: Options) -> None:
+        self._outcome = outcome
+        self._keep = options.keep_attributes
+        self._family = Family()
+        self._calls: list[tuple[Call, Key | None]] = []  # with the parent
+        self._resource: Resource | None = None
+        self._scope: Scope | None = None
+        self._sender = dialects.OTEL
+        self._resource_who = NOBODY
+        self._resource_tags: dict[str, str] = {}
+
+    def take(self, place: int, span: Span) -> None:
+        """Every span ends up in exactly one term of the books, here or in `finish`."""
+        if span.scope is not self._scope or span.resource is not self._resource:
+            self._enter(span.resource, span.scope)
+        marks = 0
+        for name in span.attributes:
+            marks |= MARKS[name]
+        if marks & m.TOLLHOUSE:
+            tollhouse.take(place, span, self._outcome)
+            return
+        dialect = dialects.spoken(span, marks, self._sender)
+        operation = dialects.operation_of(span, marks, dialect)
+        trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id
+        key = (trace_id, span_id) if trace_id is not None and span_id is not None else None
+        parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
+        call = None
+        if operation is None:
+            self._ignore(span, marks, dialect)
+        elif key is not None and self._family.holds_call(key):
+            self._outcome.ignored[DUPLICATE] += 1
+            return
+        else:
+            call = self._call(place, span, marks, dialect, operation)
+            if call is not None:
+                self._calls.append((call, parent))
+        if key is not None and (node := self._node(span, marks, parent, call)) is not None:
+            self._family.add(key, node)
+
+    def finish(self) -> None:
+        """Book the calls: twins are dropped, what a call left unsaid comes from those around it."""
+        dropped = self._family.drop_twins() | _repeated_runs(call for call, _ in self._calls)
+        for call, parent in self._calls:
+            if call.place in dropped:
+                self._outcome.ignored[MERGED] += 1
+            else:
+                self._book(call, parent)
+
+    def _enter(self, resource: Resource, scope: Scope) -> None:
+        self._sender = dialects.near(resource, scope)
+        self._scope = scope
+        if resource is not self._resource:
+            self._resource = resource
+            self._resource_who = words.resource_who(resource.attributes)
+            self._resource_tags = words.resource_tags(resource.attributes, self._keep)
+
+    def _call(self, place: int, span: Span, marks: int, dialect: Dialect, operation: str) -> Call | None:
+        try:
+            call = call_of(place, span, marks, dialect, operation)
+        except words.Implausible as error:
+            self._outcome.reject(place, IMPLAUSIBLE, f"span {place}: {error}")
+            return None
+        call.resource_who = self._resource_who
+        call.record.user = call.who.user
+        call.record.tags = self._tags(span.attributes, marks, dialect, call.who.user)
+        if dialect.refine is not None:
+            dialect.refine(span, call.record)
+        if self._outcome.why is not None:
+            call.why = explanation.of(span, call, dialect)
+        return call
+
+    def _tags(self, attributes: Attributes, marks: int, dialect: Dialect, user: str | None) -> dict[str, str]:
+        tags = self._resource_tags.copy()
+        if marks & m.TAGS or self._keep:
+            self._outcome.left_out += words.add_tags(tags, attributes, self._keep)
+        for name in dialect.tags:
+            if (value := words.text(attributes.get(name))) is not None:
+                self._outcome.left_out += not tag_rules.put(tags, name, value)
+        if marks & m.END_USER and (end_user := words.end_user(attributes, user)) is not None:
+            self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
+        return tags
+
+    def _node(self, span: Span, marks: int, parent: Key | None, call: Call | None) -> Node | None:
+        """What the spans below may ask of this one; None when there is nothing to ask."""
+        attributes = span.attributes
+        who = call.who if call is not None else who_of(attributes, marks)
+        agent = words.first_text(attributes, words.NAMED_TAGS["agent"]) if marks & m.AGENT else None
+        if call is not None:
+            call.agent = agent
+            is_border = call.record.operation == "invoke_agent"
+        else:
+            is_border = bool(marks & m.KIND) and _is_border(attributes)
+        if parent is None and call is None and who is NOBODY and agent is None:
+            return None
+        return Node(parent, who, agent, is_border, call)
+
+    def _ignore(self, span: Span, marks: int, dialect: Dialect) -> None:
+        # A dialect or a kind of span that is known is understood: it is no call, or repeats one.
+        if dialect is not dialects.OTEL or marks & m.KIND or not marks & m.AI_NAME:
+            self._outcome.ignored[NOT_AI] += 1
+        else:
+            self._outcome.ignored[UNRECOGNISED_AI] += 1
+            self._outcome.unrecognised.append(tuple(sorted(span.attributes)[:MOST_NAMES]))
+
+    def _book(self, call: Call, parent: Key | None) -> None:
+        record, who = call.record, call.who
+        for twin_who in call.twin_who:
+            who = nearest(who, twin_who)
+        if parent is not None:
+            above = self._family.above(parent)
+            who = nearest(who, above.who)
+            if call.agent is None:
+                call.agent = above.agent
+        record.user, record.team, record.session, record.api_key = nearest(who, call.resource_who)
+        if call.agent is not None and "agent" not in record.tags:
+            self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
+        tokens = call.tokens
+        if tokens is not NO_TOKENS:
+            record.input_tokens, record.output_tokens, record.cache_read_tokens = tokens[:3]
+            record.cache_write_tokens, record.reasoning_tokens = tokens[3:]
+        identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=True)
+        self._outcome.add(record, identity, call.why)
+
+
+def _is_border(attributes: Attributes) -> bool:
+    if "gen_ai.tool.name" in attributes:
+        return True
+    for name, kinds in _BORDERS.items():
+        if name in attributes and str(attributes[name]).strip('"').lower() in kinds:
+            return True
+    return False
+
+
+def _repeated_runs(calls: Iterable[Call]) -> set[int]:
+    """Of the spans that report one run, all but the one that ends last."""
+    last: dict[str, Call] = {}
+    repeated: set[int] = set()
+    for call in calls:
+        if call.run_id is None:
+            continue
+        other = last.get(call.run_id)
+        if other is None:
+            last[call.run_id] = call
+            continue
+        later, earlier = (call, other) if (call.record.end_time or 0) >= (other.record.end_time or 0) else (other, call)
+        last[call.run_id] = later
+        repeated.add(earlier.place)
+    return repeated
