@@ -18,7 +18,7 @@ from gateway.cli import configured, fail
 from gateway.config import Config
 from gateway.errors import BadPayload
 from gateway.intake import Intake
-from gateway.normalise import formats, otlp
+from gateway.normalise import formats
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, Outcome
 from gateway.prices import PriceBook
@@ -28,14 +28,10 @@ from spool.clock import SystemClock
 from spool.log import LogSettings
 from spool.record import as_json
 
-OTLP = ("otlp/traces", "otlp/metrics", "otlp/logs")
-
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option(
-    "--as", "format", type=click.Choice([*OTLP, *formats.FORMATS]), help="The payload's format (default: found)."
-)
+@click.option("--as", "format", type=click.Choice(formats.FORMATS), help="The payload's format (default: found).")
 @click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."
@@ -69,7 +65,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     if named is None:
         raise BadPayload("the format was not recognised; name it with --as")
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
-    outcome = _finish(_normaliser(named, body, options))
+    outcome = _finish(formats.normalise(named, body, options=options))
     clock = SystemClock()
     spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
     try:
@@ -95,13 +91,6 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         "ignored": _ignored(books),
         "rejected": [reject._asdict() for reject in outcome.rejects],
     }
-
-
-def _normaliser(format: str, body: bytes, options: Options) -> Generator[None, None, Outcome]:
-    signal = format.removeprefix("otlp/")
-    if signal == format:
-        return formats.normalise(format, body, options=options)
-    return otlp.normalise(signal, body, json=body.lstrip()[:1] == b"{", options=options)
 
 
 def _finish(normaliser: Generator[None, None, Outcome]) -> Outcome:
