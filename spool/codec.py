@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,10 +28,9 @@ MAX_BYTES = 1 << 20  # packed, before compression
 LARGEST = 64 << 20  # no entry inflates to more: a damaged length cannot take the house's memory
 
 _encoder = msgspec.msgpack.Encoder()
-_records = msgspec.msgpack.Decoder(list[Record])
 _raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _record = msgspec.msgpack.Decoder(Record)
-_fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_fields = msgspec.msgpack.Decoder(dict[str, Any])
 
 
 class Body(NamedTuple):
@@ -42,7 +41,7 @@ class Body(NamedTuple):
     data: bytes
 
 
-def cut(records: list[Record]) -> Iterable[tuple[list[Record], bytes]]:
+def cut(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
     """Slices of at most MAX_RECORDS records and about MAX_BYTES packed, each with its packed bytes."""
     step = MAX_RECORDS
     start = 0
@@ -56,17 +55,21 @@ def cut(records: list[Record]) -> Iterable[tuple[list[Record], bytes]]:
         start += len(part)
 
 
-def seal(packed: bytes) -> Body:
-    """Compress and sum packed records."""
+def seal(packed: bytes, place: str) -> Body:
+    """Compress and sum packed records. `place` says where they belong: the same bytes elsewhere are damage too."""
     data = zstd.compress(packed, LEVEL)
-    return Body(VERSION, zlib.crc32(data), data)
+    return Body(VERSION, checksum(data, place), data)
 
 
-def checked(body: Body) -> bytes:
+def checksum(data: bytes, place: str) -> int:
+    return zlib.crc32(data, zlib.crc32(place.encode()))
+
+
+def checked(body: Body, place: str) -> bytes:
     """The packed bytes of a stored entry; EntryUnreadable when a bit of them changed or the form is unknown."""
     if body.version != VERSION:
         raise EntryUnreadable(f"the entry has form {body.version}, this Tollhouse knows {VERSION}")
-    if zlib.crc32(body.data) != body.checksum:
+    if checksum(body.data, place) != body.checksum:
         raise EntryUnreadable("the checksum does not match")
     try:
         decompressor = zstd.ZstdDecompressor()
@@ -78,18 +81,10 @@ def checked(body: Body) -> bytes:
     return packed
 
 
-def records(body: Body) -> list[Record]:
-    """What an entry holds; EntryUnreadable when that cannot be told."""
+def raws(packed: bytes) -> list[msgspec.Raw]:
+    """The records of `checked` bytes, undecoded: to look at one of four thousand costs little."""
     try:
-        return _records.decode(checked(body))
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise EntryUnreadable("the entry does not hold records") from error
-
-
-def raws(body: Body) -> list[msgspec.Raw]:
-    """The records of an entry undecoded: to look at one of four thousand costs little."""
-    try:
-        return _raws.decode(checked(body))
+        return _raws.decode(packed)
     except msgspec.DecodeError as error:
         raise EntryUnreadable("the entry does not hold records") from error
 
@@ -97,6 +92,20 @@ def raws(body: Body) -> list[msgspec.Raw]:
 def record(raw: msgspec.Raw) -> Record:
     """One record of `raws`."""
     try:
-        return _record.decode(raw)
+        found: Record = _record.decode(raw)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise EntryUnreadable("the record cannot be decoded") from error
+    return found
+
+
+def pack_fields(fields: Mapping[str, Any]) -> bytes:
+    """An amendment's fields."""
+    return _encoder.encode(fields)
+
+
+def unpack_fields(packed: bytes) -> dict[str, Any]:
+    try:
+        fields: dict[str, Any] = _fields.decode(packed)
+    except msgspec.DecodeError as error:
+        raise EntryUnreadable("the amendment cannot be decoded") from error
+    return fields

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from spool.clock import Clock
 from spool.installation import derived, installation_secret
-from spool.log import Deliveries, Log, LogSettings, Observer
+from spool.log import LogSettings, Observer
+from spool.reserve import Reserve
+from spool.sqlite import delivery_books, recovery
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import SqliteDeliveries
 from spool.sqlite.directory import DirectoryLock, lock_directory
 from spool.sqlite.log import SqliteLog
-from spool.sqlite.migrations import migrate, script
 
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
 
@@ -19,24 +20,38 @@ FILE = "spool.sqlite"
 
 
 class SqliteSpool:
-    """An open data directory: holds its lock until `close`."""
+    """
+    An open data directory: holds its lock until `close`.
+
+    `incarnation` changes when a damaged file had to be replaced: what a reader noted of another one means nothing here.
+    """
 
     def __init__(
-        self, *, directory: Path, lock: DirectoryLock, database: Database, log: SqliteLog, deliveries: SqliteDeliveries, secret: bytes
+        self,
+        directory: Path,
+        lock: DirectoryLock,
+        database: Database,
+        log: SqliteLog,
+        deliveries: SqliteDeliveries,
+        *,
+        secret: bytes,
+        incarnation: str,
     ) -> None:
         self.directory = directory
         self.secret = secret
-        self.log: Log = log
-        self.deliveries: Deliveries = deliveries
-        self._log = log
+        self.incarnation = incarnation
+        self.log = log
+        self.deliveries = deliveries
         self._database = database
         self._lock = lock
 
     async def close(self) -> None:
         """Finish the commits in hand, close the file, let go of the directory."""
-        await self._log.close()
-        await self._database.close()
-        self._lock.release()
+        try:
+            await self.log.close()
+            await self._database.close()
+        finally:
+            self._lock.release()
 
 
 async def open_spool(
@@ -46,13 +61,24 @@ async def open_spool(
     lock = lock_directory(directory)
     try:
         secret = installation_secret(directory)
-        versions = (script("schema.sql") + script("deliveries.sql"),)
-        database = await Database.open(directory / FILE, lambda connection: migrate(connection, versions))
-        log = SqliteLog(database, settings=settings, clock=clock, secret=derived(secret, "log"), observer=observer)
-        deliveries = SqliteDeliveries(database, log=log, clock=clock)
+        database = await recovery.open_database(directory / FILE, clock)
+        try:
+            log = SqliteLog(
+                database,
+                settings=settings,
+                clock=clock,
+                secret=derived(secret, "log"),
+                reserve=Reserve(directory),
+                routes=delivery_books,
+                observer=observer,
+            )
+            await log.open()
+            incarnation = await database.read(recovery.incarnation)
+        except BaseException:
+            await database.close()
+            raise
     except BaseException:
         lock.release()
         raise
-    return SqliteSpool(
-        directory=directory, lock=lock, database=database, log=log, deliveries=deliveries, secret=secret
-    )
+    deliveries = SqliteDeliveries(database, log=log, clock=clock)
+    return SqliteSpool(directory, lock, database, log, deliveries, secret=secret, incarnation=incarnation)

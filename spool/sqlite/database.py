@@ -38,11 +38,11 @@ class _Connection(aiosqlite.Connection):
     flush_seconds = 0.0
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        result: T = await self._execute(lambda: work(self._conn))
+        result: T = await self._execute(lambda: work(self._conn))  # type: ignore[no-untyped-call]
         return result
 
     async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        result: T = await self._execute(self._transact, work)
+        result: T = await self._execute(self._transact, work)  # type: ignore[no-untyped-call]
         return result
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -79,10 +79,10 @@ class Database:
     async def open(cls, path: Path, prepare: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> Database:
         """Open or create the file (mode 0600) and run `prepare`, the migrations, before anybody else sees it."""
         _create(path)
-        writer = await _Connection(lambda: _connect(path, durable=durable), iter_chunk_size=64)
+        writer = await _opened(lambda: _connect(path, durable=durable))
         try:
             await writer.run(prepare)
-            reader = await _Connection(lambda: _connect_to_read(path), iter_chunk_size=64)
+            reader = await _opened(lambda: _connect_to_read(path))
         except BaseException:
             await writer.close()
             raise
@@ -109,6 +109,12 @@ class Database:
         """The reader first: the last connection to close moves the log into the file, and that must be the writer."""
         await self._reader.close()
         await self._writer.close()
+
+
+async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
+    connection = _Connection(connector, iter_chunk_size=64)
+    await connection
+    return connection
 
 
 def _create(path: Path) -> None:

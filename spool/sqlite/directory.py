@@ -39,7 +39,8 @@ def lock_directory(directory: Path) -> DirectoryLock:
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
         os.close(descriptor)
         who = f"process {holder}" if holder else "another process"
-        raise SpoolLocked(f"{directory} is in use by {who}: stop it, or give this one its own data directory") from error
+        message = f"{directory} is in use by {who}: stop it, or give this one its own data directory"
+        raise SpoolLocked(message) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return DirectoryLock(descriptor)

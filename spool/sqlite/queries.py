@@ -2,8 +2,134 @@
 
 from __future__ import annotations
 
-# One running counter of a topic.
-TERM = "SELECT n FROM books WHERE topic = ? AND term = ?"
+# -- entries -----------------------------------------------------------------------------------------------------------
+
+# The records of one topic and commit.
+ADD_ENTRY = """
+    INSERT INTO entries (topic, first, count, committed_at, version, checksum, body)
+         VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+# The entries that hold any number of a range, without their bodies: the first is the one that covers its beginning.
+ENTRIES_BETWEEN = """
+    SELECT rowid, first, count, committed_at, damaged, version, checksum
+      FROM entries
+     WHERE topic = :topic
+       AND first >= coalesce((SELECT max(first) FROM entries WHERE topic = :topic AND first <= :first), :first)
+       AND first <= :last
+  ORDER BY first"""
+
+# A body on its own: a damaged page under it spoils nothing else.
+BODY = "SELECT body FROM entries WHERE rowid = ?"
+
+# Set aside, once: says whether this call did it.
+MARK_DAMAGED = "UPDATE entries SET damaged = 1 WHERE topic = ? AND first = ? AND damaged = 0"
 
 # The lowest number kept in a topic.
 OLDEST_NUMBER = "SELECT min(first) FROM entries WHERE topic = ?"
+
+# The number after the highest one kept in a topic.
+NEXT_NUMBER = "SELECT first + count FROM entries WHERE topic = ? ORDER BY first DESC LIMIT 1"
+
+# The oldest entries of a topic below a number, as candidates for removal.
+OLDEST_ENTRIES = """
+    SELECT first, count, committed_at, length(body)
+      FROM entries
+     WHERE topic = ? AND first < ?
+  ORDER BY first
+     LIMIT ?"""
+
+# Entries of a topic up to a number go, with what was filled into them.
+REMOVE_ENTRIES = "DELETE FROM entries WHERE topic = ? AND first <= ?"
+REMOVE_AMENDMENTS = "DELETE FROM amendments WHERE topic = ? AND number <= ?"
+
+# How many entries there are; the primary key's index is enough to count them.
+COUNT_ENTRIES = "SELECT count(*) FROM entries"
+
+# When the oldest kept entry of a topic was committed.
+OLDEST_COMMITTED_AT = "SELECT committed_at FROM entries WHERE topic = ? ORDER BY first LIMIT 1"
+
+# -- amendments --------------------------------------------------------------------------------------------------------
+
+# What was filled into one record, or into the records of a range.
+AMENDMENT = "SELECT checksum, fields FROM amendments WHERE topic = ? AND number = ?"
+AMENDMENTS = "SELECT number, checksum, fields FROM amendments WHERE topic = ? AND number BETWEEN ? AND ?"
+
+# An open record's amendment, whole: a further report has been merged into it.
+AMEND = "INSERT OR REPLACE INTO amendments (topic, number, checksum, fields) VALUES (?, ?, ?, ?)"
+
+# -- commits and books -------------------------------------------------------------------------------------------------
+
+# The row that a commit leaves; its id is the first half of every receipt in it.
+ADD_COMMIT = "INSERT INTO commits (committed_at, checksum, terms) VALUES (?, ?, ?)"
+
+COMMIT = "SELECT committed_at, checksum, terms FROM commits WHERE id = ?"
+
+# The highest commit there is: a recount covers what was there when it began.
+LAST_COMMIT = "SELECT coalesce(max(id), 0) FROM commits"
+
+# Commit rows in the order of their ids, a slice at a time.
+COMMITS_BETWEEN = "SELECT id, checksum, terms FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+
+# The oldest commit rows, to be carried forward. The newest always stays, so that no id is ever given twice.
+OLDEST_COMMITS = """
+    SELECT id, committed_at, checksum, terms
+      FROM commits
+     WHERE id < (SELECT max(id) FROM commits)
+  ORDER BY id
+     LIMIT ?"""
+
+REMOVE_COMMIT = "DELETE FROM commits WHERE id = ?"
+
+# A running counter moves.
+COUNT = """
+    INSERT INTO books (topic, term, n) VALUES (:topic, :term, :n)
+        ON CONFLICT (topic, term) DO UPDATE SET n = n + :n"""
+
+# A part of a running counter loses its commit rows.
+CARRY = """
+    INSERT INTO books (topic, term, n, carried) VALUES (:topic, :term, 0, :n)
+        ON CONFLICT (topic, term) DO UPDATE SET carried = carried + :n"""
+
+# The counters, and what was carried forward of each.
+BOOKS = "SELECT topic, term, n, carried FROM books"
+
+# One running counter of a topic.
+TERM = "SELECT n FROM books WHERE topic = ? AND term = ?"
+
+# -- counters, conflicts, shapes ---------------------------------------------------------------------------------------
+
+SERIES = "SELECT start_time, time, value FROM series WHERE id = ?"
+
+KEEP_SERIES = "INSERT OR REPLACE INTO series (id, start_time, time, value, seen_at) VALUES (?, ?, ?, ?, ?)"
+
+# Series that nobody reported for a long time, and the oldest beyond a bound.
+REMOVE_OLD_SERIES = "DELETE FROM series WHERE seen_at < ?"
+COUNT_SERIES = "SELECT count(*) FROM series"
+REMOVE_OLDEST_SERIES = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY seen_at LIMIT ?)"
+
+CONFLICT = "SELECT sums FROM conflicts WHERE topic = ? AND first_source = ? AND second_source = ?"
+CONFLICTS = "SELECT topic, first_source, second_source, sums FROM conflicts"
+KEEP_CONFLICT = """
+    INSERT OR REPLACE INTO conflicts (topic, first_source, second_source, count, sums)
+         VALUES (?, ?, ?, ?, ?)"""
+
+COUNT_SHAPE = """
+    INSERT INTO unrecognised (names, count, last_seen) VALUES (:names, :n, :now)
+        ON CONFLICT (names) DO UPDATE SET count = count + :n, last_seen = :now"""
+SHAPES = "SELECT names, count, last_seen FROM unrecognised ORDER BY count DESC, names"
+
+# Beyond the bound the shapes that were not seen for the longest time go.
+BOUND_SHAPES = """
+    DELETE FROM unrecognised
+     WHERE names NOT IN (SELECT names FROM unrecognised ORDER BY last_seen DESC, names LIMIT ?)"""
+
+# -- known ids ---------------------------------------------------------------------------------------------------------
+
+RUNS = "SELECT id, hour, arrived_at, checksum, ids FROM id_runs"
+ADD_RUN = "INSERT INTO id_runs (id, hour, count, arrived_at, checksum, ids) VALUES (?, ?, ?, ?, ?, ?)"
+REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
+
+# -- facts -------------------------------------------------------------------------------------------------------------
+
+FACT = "SELECT value FROM facts WHERE name = ?"
+KEEP_FACT = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"

@@ -1,0 +1,88 @@
+"""Reports of one call that disagree: counted by the two sources, with what each of them says in sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from spool.counters import plain
+from spool.record import Inference
+
+
+class Sum(msgspec.Struct, array_like=True):
+    """What one of the two sources says of the calls in question."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: str = "0"
+
+    def plus(self, other: Sum) -> Sum:
+        cost = Decimal(self.cost) + Decimal(other.cost)
+        return Sum(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, plain(cost))
+
+
+class Conflict(msgspec.Struct, array_like=True):
+    """Every disagreement of a pair of sources; the request id of the newest one as an example."""
+
+    count: int = 0
+    first: Sum = msgspec.field(default_factory=Sum)
+    second: Sum = msgspec.field(default_factory=Sum)
+    request_id: str | None = None
+
+    def plus(self, other: Conflict) -> Conflict:
+        return Conflict(
+            self.count + other.count,
+            self.first.plus(other.first),
+            self.second.plus(other.second),
+            other.request_id or self.request_id,
+        )
+
+
+Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one
+
+
+class Conflicts(dict[Pair, Conflict]):
+    """Conflicts by pair of sources."""
+
+    def add(self, topic: str, first: Inference, later: Inference) -> None:
+        found = Conflict(1, _sum(first), _sum(later), first.request_id or later.request_id)
+        self.merge({(topic, first.source, later.source): found})
+
+    def merge(self, others: Mapping[Pair, Conflict]) -> None:
+        for pair, conflict in others.items():
+            self[pair] = self[pair].plus(conflict) if pair in self else conflict
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Most frequent first, as `Log.conflicts` answers."""
+        return [
+            {
+                "topic": topic,
+                "first_source": first,
+                "second_source": second,
+                "count": conflict.count,
+                "first": msgspec.to_builtins(_named(conflict.first)),
+                "second": msgspec.to_builtins(_named(conflict.second)),
+                "request_id": conflict.request_id,
+            }
+            for (topic, first, second), conflict in sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
+        ]
+
+
+def _sum(record: Inference) -> Sum:
+    return Sum(record.input_tokens or 0, record.output_tokens or 0, _money(record.cost))
+
+
+def _money(text: str | None) -> str:
+    """A cost that is no finite decimal adds nothing: one bad report never stops a commit."""
+    try:
+        cost = Decimal(text or "0")
+    except InvalidOperation:
+        return "0"
+    return plain(cost) if cost.is_finite() else "0"
+
+
+def _named(one: Sum) -> dict[str, Any]:
+    return {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens, "cost": one.cost}

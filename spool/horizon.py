@@ -1,0 +1,82 @@
+"""
+Which records are closed: a number is open for `hold_s` after its commit, and readers see what lies below.
+
+Timers follow the monotonic clock. While a commit is being made the horizon stands still, so that a record which that
+commit amends is never shown without the amendment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+
+from spool.clock import Clock
+
+LOOK_AGAIN_S = 0.1  # the clock is somebody else's and may jump, so a reader looks again this often while it waits
+
+
+class Horizon:
+    """Belongs to the event loop."""
+
+    def __init__(self, *, hold_s: float, clock: Clock) -> None:
+        self._hold_s = hold_s
+        self._clock = clock
+        self._closed_below: dict[str, int] = {}
+        self._open: deque[tuple[float, Mapping[str, int]]] = deque()
+        self._frozen = False
+        self._moved = asyncio.Event()
+
+    def begin(self, next_numbers: Mapping[str, int]) -> None:
+        """After a start everything is closed: somebody may have read it before."""
+        self._closed_below = dict(next_numbers)
+
+    def freeze(self) -> dict[str, int]:
+        """What is closed now, and stays the answer until `thaw`."""
+        self._advance()
+        self._frozen = True
+        return dict(self._closed_below)
+
+    def thaw(self, next_numbers: Mapping[str, int] | None = None) -> None:
+        """A commit ended; with `next_numbers` it succeeded and opened records below them."""
+        self._frozen = False
+        if next_numbers:
+            self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
+        self._advance()
+        self._wake()
+
+    def closed_below(self, topic: str) -> int:
+        self._advance()
+        return self._closed_below.get(topic, 1)
+
+    async def changes(self, topic: str) -> AsyncIterator[int]:
+        """What is closed now, and again whenever that has grown."""
+        seen = 0
+        while True:
+            closed = self.closed_below(topic)
+            if closed > seen:
+                seen = closed
+                yield closed
+            else:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        timeout = None
+        if self._open and not self._frozen:
+            timeout = min(LOOK_AGAIN_S, max(0.001, self._open[0][0] - self._clock.monotonic()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._moved.wait()
+
+    def _advance(self) -> None:
+        if self._frozen:
+            return
+        now = self._clock.monotonic()
+        while self._open and self._open[0][0] <= now:
+            self._closed_below.update(self._open.popleft()[1])
+
+    def _wake(self) -> None:
+        """Everybody who waits looks again; those who come later wait for the next move."""
+        self._moved.set()
+        self._moved = asyncio.Event()

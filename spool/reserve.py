@@ -1,0 +1,58 @@
+"""
+The reserve: room on the disk that is given up when the disk is full, because deleting needs room too.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+from pathlib import Path
+
+SIZE = 32 << 20
+FILE = "reserve"
+
+_log = logging.getLogger(__name__)
+
+
+class Reserve:
+    """A file of zeros in the data directory."""
+
+    def __init__(self, directory: Path, *, size: int = SIZE) -> None:
+        self._path = directory / FILE
+        self._size = size
+
+    def restore(self) -> bool:
+        """Take the room again once there is twice as much; False while there is not."""
+        if self._held():
+            return True
+        if shutil.disk_usage(self._path.parent).free < 2 * self._size:
+            return False
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, self._size)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def give_up(self) -> None:
+        """Let deleting have the room."""
+        if self._held():
+            self._path.unlink(missing_ok=True)
+            _log.warning("the disk is full: the reserve is given up", extra={"action": "reserve_given_up"})
+
+    def disk_is_full(self) -> bool:
+        """Whether an input or output error may really be a full disk or quota."""
+        return shutil.disk_usage(self._path.parent).free < 1 << 20
+
+    def _held(self) -> bool:
+        try:
+            return self._path.stat().st_size >= self._size
+        except FileNotFoundError:
+            return False

@@ -1,0 +1,76 @@
+"""
+What may go, and how long a full house takes to have room again. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+LEAST_RETRY_S = 1
+MOST_RETRY_S = 300
+UNKNOWN_RETRY_S = 30
+ROOM = 0.02  # of max_bytes: what making room aims at, so that the next commit is not full again
+SERIES_AGE_S = 30 * 86_400  # a counter that nobody reported for so long belongs to a process that is gone
+MAX_SERIES = 1_000_000
+
+Holder = Callable[[str], int | None]
+"""A further reader of the log: the lowest number of a topic that it still needs, None when it needs nothing."""
+
+
+class Candidate(NamedTuple):
+    """An entry that is among the oldest of its topic."""
+
+    first: int
+    records: int
+    committed_at: float
+    bytes: int
+
+    @property
+    def last(self) -> int:
+        return self.first + self.records - 1
+
+
+def removable(candidates: Sequence[Candidate], *, limit: int, before: float, excess: int) -> list[Candidate]:
+    """
+    The oldest entries that may go, in order: every number below `limit`, and too old or in the way.
+
+    `excess` is how many bytes must be freed; 0 when there is room.
+    """
+    gone = []
+    for entry in candidates:
+        if entry.last >= limit or not (entry.committed_at < before or excess > 0):
+            break
+        gone.append(entry)
+        excess -= entry.bytes
+    return gone
+
+
+class Progress(NamedTuple):
+    """Over all topics: records that nobody needs any more, and records that are kept."""
+
+    done: int
+    kept: int
+
+
+class DrainRate:
+    """How fast readers come along: what Retry-After is worked out from."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, Progress]] = []
+
+    def note(self, now: float, progress: Progress) -> None:
+        """`now` is monotonic. Ten samples at least a second apart."""
+        if not self._samples or now - self._samples[-1][0] >= 1:
+            self._samples = [*self._samples[-9:], (now, progress)]
+
+    def retry_after_s(self, share: float) -> int:
+        """Seconds until a share of what is kept is done, between LEAST_RETRY_S and MOST_RETRY_S."""
+        if len(self._samples) < 2:
+            return UNKNOWN_RETRY_S
+        (begin, before), (end, after) = self._samples[0], self._samples[-1]
+        if after.done <= before.done:
+            return MOST_RETRY_S
+        seconds = share * after.kept * (end - begin) / (after.done - before.done)
+        return max(LEAST_RETRY_S, min(MOST_RETRY_S, math.ceil(seconds)))
