@@ -10,12 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("tollhouse")
 START_S = 30.0
 SEND_AI_TELEMETRY = "Send AI Telemetry"
@@ -72,16 +73,16 @@ class Tollhouse:
         secret: str = self.json("keys", "create", "--name", name, *grants)["secret"]
         return secret
 
-    def start(self, env: Mapping[str, str] | None = None) -> str:
+    def start(self, env: Mapping[str, str] | None = None, command: Sequence[str] = (str(COMMAND),)) -> str:
         """Serve until stopped or killed; returns the address once it is ready."""
         assert self.process is None
         self.process = subprocess.Popen(
-            [str(COMMAND), "serve", "--config", str(self.config)],
+            [*command, "serve", "--config", str(self.config)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.directory,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         )
         assert self.process.stderr is not None
         threading.Thread(target=self._collect, args=(self.process.stderr,), daemon=True).start()

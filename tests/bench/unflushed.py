@@ -1,0 +1,11 @@
+"""`python -m tests.bench.unflushed serve ...`: the same program without the flush, to measure what the flush costs."""
+
+from __future__ import annotations
+
+from gateway.cli import main
+from spool.sqlite import database
+
+if __name__ == "__main__":
+    flushed = database._connect
+    database._connect = lambda path, *, durable: flushed(path, durable=False)
+    main()
