@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from gateway.normalise.options import Options
@@ -59,6 +59,15 @@ def read_logs(*records: LogRecord, options: Options | None = None) -> Outcome:
 
 def read_points(*points: Point, options: Options | None = None) -> Outcome:
     return _read(Metrics, points, options or Options())
+
+
+def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
+    """A normaliser run to its end, without an event loop that would want a turn in between."""
+    while True:
+        try:
+            next(normaliser)
+        except StopIteration as end:
+            return end.value
 
 
 def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import as_json
-from tests.gateway.normalise.items import assert_balanced
+from tests.gateway.normalise.items import assert_balanced, finished
 
 CASES = Path(__file__).parents[2] / "cases/otlp"
 SIGNALS = {"resourceSpans": "traces", "resourceLogs": "logs", "resourceMetrics": "metrics"}
@@ -123,14 +123,6 @@ def change_numbers(payload: dict[str, Any]) -> None:
                 member["value"] = {"doubleValue": -7.25}
         for name in item.keys() & {"asInt", "asDouble", "sum"}:
             item[name] = -7
-
-
-def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
-    while True:
-        try:
-            next(normaliser)
-        except StopIteration as end:
-            return end.value
 
 
 def read(key: str, payload: dict[str, Any], options: Options | None = None) -> Outcome:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Generator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.counters import SeriesState, advance, as_record
 from spool.record import Record, as_json
-from tests.gateway.normalise.items import assert_balanced
+from tests.gateway.normalise.items import assert_balanced, finished
 
 CASES = Path(__file__).parents[2] / "cases/otlp"
 SIGNALS = {
@@ -49,14 +48,6 @@ def in_protobuf(key: str, payload: dict[str, Any]) -> bytes:
 
     message = json_format.ParseDict(translated(payload), SIGNALS[key][1](), ignore_unknown_fields=True)
     return message.SerializeToString()
-
-
-def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
-    while True:
-        try:
-            next(normaliser)
-        except StopIteration as end:
-            return end.value
 
 
 def records_of(outcome: Outcome) -> list[Record]:

@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporters.service.metrics import metrics_request
+from gateway.normalise import otlp
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.families import MAX_TOKENS
 from gateway.normalise.otlp.metrics import UNCHANGED
 from gateway.normalise.otlp.model import Point
@@ -17,7 +21,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_
 from spool.identity import of_point
 from spool.log import CounterPoint
 from spool.record import UsageMetric
-from tests.gateway.normalise.items import NOW, SECOND, picked, point, read_points
+from tests.gateway.normalise.items import NOW, SECOND, finished, picked, point, read_points
 
 TOKENS = "gen_ai.client.token.usage"
 MODELS = {"gen_ai.request.model": "gpt-4o", "gen_ai.response.model": "gpt-4o-2024-11-20"}
@@ -312,6 +316,27 @@ def test_a_forwarded_point_that_is_none_is_malformed(changes: dict[str, Any], ho
 def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str):
     """Another house's mistake is not billed either."""
     assert [IMPLAUSIBLE] == [reject.reason for reject in forwarded(value, unit=unit).rejects]
+
+
+@given(
+    value=st.one_of(st.integers(1, 10**12), st.decimals("0.000000000001", 10**9, places=18).map(words.plain)),
+    model=st.one_of(st.none(), st.text("abc-4.:/", min_size=1)),
+    session=st.one_of(st.none(), st.text(min_size=1, max_size=20)),
+    tags=st.dictionaries(st.sampled_from(["service", "agent", "gold.tier"]), st.text(min_size=1, max_size=9)),
+    times=st.sampled_from([(None, None), (NOW, None), (None, NOW), (NOW, NOW + 5)]),
+)
+def test_what_one_tollhouse_sends_another_reads_back(
+    value: int | str, model: str | None, session: str | None, tags: dict[str, str], times: tuple[int | None, int | None]
+):
+    """A record survives the way over the wire as it is, field by field."""
+    record = UsageMetric(
+        id=b"\x0f" * 16, source="claude_code", name="claude_code.token.usage", model=model, token_type="output",
+        value=value, unit="{token}" if isinstance(value, int) else "USD", start_time=times[0], end_time=times[1],
+        session=session, user="uuid-1", team=None, api_key="laptop", device="device-1", tags=tags,
+    )  # fmt: skip
+    body = metrics_request([(record, NOW / SECOND)])
+    outcome = finished(otlp.normalise("metrics", body, json=False, options=Options()))
+    assert [record] == outcome.records
 
 
 NAMES = st.sampled_from([

@@ -12,7 +12,7 @@ from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from spool.counters import SeriesState, advance, as_record
 from spool.record import UsageMetric
-from tests.gateway.normalise.items import assert_balanced
+from tests.gateway.normalise.items import assert_balanced, finished
 
 CUMULATIVE, DELTA = AggregationTemporality.CUMULATIVE, AggregationTemporality.DELTA
 
@@ -31,13 +31,8 @@ class Client:
         """One interval's request, and what a log makes of it."""
         data = self._reader.get_metrics_data()
         assert data is not None
-        normaliser = otlp.normalise("metrics", encode_metrics(data).SerializeToString(), json=False, options=Options())
-        while True:
-            try:
-                next(normaliser)
-            except StopIteration as end:
-                outcome = end.value
-                break
+        body = encode_metrics(data).SerializeToString()
+        outcome = finished(otlp.normalise("metrics", body, json=False, options=Options()))
         assert_balanced(outcome)
         records = [record for record in outcome.records if isinstance(record, UsageMetric)]
         for point in outcome.points:
