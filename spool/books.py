@@ -120,8 +120,12 @@ def books(
     return Books(topics=topics, routes=routes, imbalances=imbalances)
 
 
-def difference(topic: str, term: str, counted: int, recounted: int) -> str:
-    return f"{topic}: the counter of {term} says {counted}, the recount says {recounted}"
+def differences(counters: Mapping[tuple[str, str], int], recounted: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    """Where counter and recount part. What keeping did is in no commit row; it shows in the equations."""
+    for topic, term in sorted({*counters, *recounted}):
+        counted, again = counters.get((topic, term), 0), recounted.get((topic, term), 0)
+        if counted != again and term not in (*BY_KEEPING, KEPT):
+            yield f"{topic}: the counter of {term} says {counted}, the recount says {again}"
 
 
 def _topic_imbalances(topic: str, terms: Mapping[str, int]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spool.clock import Clock
-from spool.log import Deliveries, Log, LogSettings, Observer
+from spool.log import LogSettings, Observer
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 
@@ -14,14 +14,15 @@ class MemorySpool:
     """A log and its deliveries in memory."""
 
     def __init__(self, log: MemoryLog, deliveries: MemoryDeliveries) -> None:
-        self.log: Log = log
-        self.deliveries: Deliveries = deliveries
-        self._log = log
+        self.log = log
+        self.deliveries = deliveries
 
     async def close(self) -> None:
-        await self._log.close()
+        await self.log.close()
 
 
 async def open_spool(*, settings: LogSettings, clock: Clock, observer: Observer | None = None) -> MemorySpool:
     log = MemoryLog(settings=settings, clock=clock, observer=observer)
-    return MemorySpool(log, MemoryDeliveries(log, clock=clock))
+    deliveries = MemoryDeliveries(log, clock=clock)
+    log.routes = deliveries
+    return MemorySpool(log, deliveries)

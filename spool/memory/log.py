@@ -2,32 +2,312 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+import time
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+from spool import books, retention
+from spool.amendments import amended
+from spool.books import Terms
 from spool.clock import Clock
-from spool.log import Entry, LogSettings, Observer
+from spool.conflicts import Conflicts
+from spool.counters import SeriesState
+from spool.duplicates import DuplicateIndex, count_repeats
+from spool.errors import NotThere, SpoolFull, SpoolUnavailable
+from spool.horizon import Horizon
+from spool.log import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.plan import Plan, Planner
+from spool.receipts import Sealer
+from spool.record import TOPICS, Inference, Record, pack
+from spool.retention import Candidate, DrainRate, Holder, Progress
+from spool.shapes import Shapes
+
+
+class Routes(Protocol):
+    """What retention and the books ask of the deliveries."""
+
+    def route_terms(self) -> dict[str, dict[str, int]]: ...
+
+    def needed_from(self, topic: str) -> int | None: ...
+
+    def skip_below(self, topic: str, number: int) -> int: ...
+
+
+class NoRoutes:
+    """A log that nobody delivers from."""
+
+    def route_terms(self) -> dict[str, dict[str, int]]:
+        return {}
+
+    def needed_from(self, topic: str) -> int | None:
+        return None
+
+    def skip_below(self, topic: str, number: int) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The records of one topic and commit."""
+
+    first: int
+    committed_at: float
+    records: list[Record]
+    bytes: int
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.records) - 1
 
 
 class MemoryLog:
-    """Skeleton of the factory's first day: the verbs of spool.log.Log follow."""
+    """
+    Every submission is a commit of its own: there is no flush to share.
+
+    `routes` is set by whoever puts deliveries beside the log; `holders` are further readers that retention must not
+    outrun.
+    """
 
     def __init__(self, *, settings: LogSettings, clock: Clock, observer: Observer | None = None) -> None:
+        secret = secrets.token_bytes(32)
         self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        self._sealer = Sealer(secret)
+        self._index = DuplicateIndex(secret, window_s=settings.duplicate_window_s, max_ids=settings.duplicate_ids)
+        self._planner = Planner(self._index, hold_s=settings.hold_s)
+        self._horizon = Horizon(hold_s=settings.hold_s, clock=clock)
+        self._drain = DrainRate()
+        self._kept: dict[str, list[_Kept]] = {}
+        self._amendments: dict[tuple[str, int], dict[str, Any]] = {}
+        self._series: OrderedDict[bytes, tuple[SeriesState, float]] = OrderedDict()
+        self._conflicts = Conflicts()
+        self._shapes = Shapes()
+        self._commits: dict[int, tuple[float, list[Terms]]] = {}
+        self._last_commit = 0
+        self._counters: Counter[tuple[str, str]] = Counter()
+        self._carried: Counter[tuple[str, str]] = Counter()
+        self._bytes = 0
+        self._closing = False
+        self.repeated_ids = 0
+        self.routes: Routes = NoRoutes()
+        self.holders: list[Holder] = []
 
-    def closed_below(self, topic: str) -> int:
-        return 1
+    # -- appending -------------------------------------------------------------------------------------------------
 
-    def accepted(self, topic: str) -> int:
-        """The highest number given in a topic; 0 before the first."""
-        return 0
+    async def append(self, submission: Submission) -> Receipt:
+        if len(submission.records) != len(submission.identities):
+            raise ValueError("a submission needs one identity per record")
+        if submission.topic not in TOPICS:
+            raise ValueError(f"there is no topic {submission.topic!r}")
+        if self._closing:
+            raise SpoolUnavailable("the log is closing")
+        began = time.perf_counter()
+        now = self._clock.now()
+        if self._bytes >= self._settings.max_bytes and not self._remove():
+            message = "the spool is full (spool.max_bytes)"
+            raise SpoolFull(message, retry_after_s=self._drain.retry_after_s(retention.ROOM))
+        self._fold_what_is_due()
+        closed_below = self._horizon.freeze()
+        plan = None
+        try:
+            plan = self._planner.plan([submission], self, closed_below, now)
+            sizes = {topic: len(pack(records)) for topic, records in plan.records.items()}  # raises before any change
+            self._keep(plan, sizes)
+        finally:
+            self._horizon.thaw(plan.next_numbers() if plan else None)
+        if self._observer:
+            seconds = time.perf_counter() - began
+            self._observer.committed(Commit(seconds=seconds, flush_seconds=0.0, terms=plan.observed))
+        (terms,) = plan.submissions
+        return Receipt(
+            id=self._sealer.seal(self._last_commit, 0),
+            records=terms.records,
+            ignored=sum(terms.ignored.values()),
+            rejected=sum(terms.rejected.values()),
+        )
 
-    def oldest(self, topic: str) -> int:
-        """The lowest number that is kept, or the next one to be given."""
-        return 1
+    def _keep(self, plan: Plan, sizes: Mapping[str, int]) -> None:
+        for topic, records in plan.records.items():
+            if records:
+                self._kept.setdefault(topic, []).append(_Kept(plan.first[topic], plan.at, records, sizes[topic]))
+                self._bytes += sizes[topic]
+        for place, fields in plan.amendments.items():
+            self._amendments.setdefault(place, {}).update(fields)
+        for series, state in plan.series.items():
+            self._series[series] = state, plan.at
+            self._series.move_to_end(series)
+        self._conflicts.merge(plan.conflicts)
+        self._shapes.count(plan.unrecognised, plan.at)
+        self._counters.update(plan.sums())
+        self._last_commit += 1
+        self._commits[self._last_commit] = plan.at, plan.submissions
+        self._planner.apply(plan)
+
+    def _fold_what_is_due(self) -> None:
+        now = self._clock.now()
+        closed_below = self._closed()
+        while self._index.due(now, closed_below):
+            self._index.folded(self._index.fold(now))
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+        return self.entries(topic, first, last)
 
     def entries(self, topic: str, first: int, last: int) -> Sequence[Entry]:
         """What `read` answers, without waiting."""
-        return []
+        last = min(last, self.closed_below(topic) - 1)
+        found = []
+        for kept in self._between(topic, first, last):
+            begin, end = max(first, kept.first), min(last, kept.last)
+            records = [self._amended(topic, number, kept) for number in range(begin, end + 1)]
+            found.append(Entry(topic=topic, first=begin, committed_at=kept.committed_at, records=records))
+        return found
+
+    def record(self, topic: str, number: int) -> Record | None:
+        """One record with its amendment, closed or open; None when it is gone."""
+        for kept in self._between(topic, number, number):
+            return self._amended(topic, number, kept)
+        return None
+
+    def _amended(self, topic: str, number: int, kept: _Kept) -> Record:
+        record = kept.records[number - kept.first]
+        fields = self._amendments.get((topic, number))
+        return amended(record, fields) if fields and isinstance(record, Inference) else record
+
+    def _between(self, topic: str, first: int, last: int) -> Sequence[_Kept]:
+        kept = self._kept.get(topic, [])
+        begin = max(0, bisect_right(kept, first, key=lambda one: one.first) - 1)
+        end = bisect_right(kept, last, key=lambda one: one.first)
+        return [one for one in kept[begin:end] if one.last >= first]
+
+    def series(self, series: bytes) -> SeriesState | None:
+        """Where a counter stood."""
+        found = self._series.get(series)
+        return found[0] if found else None
+
+    def accepted(self, topic: str) -> int:
+        """The highest number given in a topic; 0 before the first."""
+        return self._counters[topic, books.ACCEPTED]
+
+    def oldest(self, topic: str) -> int:
+        """The lowest number that is kept, or the next one to be given."""
+        kept = self._kept.get(topic)
+        return kept[0].first if kept else self.accepted(topic) + 1
+
+    def closed_below(self, topic: str) -> int:
+        return self._horizon.closed_below(topic)
+
+    def changes(self, topic: str) -> AsyncIterator[int]:
+        return self._horizon.changes(topic)
+
+    async def receipt(self, receipt_id: str) -> Mapping[str, object]:
+        commit, index = self._sealer.open(receipt_id)
+        if commit not in self._commits:
+            raise NotThere("the receipt is older than spool.retention: its submission was carried forward in the books")
+        committed_at, submissions = self._commits[commit]
+        terms = submissions[index]
+        state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=self.oldest(terms.topic))
+        return books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+
+    async def unrecognised(self) -> Sequence[Mapping[str, object]]:
+        return self._shapes.rows()
+
+    async def conflicts(self) -> Sequence[Mapping[str, object]]:
+        return self._conflicts.rows()
+
+    # -- the books -------------------------------------------------------------------------------------------------
+
+    async def books(self) -> Books:
+        kept = {(topic, books.KEPT): self.accepted(topic) + 1 - self.oldest(topic) for topic in self._kept}
+        return books.books(books.by_topic({**self._counters, **kept}), self.routes.route_terms())
+
+    async def verify(self) -> Books:
+        sums = Counter(self._carried)
+        for _, submissions in self._commits.values():
+            sums.update(books.totals(submissions))
+        for topic, kept in self._kept.items():
+            sums[topic, books.KEPT] = sum(len(one.records) for one in kept)
+        differences = list(books.differences(self._counters, sums))
+        for (topic, term), n in self._counters.items():
+            if term in books.BY_KEEPING:
+                sums[topic, term] = n
+        return books.books(books.by_topic(sums), self.routes.route_terms(), differences)
+
+    async def stats(self) -> Stats:
+        return Stats(
+            entries=sum(map(len, self._kept.values())),
+            bytes=self._bytes,
+            free_bytes=max(0, self._settings.max_bytes - self._bytes),
+            max_bytes=self._settings.max_bytes,
+            duplicate_window_s=self._index.covers_s(self._clock.now()),
+            duplicate_ids=len(self._index),
+            writable=not self._closing and self._bytes < self._settings.max_bytes,
+            last_error=None,
+        )
+
+    # -- upkeep ----------------------------------------------------------------------------------------------------
+
+    async def retain(self) -> int:
+        removed = self._remove()
+        now = self._clock.now()
+        while self._series and (
+            next(iter(self._series.values()))[1] < now - retention.SERIES_AGE_S
+            or len(self._series) > retention.MAX_SERIES
+        ):
+            self._series.popitem(last=False)
+        self.repeated_ids = count_repeats([run.ids for run in self._index.runs()])
+        return removed
+
+    def _remove(self) -> int:
+        """Entries that age and space allow, then the commit rows."""
+        now = self._clock.now()
+        self._index.folded(self._index.fold(now, self._closed()))
+        removed = sum(self._remove_from(topic, now) for topic in TOPICS)
+        for commit in [id for id, (at, _) in self._commits.items() if at < now - self._settings.retention_s]:
+            if commit != self._last_commit:
+                self._carried.update(books.totals(self._commits.pop(commit)[1]))
+        self._drain.note(self._clock.monotonic(), self._progress())
+        return removed
+
+    def _remove_from(self, topic: str, now: float) -> int:
+        needs = [need for holder in self.holders if (need := holder(topic)) is not None]
+        needed = self.routes.needed_from(topic)
+        limit = min(self.closed_below(topic), *needs, *([] if needed is None else [needed]), self.accepted(topic) + 1)
+        kept = self._kept.get(topic, [])
+        gone = retention.removable(
+            [Candidate(one.first, len(one.records), one.committed_at, one.bytes) for one in kept],
+            limit=limit,
+            before=now - self._settings.retention_s,
+            excess=max(0, self._bytes - int(self._settings.max_bytes * (1 - retention.ROOM))),
+        )
+        if not gone:
+            return 0
+        last = gone[-1].last
+        self.routes.skip_below(topic, last + 1)
+        del kept[: len(gone)]
+        self._bytes -= sum(entry.bytes for entry in gone)
+        self._amendments = {place: f for place, f in self._amendments.items() if place[0] != topic or place[1] > last}
+        term = books.EXPIRED if needed is None else books.RETIRED
+        self._counters[topic, term] += sum(entry.records for entry in gone)
+        return len(gone)
+
+    def _progress(self) -> Progress:
+        done = kept = 0
+        for topic in TOPICS:
+            needed = self.routes.needed_from(topic)
+            last = self.accepted(topic)
+            done += last if needed is None else min(last, needed - 1)
+            kept += last + 1 - self.oldest(topic)
+        return Progress(done, kept)
+
+    def _closed(self) -> dict[str, int]:
+        return {topic: self.closed_below(topic) for topic in TOPICS}
 
     async def close(self) -> None:
-        return None
+        self._closing = True

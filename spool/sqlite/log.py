@@ -13,7 +13,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 
-from spool import books, duplicates
+from spool import books, duplicates, shapes
 from spool.clock import Clock
 from spool.duplicates import DuplicateIndex, Fold
 from spool.errors import EntryUnreadable, NotThere, SpoolFull, SpoolUnavailable
@@ -274,7 +274,7 @@ class SqliteLog:
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
-        return [{"names": names.split("\n"), "count": count, "last_seen": seen} for names, count, seen in rows]
+        return [shapes.row(*row) for row in rows]
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
         return (await self._database.read(store.read_conflicts)).rows()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -66,7 +65,7 @@ async def recount(database: Database, found: Border) -> tuple[Sums, list[str], l
             first = await database.read(
                 partial(_numbers, topic=topic, first=first, end=end, sums=sums, wrong=wrong, damage=damage)
             )
-    return sums, wrong + list(_differences(found, sums)), damage
+    return sums, wrong + list(books.differences(found.counters, sums)), damage
 
 
 def _commits(connection: sqlite3.Connection, begin: int, end: int, sums: Sums, wrong: list[str]) -> int:
@@ -104,10 +103,3 @@ def _numbers(
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
     damage += [(topic, one) for one in found]
     return last + 1
-
-
-def _differences(found: Border, sums: Sums) -> Iterator[str]:
-    """Where counter and recount part; terms of keeping are not in commit rows and show in the equations."""
-    for topic, term in sorted({*found.counters, *sums}):
-        if term not in books.BY_KEEPING and term != books.KEPT and found.counters[topic, term] != sums[topic, term]:
-            yield books.difference(topic, term, found.counters[topic, term], sums[topic, term])

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from spool import books, codec, duplicates
+from spool import books, codec, duplicates, shapes
 from spool.codec import pack_fields
 from spool.conflicts import Conflict, Conflicts
 from spool.counters import SeriesState
@@ -23,9 +23,6 @@ from spool.plan import Plan
 from spool.record import NS, TOPICS, Record
 from spool.sqlite import queries
 from spool.sqlite.entries import EntryCache, checked_fields, is_corrupt, oldest, place_name, read_entries, read_record
-
-SHAPES = 1000  # unrecognised shapes kept: enough to name every product in use, bounded whatever a sender invents
-SHAPE_SIZE = 4096  # characters of one shape's names
 
 _log = logging.getLogger(__name__)
 
@@ -105,9 +102,8 @@ def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> No
 
 def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
     for names, n in plan.unrecognised.items():
-        text = "\n".join(sorted(set(names)))[:SHAPE_SIZE]
-        connection.execute(queries.COUNT_SHAPE, {"names": text, "n": n, "now": plan.at})
-    connection.execute(queries.BOUND_SHAPES, (SHAPES,))
+        connection.execute(queries.COUNT_SHAPE, {"names": shapes.shape_of(names), "n": n, "now": plan.at})
+    connection.execute(queries.BOUND_SHAPES, (shapes.MAX_SHAPES,))
 
 
 def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
