@@ -37,6 +37,14 @@ class TooLarge(SendError):
     """413, or over batch_bytes before it left: fewer records at once."""
 
 
+class Divide(SendError):
+    """One request must not hold all of it: split before the number `at`; each part goes by itself."""
+
+    def __init__(self, message: str, *, at: int) -> None:
+        super().__init__(message, answered=False)
+        self.at = at
+
+
 class Refused(SendError):
     """The key or the address is wrong, the data is innocent: keep it and wait (401, 403, 404, 405, 415, 501, 3xx)."""
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 Range = tuple[int, int]
 
-# A route that cannot deliver keeps cutting deliveries only up to here; its backlog stays in the log, uncut.
-MAX_OPEN = 16
+# A route that cannot deliver cuts no more deliveries than this; the rest of its backlog stays in the log, uncut.
+MAX_WAITING = 16
 STUCK_AFTER = 8  # 5xx answers while others passed: a single record that met them is shown as stuck
 REPLAY_RECORDS = 1000
 KEPT_REFUSALS = 1000  # partial refusals listed for each route

@@ -262,7 +262,11 @@ class Deliveries(Protocol):
     """The routes' side of the log: numbered requests with their own progress."""
 
     async def declare(self, routes: Sequence[RouteSpec]) -> None:
-        """The configuration's routes: new ones begin where `start` says, missing ones become orphaned."""
+        """
+        The configuration's routes: new ones begin where `start` says, missing ones become orphaned.
+
+        Nothing is in hand afterwards, and everything that waited is due.
+        """
         ...
 
     async def due(self, route: str, *, now: float, max_records: int) -> Delivery | None:

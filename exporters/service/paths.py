@@ -45,24 +45,28 @@ class Paths:
     def __init__(self, settings: UpstreamSettings) -> None:
         self._settings = settings
 
-    def url(self, stream: str, **parts: str) -> str | None:
+    def url(self, name: str, /, **parts: str) -> str | None:
         """
         The address of a stream, its placeholders filled; None when its path is empty.
 
         A path of the configuration may be a whole URL.
         """
-        settings = self._settings
-        known = STREAMS[stream]
-        path = settings.paths.get(stream, known.path)
-        if not path:
+        address = self.template(name)
+        if address is None:
             return None
+        settings = self._settings
         given = {"segment": settings.billing_segment, "connection_id": settings.connection_id, **parts}
-        filled = path.format_map({name: quote(value, safe="") for name, value in given.items()})
-        if filled.startswith(("http://", "https://")):
-            return filled
-        base = (known.telemetry and settings.ai_telemetry_url) or settings.base_url
-        return f"{base.rstrip('/')}/{filled.lstrip('/')}"
+        return address.format_map({part: quote(value, safe="") for part, value in given.items()})
 
-    def published(self, stream: str) -> bool:
+    def template(self, name: str) -> str | None:
+        """The same with its placeholders left in place."""
+        settings, stream = self._settings, STREAMS[name]
+        path = settings.paths.get(name, stream.path)
+        if not path or path.startswith(("http://", "https://")):
+            return path or None
+        base = (stream.telemetry and settings.ai_telemetry_url) or settings.base_url
+        return f"{base.rstrip('/')}/{path.lstrip('/')}"
+
+    def published(self, name: str) -> bool:
         """Whether the address is the service's published one rather than a default or an operator's choice."""
-        return STREAMS[stream].published and stream not in self._settings.paths
+        return STREAMS[name].published and name not in self._settings.paths

@@ -87,7 +87,7 @@ class MemoryDeliveries:
         for route in self._routes.values():
             route.orphaned = True
             for row in route.rows.values():
-                row.in_hand = False
+                row.in_hand, row.not_before = False, 0.0
         for spec in routes:
             known = self._routes.get(spec.name)
             if known is None:
@@ -343,8 +343,8 @@ class MemoryDeliveries:
 
     def _cut(self, route: _Route, max_records: int) -> _Row | None:
         closed = self._log.closed_below(route.spec.topic)
-        waiting = sum(not row.waits_apart for row in route.open() if not row.delivery.replay)
-        if route.next >= closed or waiting >= rules.MAX_OPEN:
+        waiting = sum(not row.waits_apart for row in route.free() if not row.delivery.replay)
+        if route.next >= closed or waiting >= rules.MAX_WAITING:
             return None
         first, route.next = route.next, min(route.next + max_records, closed)
         return self._insert(route, (first, route.next - 1))

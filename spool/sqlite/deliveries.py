@@ -10,9 +10,10 @@ import asyncio
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.resources import files
+from typing import Any
 
 from spool import deliveries as rules
 from spool.clock import Clock
@@ -49,6 +50,7 @@ class SqliteDeliveries:
                     now = spec.start == "now"
                     first = accepted(connection, spec.topic) + 1 if now else oldest(connection, spec.topic)
                     connection.execute(queries.DECLARE, (spec.name, spec.topic, spec.required, first, first - 1))
+            connection.execute(queries.TRY_AT_ONCE)
             connection.executemany(queries.ORPHAN, [(name,) for name in known - {spec.name for spec in routes}])
 
         await self._database.transaction(work)
@@ -62,7 +64,7 @@ class SqliteDeliveries:
             def work(connection: sqlite3.Connection) -> Delivery | None:
                 return (
                     rows.delivery(connection, queries.DUE, {**where, "replay": False})
-                    or _cut(connection, route, closed=closed, max_records=max_records)
+                    or _cut(connection, where, closed=closed, max_records=max_records)
                     or rows.delivery(connection, queries.DUE, {**where, "replay": True})
                 )
 
@@ -75,7 +77,7 @@ class SqliteDeliveries:
 
             def work(connection: sqlite3.Connection) -> Delivery | None:
                 suspects = connection.execute(queries.SUSPECTS, (route,)).fetchone()[0]
-                fresh = _fresh_single(connection, route, where, closed) if suspects < max_suspects else None
+                fresh = _fresh_single(connection, where, closed) if suspects < max_suspects else None
                 return fresh or rows.delivery(connection, queries.SUSPECT, where)
 
             return self._take(await self._database.transaction(work))
@@ -121,17 +123,15 @@ class SqliteDeliveries:
                     damaged=said.damaged,
                 )
 
-        await self._database.transaction(work)
-        self._release(delivery)
+        await self._finish(delivery, work)
 
     async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
         second = delivery.first + delivery.count // 2 if at is None else at
         if not delivery.first < second <= delivery.last:
             raise ValueError(f"{delivery.first} to {delivery.last} cannot be split at {second}")
-        await self._database.transaction(
-            lambda connection: _split(connection, delivery.id, second, reason=reason, refused=refused)
+        await self._finish(
+            delivery, lambda connection: _split(connection, delivery.id, second, reason=reason, refused=refused)
         )
-        self._release(delivery)
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
         committed_at, record = await self._single(delivery)
@@ -149,8 +149,7 @@ class SqliteDeliveries:
             if not delivery.replay:
                 _add(connection, delivery.route, dead=1)
 
-        await self._database.transaction(work)
-        self._release(delivery)
+        await self._finish(delivery, work)
 
     async def retry(
         self,
@@ -170,16 +169,14 @@ class SqliteDeliveries:
             "refused_at": refused_at,
             "server_error": server_error,
         }
-        await self._database.transaction(lambda connection: connection.execute(queries.RETRY, values))
-        self._release(delivery)
+        await self._finish(delivery, lambda connection: connection.execute(queries.RETRY, values))
 
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
         def work(connection: sqlite3.Connection) -> None:
             if connection.execute(queries.UNKNOWN, (reason, delivery.id)).rowcount and not delivery.replay:
                 _add(connection, delivery.route, unknown=delivery.count)
 
-        await self._database.transaction(work)
-        self._release(delivery)
+        await self._finish(delivery, work)
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
         await self._execute(queries.SET_STATE, state, reason, route)
@@ -264,7 +261,7 @@ class SqliteDeliveries:
     def _closed_below(self, route: str) -> int:
         return self._log.closed_below(_topic(route))
 
-    def _where(self, route: str, *, now: float) -> dict[str, object]:
+    def _where(self, route: str, *, now: float) -> dict[str, Any]:
         return {"route": route, "now": now, "in_hand": json.dumps(list(self._in_hand[route]))}
 
     def _take(self, delivery: Delivery | None) -> Delivery | None:
@@ -272,8 +269,12 @@ class SqliteDeliveries:
             self._in_hand[delivery.route].add(delivery.id)
         return delivery
 
-    def _release(self, delivery: Delivery) -> None:
-        self._in_hand[delivery.route].discard(delivery.id)
+    async def _finish(self, delivery: Delivery, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Whatever becomes of the transaction, the delivery is out of hand: if its row is still there, it is due."""
+        try:
+            await self._database.transaction(work)
+        finally:
+            self._in_hand[delivery.route].discard(delivery.id)
 
 
 def _topic(route: str) -> str:
@@ -288,25 +289,26 @@ def _next(connection: sqlite3.Connection, route: str) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def _cut(connection: sqlite3.Connection, route: str, *, closed: int, max_records: int) -> Delivery | None:
+def _cut(connection: sqlite3.Connection, where: dict[str, Any], *, closed: int, max_records: int) -> Delivery | None:
     """A new delivery from the lowest number that none was cut for; None when there is none, or too many wait."""
+    route = where["route"]
     first, acceptances = _next(connection, route)
-    if first >= closed or connection.execute(queries.OPEN_BATCHES, (route,)).fetchone()[0] >= rules.MAX_OPEN:
+    if first >= closed or connection.execute(queries.WAITING_BATCHES, where).fetchone()[0] >= rules.MAX_WAITING:
         return None
     last = min(first + max_records, closed) - 1
     connection.execute(queries.MOVE_NEXT, (last + 1, route))
     return _insert(connection, route, (first, last), passed=acceptances)
 
 
-def _fresh_single(connection: sqlite3.Connection, route: str, where: dict[str, object], closed: int) -> Delivery | None:
+def _fresh_single(connection: sqlite3.Connection, where: dict[str, Any], closed: int) -> Delivery | None:
     single = rows.delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
         return single
     batch = rows.delivery(connection, queries.NEWEST_BATCH, where)
     if batch is None:
-        return _cut(connection, route, closed=closed, max_records=1)
+        return _cut(connection, where, closed=closed, max_records=1)
     second = _split(connection, batch.id, batch.last, reason=batch.last_error, refused=False)
-    return None if second is None else rows.one(connection, route, second)
+    return None if second is None else rows.one(connection, batch.route, second)
 
 
 def _split(

@@ -31,10 +31,10 @@ SUSPECTS = "SELECT count(*) FROM deliveries WHERE route = ? AND state = 'open' A
 
 ONE = f"{_DELIVERY} AND d.id = :id"
 
-# Open deliveries that stand for backlog: refused and stuck single records are waited for beside the others.
-OPEN_BATCHES = f"""
+# Deliveries that wait and stand for backlog: refused and stuck single records are waited for beside the others.
+WAITING_BATCHES = f"""
     SELECT count(*) FROM deliveries
-     WHERE route = ? AND state = 'open' AND NOT replay
+     WHERE route = :route AND state = 'open' AND NOT replay AND id NOT IN (SELECT value FROM json_each(:in_hand))
        AND NOT (first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}))"""
 
 INSERT = """
@@ -74,6 +74,7 @@ REPLAYED = "UPDATE routes SET replayed = replayed + ? WHERE name = ?"
 DECLARED = "SELECT name FROM routes"
 DECLARE = "INSERT INTO routes (name, topic, required, next, before_start) VALUES (?, ?, ?, ?, ?)"
 REDECLARE = "UPDATE routes SET required = ?, orphaned = 0 WHERE name = ?"
+TRY_AT_ONCE = "UPDATE deliveries SET not_before = 0"
 ORPHAN = "UPDATE routes SET orphaned = 1 WHERE name = ?"
 SET_STATE = "UPDATE routes SET state = ?, reason = ? WHERE name = ?"
 

@@ -1,0 +1,70 @@
+"""What of a delivery leaves: pure, from its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from spool.log import Delivery, Entry, Settlement
+from spool.record import Record
+
+
+@dataclass(slots=True)
+class Batch:
+    """The records to send, each with the time of its commit, and the numbers that are not sent."""
+
+    records: list[tuple[Record, float]] = field(default_factory=list)
+    shadow: int = 0
+    damaged: int = 0
+    boundaries: list[int] = field(default_factory=list)  # numbers whose kind differs from the one sent before
+
+    def settlement(self, *, refused: int = 0, words: str | None = None) -> Settlement:
+        """Where all numbers went when the destination took the records but for `refused`."""
+        refused = min(refused, len(self.records))
+        return Settlement(
+            delivered=len(self.records) - refused,
+            refused=refused,
+            shadow=self.shadow,
+            damaged=self.damaged,
+            words=words,
+        )
+
+
+def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
+    """The batch of a destination that sums: shadows stay in the house."""
+    return _sort(delivery, entries, shadows=False)
+
+
+def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
+    """The batch of a destination that keeps: shadows leave as what they are."""
+    return _sort(delivery, entries, shadows=True)
+
+
+def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
+    """Where to split a batch of several kinds so that the fewest splits are needed; None when it has one kind."""
+    middle = delivery.first + delivery.count // 2
+    return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
+
+
+def _sort(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool) -> Batch:
+    batch = Batch()
+    kind: str | None = None
+    for number, record, committed_at in _numbered(entries):
+        if record is None:
+            continue
+        if record.shadow and not shadows:
+            batch.shadow += 1
+            continue
+        if kind is not None and record.kind != kind:
+            batch.boundaries.append(number)
+        kind = record.kind
+        batch.records.append((record, committed_at))
+    # A number whose entry is gone altogether is as damaged as one that cannot be read.
+    batch.damaged = delivery.count - batch.shadow - len(batch.records)
+    return batch
+
+
+def _numbered(entries: Sequence[Entry]) -> Iterator[tuple[int, Record | None, float]]:
+    for entry in entries:
+        for number, record in enumerate(entry.records, start=entry.first):
+            yield number, record, entry.committed_at

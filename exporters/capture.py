@@ -1,0 +1,39 @@
+"""An exporter that keeps what it was given: dry runs and tests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from exporters import batch as batches
+from exporters.errors import SendError
+from spool.log import Delivery, Entry, Settlement
+from spool.record import Record
+
+
+class Capture:
+    """Answers each delivery with the next of `answers`; None, and everything after the last, accepts."""
+
+    def __init__(
+        self, *, answers: Iterable[SendError | None] = (), in_flight: int = 1, max_records: int = 1000
+    ) -> None:
+        self.in_flight = in_flight
+        self.max_records = max_records
+        self.deliveries: list[Delivery] = []  # every attempt
+        self.records: list[Record] = []  # what was accepted
+        self._answers = deque(answers)
+
+    async def prepare(self, delivery: Delivery) -> str | None:
+        return None
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        self.deliveries.append(delivery)
+        answer = self._answers.popleft() if self._answers else None
+        if answer is not None:
+            raise answer
+        batch = batches.without_shadows(delivery, entries)
+        self.records += [record for record, _ in batch.records]
+        return batch.settlement()
+
+    async def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,209 @@
+"""
+The loop of one (destination, topic): take a delivery, send it, write down what became of it. The heart of the program.
+
+What an answer means for the route as a whole (who may send now, and when) is kept in `exporters.gate`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import inf
+
+from exporters.backoff import Backoff
+from exporters.errors import Divide, Refused, Rejected, Retryable, SendError, TooLarge, Unknown
+from exporters.exporter import Exporter
+from exporters.gate import PARKED, REFUSING, RUNNING, Gate
+from spool.clock import Clock
+from spool.deliveries import STUCK_AFTER
+from spool.log import Deliveries, Delivery, Entry, Log, RouteSpec, Settlement
+
+_log = logging.getLogger(__name__)
+
+PARKED_S = 60.0
+LONGEST_REST_S = 60.0
+AFTER_A_FAULT_S = 5.0
+
+
+class Route:
+    """Runs until it is cancelled; then open deliveries stay open and are sent again with the same bytes."""
+
+    def __init__(
+        self,
+        spec: RouteSpec,
+        exporter: Exporter,
+        *,
+        deliveries: Deliveries,
+        log: Log,
+        clock: Clock,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.name = spec.name
+        self._topic = spec.topic
+        self._exporter = exporter
+        self._deliveries = deliveries
+        self._log = log
+        self._clock = clock
+        self._backoff = backoff or Backoff()
+        self._gate = Gate(clock, self._backoff)
+        self._news = asyncio.Event()
+
+    async def run(self, state: str = RUNNING) -> None:
+        """`state` is where the route stood when the process ended; a parked one tries at once."""
+        self._gate.state = state
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(), name=f"{self.name} news")
+            for place in range(self._exporter.in_flight):
+                group.create_task(self._work(place), name=f"{self.name} {place}")
+
+    def poke(self) -> None:
+        """Try again now: a secret or the configuration changed."""
+        self._gate.open()
+        self._stir()
+
+    async def forward_once(self) -> bool:
+        """
+        Begin or resume one delivery, send it, settle it. False when nothing was due.
+
+        Cancellation settles nothing: the delivery stays open and is sent again with the same bytes.
+        """
+        delivery = await self._next()
+        if delivery is None:
+            return False
+        began = self._gate.round
+        try:
+            settlement = await self._send(delivery)
+        except Divide as error:
+            await self._deliveries.split(delivery, reason=str(error), at=error.at)
+        except (Rejected, TooLarge) as error:  # the destination read these bytes and refused them: find the culprit
+            await self._search(delivery, error)
+        except Refused as error:  # the key or the address is wrong, the data is innocent: keep it and wait
+            await self._park(delivery, error)
+        except Retryable as error:
+            await self._retry(delivery, error, began)
+        except Unknown as error:
+            await self._deliveries.unknown(delivery, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
+            _log.exception("%s: a delivery failed inside", self.name, extra={"action": "delivery_fault"})
+            fault = Retryable(f"fault: {type(error).__name__}", answered=False, keep_key=True)
+            await self._retry(delivery, fault, began)
+        else:
+            await self._deliveries.settle(delivery, settlement)
+            if settlement.delivered:
+                await self._worked()
+        self._stir()
+        return True
+
+    async def _next(self) -> Delivery | None:
+        now = self._gate.now()
+        if self._gate.state == REFUSING:
+            return await self._deliveries.probe(self.name, now=now, max_suspects=self._gate.max_suspects())
+        waited = inf if self._gate.state == PARKED else now  # parked: the gate is the only clock
+        return await self._deliveries.due(self.name, now=waited, max_records=self._exporter.max_records)
+
+    async def _send(self, delivery: Delivery) -> Settlement:
+        if delivery.count > 1 and delivery.server_errors >= STUCK_AFTER:
+            raise Divide(delivery.last_error or "5xx while others passed", at=delivery.first + delivery.count // 2)
+        entries: Sequence[Entry]
+        if delivery.kept is not None:
+            entries = [delivery.kept]
+        else:
+            entries = await self._log.read(self._topic, delivery.first, delivery.last)
+        mark = await self._exporter.prepare(delivery)
+        if mark is not None:
+            await self._deliveries.mark(delivery, mark)
+            delivery = replace(delivery, mark=mark)
+        return await self._exporter.send(delivery, entries)
+
+    async def _worked(self) -> None:
+        if self._gate.worked():
+            _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
+            await self._deliveries.set_state(self.name, RUNNING, None)
+
+    async def _search(self, delivery: Delivery, error: SendError) -> None:
+        """Halve what was refused; a record alone is set aside once the route is proven to work without it."""
+        words = str(error)
+        if delivery.count > 1 and isinstance(error, TooLarge):
+            await self._deliveries.split(delivery, reason=words)
+            return
+        self._note(delivery, "delivery_refused", words)
+        if delivery.count > 1 and self._gate.state != REFUSING:
+            self._gate.searching()
+            await self._deliveries.split(delivery, reason=words, refused=True)
+        elif delivery.count > 1:  # sent before the route began to refuse: halving it would prove nothing now
+            await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
+        elif delivery.refusals and delivery.proven:
+            await self._deliveries.set_aside(delivery, error=words, status=str(error.status or "unsendable"))
+        else:
+            await self._suspect(delivery, error)
+
+    async def _suspect(self, delivery: Delivery, error: SendError) -> None:
+        """One record was refused: again later, and unless others passed since, one record at a time until one does."""
+        await self._deliveries.retry(
+            delivery,
+            reason=str(error),
+            not_before=self._gate.now() + self._backoff.delay_s(delivery.refusals + 1),
+            new_key=error.answered,
+            refused_at=self._clock.now(),
+        )
+        if not delivery.proven:
+            self._gate.refused()
+            await self._deliveries.set_state(self.name, REFUSING, str(error))
+
+    async def _park(self, delivery: Delivery, error: Refused) -> None:
+        words = str(error)
+        self._note(delivery, "route_parked", words)
+        await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
+        self._gate.park(PARKED_S)
+        await self._deliveries.set_state(self.name, PARKED, words)
+
+    async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
+        words = str(error)
+        self._note(delivery, "delivery_retried", words)
+        keep_key = error.keep_key and not (error.answered and delivery.doubted)
+        delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
+        await self._deliveries.retry(
+            delivery,
+            reason=words,
+            not_before=self._gate.now() + delay_s,
+            new_key=not keep_key,
+            server_error=error.status is not None and error.status >= 500,
+        )
+        if self._gate.failed(began, hint_s=error.retry_after_s) and self._gate.state == RUNNING:
+            await self._deliveries.set_state(self.name, RUNNING, words)
+
+    async def _work(self, place: int) -> None:
+        while True:
+            news = self._news  # taken first: what happens from here on is not missed
+            rest_s = self._gate.rest_s(place)
+            if rest_s == 0.0:
+                try:
+                    if await self.forward_once():
+                        continue
+                    rest_s = await self._until_due()
+                except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost
+                    _log.exception("%s: the spool failed", self.name, extra={"action": "route_fault"})
+                    rest_s = AFTER_A_FAULT_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), min(rest_s, LONGEST_REST_S))
+
+    async def _until_due(self) -> float:
+        at = await self._deliveries.next_due_at(self.name)
+        return LONGEST_REST_S if at is None else max(0.01, at - self._gate.now())
+
+    async def _listen(self) -> None:
+        """Without news a route still looks once in LONGEST_REST_S, so the end of the log's news is no failure."""
+        async for _ in self._log.changes(self._topic):
+            self._stir()
+
+    def _stir(self) -> None:
+        """Wake whoever rests."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _note(self, delivery: Delivery, action: str, words: str) -> None:
+        fields = {"action": action, "route": self.name, "first": delivery.first, "last": delivery.last}
+        _log.warning("%s: %s", self.name, words, extra=fields)

@@ -1,0 +1,128 @@
+"""All routes of the house: built from the configuration, run, stopped, poked when a secret changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from exporters.backoff import Backoff
+from exporters.exporter import Exporter
+from exporters.files import NdjsonExporter
+from exporters.keyring import Keyring
+from exporters.otlp import Endpoint
+from exporters.route import Route
+from exporters.secret import Secret
+from exporters.service.client import Client, ClientSettings
+from exporters.service.paths import Paths
+from exporters.service.telemetry import TelemetryExporter
+from exporters.service.upstream import Upstream, client_of
+from exporters.settings import DestinationSettings, UpstreamSettings
+from exporters.webhook import WebhookExporter
+from spool.clock import Clock
+from spool.log import Deliveries, Log, RouteSpec, RouteState
+from spool.record import AI_TELEMETRY
+
+UPSTREAM = "upstream"
+SECRETS_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteConfig:
+    """A route, how it sends, and whose change makes it try again at once."""
+
+    spec: RouteSpec
+    exporter: Exporter
+    stamps: Callable[[], object] = tuple  # differs from an earlier answer when a secret file changed
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Routes:
+    def __init__(self, deliveries: Deliveries, log: Log, clock: Clock, specs: Sequence[RouteConfig]) -> None:
+        self._deliveries = deliveries
+        self._configs = list(specs)
+        self._routes = [
+            Route(config.spec, config.exporter, deliveries=deliveries, log=log, clock=clock, backoff=config.backoff)
+            for config in self._configs
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Tell the spool what is configured, then run every route."""
+        await self._deliveries.declare([config.spec for config in self._configs])
+        stood = {state.name: state.state for state in await self._deliveries.routes()}
+        for route in self._routes:
+            self._tasks.append(asyncio.create_task(route.run(stood[route.name]), name=f"route {route.name}"))
+        self._tasks.append(asyncio.create_task(self._watch_secrets(), name="secret files"))
+
+    async def wait(self) -> None:
+        """Never returns while all is well: raises what ended a route, for whoever owns the process."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    async def stop(self) -> None:
+        """Cancel what is under way: an open delivery stays open and is sent again with the same bytes."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        for config in self._configs:
+            await config.exporter.close()
+
+    async def states(self) -> Sequence[RouteState]:
+        return await self._deliveries.routes()
+
+    def poke(self) -> None:
+        """Let every route try again at once."""
+        for route in self._routes:
+            route.poke()
+
+    async def _watch_secrets(self) -> None:
+        seen = [config.stamps() for config in self._configs]
+        while True:
+            await asyncio.sleep(SECRETS_EVERY_S)
+            for place, config in enumerate(self._configs):
+                stamps = config.stamps()
+                if stamps != seen[place]:
+                    seen[place] = stamps
+                    self._routes[place].poke()
+
+
+def build(
+    upstream: UpstreamSettings, destinations: Sequence[DestinationSettings], *, clock: Clock
+) -> list[RouteConfig]:
+    """The routes of a configuration; ValueError for a type or topic that a destination cannot take."""
+    routes = [_upstream(upstream, clock)] if upstream.base_url or upstream.ai_telemetry_url else []
+    return routes + [_destination(settings, topic, clock) for settings in destinations for topic in settings.topics]
+
+
+def _upstream(settings: UpstreamSettings, clock: Clock) -> RouteConfig:
+    keyring = Keyring(settings.keys)
+    exporter = TelemetryExporter(
+        client_of(settings, clock=clock),
+        Upstream(Paths(settings), keyring),
+        in_flight=settings.in_flight,
+        max_records=settings.batch_records,
+        max_bytes=settings.batch_bytes,
+    )
+    spec = RouteSpec(name=f"{UPSTREAM}/{AI_TELEMETRY}", topic=AI_TELEMETRY)
+    return RouteConfig(spec=spec, exporter=exporter, stamps=keyring.stamps)
+
+
+def _destination(settings: DestinationSettings, topic: str, clock: Clock) -> RouteConfig:
+    exporter: NdjsonExporter | TelemetryExporter | WebhookExporter
+    secret: Secret | None = None
+    if settings.type == "ndjson" and settings.path is not None:
+        exporter = NdjsonExporter(settings.path)
+    elif settings.type == "otlp" and topic == AI_TELEMETRY:
+        endpoint = Endpoint(settings)
+        secret = endpoint.secret
+        exporter = TelemetryExporter(Client(ClientSettings(), clock=clock), endpoint)
+    elif settings.type == "webhook":
+        exporter = WebhookExporter(Client(ClientSettings(), clock=clock), settings, clock=clock)
+        secret = exporter.secret
+    else:
+        raise ValueError(f"destination {settings.name}: type {settings.type!r} cannot take the topic {topic}")
+    spec = RouteSpec(name=f"{settings.name}/{topic}", topic=topic, required=settings.required, start=settings.start)
+    return RouteConfig(spec=spec, exporter=exporter, stamps=lambda: secret and secret.stamp())
