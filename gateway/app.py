@@ -15,10 +15,13 @@ from pathlib import Path
 
 from aiohttp import web
 
+from exporters import routes as outbound
+from exporters.routes import Routes
+from exporters.settings import DestinationSettings, KeySettings, UpstreamSettings
 from gateway import listener
 from gateway.access import Access
 from gateway.attribution import Attribution
-from gateway.config import Config, Server, split_address
+from gateway.config import Config, ConfigError, Server, Upstream, split_address
 from gateway.doors import ai_telemetry, bodies, foreign, house_side, operator, otlp
 from gateway.doors.cors import Cors
 from gateway.doors.door import Handler, House
@@ -55,6 +58,7 @@ class Rooms:
     spool: SqliteSpool
     registry: Registry | None
     house: House
+    routes: Routes
     operators: operator.OperatorServices
     health: Health
     exposition: Exposition
@@ -111,6 +115,7 @@ class App:
     async def reload(self) -> None:
         """Take over changed secret files and try parked routes again."""
         await self.rooms.house.access.flush()
+        self.rooms.routes.poke()
         _log.info("read secrets again", extra={"action": "reloaded"})
 
     @property
@@ -149,6 +154,9 @@ class App:
             options=Options(keep_attributes=frozenset(config.privacy.keep_attributes), host_id=config.devices.host_id),
             cors=Cors(server.cors_origins),
         )
+        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs())
+        self._stack.push_async_callback(routes.stop)
+        await routes.start()
         self._stack.push_async_callback(self._supervisor.stop)
         self._supervisor.start("retention", self._retain(spool))
         self._supervisor.start("loop lag", metrics.lag.run())
@@ -167,7 +175,8 @@ class App:
             spool=spool,
             registry=registry,
             house=house,
-            operators=self._operator_services(spool, registry, access),
+            routes=routes,
+            operators=self._operator_services(spool, registry, access, routes),
             health=health,
             exposition=Exposition(metrics, snapshot, self._clock.monotonic),
         )
@@ -181,8 +190,15 @@ class App:
         self._stack.push_async_callback(registry.close)
         return registry
 
+    def _route_configs(self) -> list[outbound.RouteConfig]:
+        destinations = [DestinationSettings(**vars(destination)) for destination in self._config.destinations]
+        try:
+            return outbound.build(upstream_settings(self._config.upstream), destinations, clock=self._clock)
+        except ValueError as error:
+            raise ConfigError([str(error)]) from error
+
     def _operator_services(
-        self, spool: SqliteSpool, registry: Registry | None, access: Access
+        self, spool: SqliteSpool, registry: Registry | None, access: Access, routes: Routes
     ) -> operator.OperatorServices:
         return operator.OperatorServices(
             log=spool.log,
@@ -195,6 +211,7 @@ class App:
             version=self._version,
             tls=self._config.server.tls_cert_file is not None,
             console_url=lambda: f"{self.operator_url}/console/",
+            wake=lambda _: routes.poke(),
         )
 
     async def _open_doors(self, rooms: Rooms) -> None:
@@ -246,7 +263,7 @@ class App:
             at("/v1development/profiles", otlp.profiles(house))
             at("/v1/ai-telemetry", ai_telemetry.door(house))
             at("/v1/ai-telemetry/helicone/{hook}", foreign.helicone(house))
-            at("/v1/ai-telemetry/{format}", ai_telemetry.door(house))
+            at("/v1/ai-telemetry/{format:.+}", ai_telemetry.door(house))
             at("/api/public/ingestion", foreign.langfuse_ingestion(house))
             at("/api/public/otel/v1/traces", foreign.langfuse_traces(house))
             at("/api/public/health", foreign.langfuse_health(house, version=self._version))
@@ -266,6 +283,14 @@ class App:
         while True:
             await spool.log.retain()
             await asyncio.sleep(RETAIN_EVERY_S)
+
+
+def upstream_settings(upstream: Upstream) -> UpstreamSettings:
+    """The [upstream] section as the way out wants it."""
+    values = dict(vars(upstream))
+    values["timeout_s"] = values.pop("timeout")
+    values["keys"] = tuple(KeySettings(**vars(key)) for key in upstream.keys)
+    return UpstreamSettings(**values)
 
 
 def operator_listen(server: Server) -> str | None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 from aiohttp import web
 
 from gateway.access import Bearer
 from gateway.doors import answers
 from gateway.doors.door import Handler, House, drive, guarded, house_key
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise import formats, otlp
+from gateway.normalise import formats
 from gateway.normalise.formats import answers as format_answers
-from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
 
 FIREHOSE_KEY = "X-Amz-Firehose-Access-Key"
 FIREHOSE_ID = "X-Amz-Firehose-Request-Id"
@@ -49,7 +45,7 @@ async def submit(request: web.Request, house: House, bearer: Bearer, *, format: 
         named = format or formats.recognise(body)
         if named is None:
             raise BadPayload("The format was not recognised; name it: POST /v1/ai-telemetry/{format}.")
-        outcome = await drive(_normaliser(named, body, house.options))
+        outcome = await drive(formats.normalise(named, body, options=house.options))
         receipt = await house.intake.take(outcome, bearer)
         said = format_answers.answer(named, body, outcome, now=house.clock.now())
     response = _response(said)
@@ -61,17 +57,6 @@ async def submit(request: web.Request, house: House, bearer: Bearer, *, format: 
 def firehose_key(request: web.Request) -> str | None:
     """Firehose can set no header but its own."""
     return request.headers.get(FIREHOSE_KEY) or house_key(request)
-
-
-def _normaliser(format: str, body: bytes, options: Options) -> Generator[None, None, Outcome]:
-    match format:
-        case "otlp/traces":
-            return otlp.normalise("traces", body, json=True, options=options)
-        case "otlp/metrics":
-            return otlp.normalise("metrics", body, json=True, options=options)
-        case "otlp/logs":
-            return otlp.normalise("logs", body, json=True, options=options)
-    return formats.normalise(format, body, options=options)
 
 
 def _response(said: format_answers.Answer) -> web.Response:

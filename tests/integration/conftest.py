@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from aiohttp import ClientResponse, ClientSession
 
@@ -16,6 +19,7 @@ from gateway.config import Config, Duration, Server, Spool
 from spool.operators import Actor
 from spool.record import AI_TELEMETRY, Record
 from spool.scopes import SEND_AI_TELEMETRY
+from tests.integration.certificates import Certificates
 
 ACTOR = Actor("tests", "local")
 
@@ -62,7 +66,7 @@ class Serving:
         if key is not None and "Authorization" not in sent:
             sent["Authorization"] = key or self.key
         async with self.client.request(
-            method, self.url + path, data=body, headers=sent, allow_redirects=False, skip_auto_headers=["Content-Type"]
+            method, self.url + path, data=io.BytesIO(body), headers=sent, allow_redirects=False, skip_auto_headers=["Content-Type"]
         ) as response:
             return Answer(response, await response.read())
 
@@ -80,6 +84,13 @@ class Serving:
 
 
 Serve = Callable[..., Awaitable[Serving]]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command")
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest_asyncio.fixture

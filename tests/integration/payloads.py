@@ -27,17 +27,17 @@ REQUESTS: dict[str, type[Message]] = {
 START = 1_790_000_000_000_000_000
 
 
-def attributes(model: str) -> dict[str, str | int]:
+def attributes(model: str, tokens: int) -> dict[str, str | int]:
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": model,
-        "gen_ai.usage.input_tokens": 120,
+        "gen_ai.usage.input_tokens": tokens,
         "gen_ai.usage.output_tokens": 30,
     }
 
 
-def json_span(model: str = "gpt-4o", **changes: Any) -> dict[str, Any]:
+def json_span(model: str = "gpt-4o", *, tokens: int = 120, **changes: Any) -> dict[str, Any]:
     """One chat call; `changes` replace members, None takes them away."""
     span = {
         "traceId": secrets.token_hex(16),
@@ -48,7 +48,7 @@ def json_span(model: str = "gpt-4o", **changes: Any) -> dict[str, Any]:
         "endTimeUnixNano": str(START + 1_000_000_000),
         "attributes": [
             {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
-            for key, value in attributes(model).items()
+            for key, value in attributes(model, tokens).items()
         ],
     }
     return {name: value for name, value in {**span, **changes}.items() if value is not None}
@@ -58,7 +58,7 @@ def json_traces(*spans: dict[str, Any]) -> bytes:
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}).encode()
 
 
-def proto_span(model: str = "gpt-4o") -> Span:
+def proto_span(model: str = "gpt-4o", *, tokens: int = 120) -> Span:
     return Span(
         trace_id=secrets.token_bytes(16),
         span_id=secrets.token_bytes(8),
@@ -67,8 +67,10 @@ def proto_span(model: str = "gpt-4o") -> Span:
         start_time_unix_nano=START,
         end_time_unix_nano=START + 1_000_000_000,
         attributes=[
-            KeyValue(key=key, value=AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value))
-            for key, value in attributes(model).items()
+            KeyValue(
+                key=key, value=AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
+            )
+            for key, value in attributes(model, tokens).items()
         ],
     )
 
