@@ -155,7 +155,7 @@ def attribute(record: Inference, trace: Trace) -> None:
     record.user = record.user or trace.user
     record.team = record.team or trace.team
     record.session = record.session or trace.session
-    record.tags = record.tags or trace.tags
+    record.tags = record.tags or dict(trace.tags)
 
 
 class _Batch:

@@ -144,7 +144,7 @@ def _of_row(event: Event) -> tuple[Inference, int]:
 
 def _of_old_payload(event: Event) -> tuple[Inference, int]:
     meta = literal.of_dict(event.metadata, Meta)
-    event.usage = literal.of_fields(text(event.usage) or "", Usage)
+    event.usage = literal.of_fields(event.usage if isinstance(event.usage, str) else "", Usage)
     record = _record(event, meta, event.id, money(event.cost, "cost"))
     record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
