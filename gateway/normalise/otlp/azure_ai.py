@@ -5,17 +5,18 @@ from __future__ import annotations
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, by_operation_name, has_usage
 from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.shapes import Shape
 from spool.record import Inference
 
 AGENTS, INFERENCE = "az.ai.agents", "az.ai.inference"
 _RUN_ID = "gen_ai.thread.run.id"
 
 
-def _operation(span: Span, marks: int) -> str | None:
+def _operation(span: Span, shape: Shape) -> str | None:
     if span.attributes.get("gen_ai.system") != AGENTS:
-        return by_operation_name(span, marks)
+        return by_operation_name(span, shape)
     run = words.text(span.attributes.get(_RUN_ID))
-    return "invoke_agent" if run is not None and has_usage(span, marks) else None
+    return "invoke_agent" if run is not None and has_usage(span, shape) else None
 
 
 def _refine(span: Span, record: Inference) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gateway.normalise.otlp import containers
-from gateway.normalise.otlp import marks as m
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, TokenNames, failed
 from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.shapes import Names, Shape
 from gateway.normalise.otlp.tokens import Tokens, settle
 from gateway.normalise.otlp.vocabulary import Who
 from spool.record import Inference
@@ -44,29 +44,29 @@ class Call(Struct):
 NO_TOKENS = Tokens()
 
 
-def call_of(place: int, span: Span, marks: int, dialect: Dialect, operation: str) -> Call:
+def call_of(place: int, span: Span, shape: Shape, dialect: Dialect, operation: str) -> Call:
     """The call that a span describes by itself. Implausible when its figures cannot be."""
     attributes = span.attributes
-    more = _contained(attributes, marks, dialect)
-    names = dialect.model
-    request_model = (
-        words.first_text(attributes, names) if marks & m.REQUEST_MODEL or names is not words.REQUEST_MODEL else None
-    ) or more.get("model")
-    response_model = words.first_text(attributes, words.RESPONSE_MODEL) if marks & m.RESPONSE_MODEL else None
-    provider = _provider(attributes, marks, dialect, request_model or response_model, more)
-    tokens = _tokens(span, marks, dialect, provider, request_model or response_model, more)
-    cost = words.cost_of(attributes) if marks & m.COST else None
+    more = _contained(attributes, shape, dialect)
+    model_names = shape.request_model if dialect.model is words.REQUEST_MODEL else dialect.model
+    request_model = words.first_text(attributes, model_names) or more.get("model")
+    response_model = words.first_text(attributes, shape.response_model) if shape.response_model else None
+    model = request_model or response_model
+    provider = _provider(attributes, shape, dialect, model, more)
+    tokens = _tokens(span, shape, dialect, provider, model, more)
+    cost = words.cost_of(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in more:
         cost = words.money(more["cost"])
     status, error_type = "ok", None
-    if failed(span, marks):
+    if failed(span, shape):
         status, error_type = "error", words.error_type(attributes, _exception_type(span))
     elif cost == "0" and dialect.zero_cost_is_unknown and (tokens.input or tokens.output):
         cost = None
+    request_id = words.first_text(attributes, shape.request_id) if shape.request_id else None
     record = Inference(
         id=b"",
         source=dialect.source,
-        request_id=words.first_text(attributes, words.REQUEST_ID) if marks & m.REQUEST_ID else None,
+        request_id=request_id,
         trace_id=span.trace_id,
         span_id=span.span_id,
         start_time=span.start_time,
@@ -79,53 +79,50 @@ def call_of(place: int, span: Span, marks: int, dialect: Dialect, operation: str
         status=status,
         error_type=error_type,
     )
-    response_id, shared_id = _ids(attributes, dialect) if record.request_id is not None else (None, None)
+    response_id, shared_id = _ids(attributes, dialect) if request_id is not None else (None, None)
     return Call(
         place,
         record,
         _CLASSES.get(operation, EVERYTHING_ELSE),
         tokens,
-        who_of(attributes, marks, dialect.user),
+        who_of(attributes, shape, dialect.user),
         response_id,
         shared_id,
         words.text(attributes.get(dialect.run_id)) if dialect.run_id else None,
     )
 
 
-def who_of(attributes: Attributes, marks: int, user_names: tuple[str, ...] = words.USER) -> Who:
-    """The identity that a span states itself, as far as its marks promise one."""
-    if not marks & m.WHO and user_names is words.USER:
+def who_of(attributes: Attributes, shape: Shape, user_names: Names = words.USER) -> Who:
+    """The identity that a span states itself."""
+    if user_names is words.USER:
+        user_names = shape.user
+    if not (user_names or shape.session or shape.team or shape.api_key):
         return NOBODY
     return Who(
-        words.first_text(attributes, user_names) if marks & m.USER or user_names is not words.USER else None,
-        words.first_text(attributes, words.TEAM) if marks & m.TEAM else None,
-        words.first_text(attributes, words.SESSION) if marks & m.SESSION else None,
-        words.first_text(attributes, words.API_KEY) if marks & m.API_KEY else None,
+        words.first_text(attributes, user_names),
+        words.first_text(attributes, shape.team) if shape.team else None,
+        words.first_text(attributes, shape.session) if shape.session else None,
+        words.first_text(attributes, shape.api_key) if shape.api_key else None,
     )
 
 
 _NOTHING: containers.Fields = {}
 
 
-def _contained(attributes: Attributes, marks: int, dialect: Dialect) -> containers.Fields:
-    if dialect.more is not None:
-        return {**dialect.more(attributes), **_read_containers(attributes, marks)}
-    return _read_containers(attributes, marks) if marks & m.CONTAINER else _NOTHING
-
-
-def _read_containers(attributes: Attributes, marks: int) -> containers.Fields:
-    fields: dict[str, object] = {}
-    for name, read in containers.READERS.items():
-        if name in attributes:
-            for field_name, value in read(attributes[name]).items():
-                fields.setdefault(field_name, value)
+def _contained(attributes: Attributes, shape: Shape, dialect: Dialect) -> containers.Fields:
+    if dialect.more is None and not shape.containers:
+        return _NOTHING
+    fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
+    for name in shape.containers:
+        for field, value in containers.READERS[name](attributes[name]).items():
+            fields.setdefault(field, value)
     return fields
 
 
 def _provider(
-    attributes: Attributes, marks: int, dialect: Dialect, model: str | None, more: containers.Fields
+    attributes: Attributes, shape: Shape, dialect: Dialect, model: str | None, more: containers.Fields
 ) -> str | None:
-    stated = words.provider_of(attributes, None) if marks & m.PROVIDER else None
+    stated = words.provider_of(attributes, None, shape.provider) if shape.provider else None
     if dialect.model_names_provider and model is not None:
         stated = words.model_provider(model) or stated
     if stated is None and "provider" in more:
@@ -134,10 +131,10 @@ def _provider(
 
 
 def _tokens(
-    span: Span, marks: int, dialect: Dialect, provider: str | None, model: str | None, more: containers.Fields
+    span: Span, shape: Shape, dialect: Dialect, provider: str | None, model: str | None, more: containers.Fields
 ) -> Tokens:
     attributes = span.attributes
-    said = _said(attributes, marks) if dialect.tokens is None else _named(attributes, dialect.tokens)
+    said = _said(attributes, shape) if dialect.tokens is None else named_counts(attributes, dialect.tokens)
     if more:
         said = Tokens(
             *(
@@ -147,28 +144,29 @@ def _tokens(
         )
     if said.cache_read is None and said.cache_write is None and said.reasoning is None:
         return said
-    total = words.count(words.first(attributes, words.TOTAL)) if marks & m.TOTAL else None
+    total = words.count(words.first(attributes, shape.total)) if shape.total else None
     return settle(
         said,
         total=words.count(more.get("total")) if total is None else total,
         without_cache=dialect.without_cache(span, provider, model),
-        without_reasoning=any(name in attributes for name in dialect.without_reasoning),
+        without_reasoning=bool(dialect.without_reasoning)
+        and any(map(attributes.__contains__, dialect.without_reasoning)),
     )
 
 
-def _said(attributes: Attributes, marks: int) -> Tokens:
+def _said(attributes: Attributes, shape: Shape) -> Tokens:
     """The counts under the names of the vocabulary."""
     count, first = words.count, words.first
     return Tokens(
-        count(first(attributes, words.INPUT)) if marks & m.INPUT else None,
-        count(first(attributes, words.OUTPUT)) if marks & m.OUTPUT else None,
-        count(first(attributes, words.CACHE_READ)) if marks & m.CACHE_READ else None,
-        count(first(attributes, words.CACHE_WRITE)) if marks & m.CACHE_WRITE else None,
-        count(first(attributes, words.REASONING)) if marks & m.REASONING else None,
+        count(first(attributes, shape.input)) if shape.input else None,
+        count(first(attributes, shape.output)) if shape.output else None,
+        count(first(attributes, shape.cache_read)) if shape.cache_read else None,
+        count(first(attributes, shape.cache_write)) if shape.cache_write else None,
+        count(first(attributes, shape.reasoning)) if shape.reasoning else None,
     )
 
 
-def _named(attributes: Attributes, names: TokenNames) -> Tokens:
+def named_counts(attributes: Attributes, names: TokenNames) -> Tokens:
     """The counts under a dialect's own names."""
     fields = (names.input, names.output, names.cache_read, names.cache_write, names.reasoning)
     return Tokens(*(words.count(words.first(attributes, field_names)) for field_names in fields))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, TokenNames
 from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.shapes import Shape
 from spool.record import Inference
 
 _CALL = "llm_request"
 
 
-def _operation(span: Span, marks: int) -> str | None:
+def _operation(span: Span, shape: Shape) -> str | None:
     return words.CHAT if _CALL in (span.attributes.get("span.type"), span.name.rpartition(".")[2]) else None
 
 
@@ -26,16 +27,18 @@ def _refine(span: Span, record: Inference) -> None:
         record.tags = {**record.tags, "device": device}
 
 
+# Events count under the same names, and leave the cache out of the input just so.
+TOKENS = TokenNames(
+    input=(*words.INPUT, "input_tokens"),
+    output=(*words.OUTPUT, "output_tokens"),
+    cache_read=(*words.CACHE_READ, "cache_read_tokens"),
+    cache_write=(*words.CACHE_WRITE, "cache_creation_tokens"),
+)
 CLAUDE_CODE = Dialect(
     source="claude_code",
     operation=_operation,
     without_cache=_without_cache,
-    tokens=TokenNames(
-        input=(*words.INPUT, "input_tokens"),
-        output=(*words.OUTPUT, "output_tokens"),
-        cache_read=(*words.CACHE_READ, "cache_read_tokens"),
-        cache_write=(*words.CACHE_WRITE, "cache_creation_tokens"),
-    ),
+    tokens=TOKENS,
     model=(*words.REQUEST_MODEL, "model"),
     model_names_provider=True,
     user=words.CLAUDE_USER,

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.normalise.otlp import marks as m
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.containers import Fields
 from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.shapes import Names, Shape
 from spool.record import Inference
 
 ERROR_CODE = 2
-
-Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,31 +25,21 @@ class TokenNames:
     reasoning: Names = ()
 
 
-def never(span: Span, marks: int) -> str | None:
+def never(span: Span, shape: Shape) -> str | None:
     """Spans that repeat what logs of the same product say in full."""
     return None
 
 
-def has_usage(span: Span, marks: int) -> bool:
+def has_usage(span: Span, shape: Shape) -> bool:
     """Whether a span states any token count under the names of the vocabulary."""
-    return bool(marks & m.USAGE) and any(
-        words.first(span.attributes, names) is not None
-        for bit, names in (
-            (m.INPUT, words.INPUT),
-            (m.OUTPUT, words.OUTPUT),
-            (m.CACHE_READ, words.CACHE_READ),
-            (m.CACHE_WRITE, words.CACHE_WRITE),
-            (m.REASONING, words.REASONING),
-        )
-        if marks & bit
-    )
+    return words.first(span.attributes, shape.usage) is not None
 
 
-def failed(span: Span, marks: int) -> bool:
+def failed(span: Span, shape: Shape) -> bool:
     """Whether the span says that its call failed."""
-    return span.status_code == ERROR_CODE or (
-        bool(marks & m.ERROR) and words.first_text(span.attributes, words.ERROR_TYPE) is not None
-    )
+    if span.status_code == ERROR_CODE:
+        return True
+    return bool(shape.error) and words.first_text(span.attributes, shape.error) is not None
 
 
 _REQUEST_TYPES = {
@@ -62,19 +50,15 @@ _REQUEST_TYPES = {
 }
 
 
-def by_operation_name(span: Span, marks: int) -> str | None:
+def by_operation_name(span: Span, shape: Shape) -> str | None:
     """The operation that a span names; without a name, a model or provider and (usage or an error) are a chat."""
     attributes = span.attributes
-    if marks & m.KIND and (named := words.text(attributes.get("gen_ai.operation.name"))) is not None:
+    if (named := words.text(attributes.get("gen_ai.operation.name"))) is not None:
         return words.OPERATIONS.get(named)
-    if marks & m.TRACELOOP and (kind := words.text(attributes.get("llm.request.type"))) is not None:
+    if (kind := words.text(attributes.get("llm.request.type"))) is not None:
         return _REQUEST_TYPES.get(kind)
-    if not marks & (m.MODEL | m.PROVIDER) or not (has_usage(span, marks) or failed(span, marks)):
-        return None
-    for names in (words.REQUEST_MODEL, words.RESPONSE_MODEL, words.PROVIDER):
-        if words.first_text(attributes, names) is not None:
-            return words.CHAT
-    return None
+    identified = words.first_text(attributes, shape.request_model + shape.response_model + shape.provider) is not None
+    return words.CHAT if identified and (has_usage(span, shape) or failed(span, shape)) else None
 
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
@@ -87,7 +71,7 @@ class Dialect:
     """A table; the functions say what no table can, and most dialects need none of them."""
 
     source: str
-    operation: Callable[[Span, int], str | None] = by_operation_name
+    operation: Callable[[Span, Shape], str | None] = by_operation_name
     without_cache: Callable[[Span, str | None, str | None], bool] = bedrock_scope  # by provider and model
     without_reasoning: Names = ()  # a span with one of these leaves the reasoning out of its output
     more: Callable[[Attributes], Fields] | None = None  # fields that stand in several attributes

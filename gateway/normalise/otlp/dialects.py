@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.normalise.otlp import marks as m
-from gateway.normalise.otlp import observations, openinference, vercel_ai
+from gateway.normalise.otlp import observations, openinference, shapes, vercel_ai
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.azure_ai import AGENTS, AZURE_AI, INFERENCE
 from gateway.normalise.otlp.claude_code_spans import CLAUDE_CODE
@@ -14,6 +13,7 @@ from gateway.normalise.otlp.litellm import LITELLM
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.openinference import OPENINFERENCE
 from gateway.normalise.otlp.openrouter import OPENROUTER
+from gateway.normalise.otlp.shapes import Shape
 from gateway.normalise.otlp.sources import source_of
 from gateway.normalise.otlp.vercel_ai import VERCEL_AI
 
@@ -27,11 +27,11 @@ def _counts_as_model(span: Span, provider: str | None, model: str | None) -> boo
     return model is not None and words.model_provider(model) in ("anthropic", "aws.bedrock")
 
 
-def _pydantic_ai_operation(span: Span, marks: int) -> str | None:
+def _pydantic_ai_operation(span: Span, shape: Shape) -> str | None:
     attributes = span.attributes
     if "gen_ai.operation.name" not in attributes and ("gen_ai.agent.name" in attributes or "agent_name" in attributes):
         return None  # a run, which repeats the sums of its calls
-    return by_operation_name(span, marks)
+    return by_operation_name(span, shape)
 
 
 _TABLE = (
@@ -71,29 +71,29 @@ OPENLLMETRY = DIALECTS["openllmetry"]
 _BY_MARK = tuple(
     (mark, DIALECTS[source])
     for mark, source in (
-        (m.MLFLOW, "mlflow"),
-        (m.VERCEL, "vercel_ai"),
-        (m.LANGSMITH, "langsmith"),
-        (m.LOGFIRE, "pydantic_ai"),
-        (m.SPRING, "spring_ai"),
-        (m.AGENTGATEWAY, "agentgateway"),
-        (m.KONG, "kong"),
-        (m.CLOUDFLARE, "cloudflare"),
-        (m.VLLM, "vllm"),
-        (m.TRACELOOP, "openllmetry"),
+        (shapes.MLFLOW, "mlflow"),
+        (shapes.VERCEL, "vercel_ai"),
+        (shapes.LANGSMITH, "langsmith"),
+        (shapes.LOGFIRE, "pydantic_ai"),
+        (shapes.SPRING, "spring_ai"),
+        (shapes.AGENTGATEWAY, "agentgateway"),
+        (shapes.KONG, "kong"),
+        (shapes.CLOUDFLARE, "cloudflare"),
+        (shapes.VLLM, "vllm"),
+        (shapes.OPENLLMETRY, "openllmetry"),
     )
 )
 _BY_SYSTEM = {AGENTS: AZURE_AI, INFERENCE: AZURE_AI}
 _BY_SDK = {"openlit": DIALECTS["openlit"], "bifrost": DIALECTS["bifrost"]}
 
 # A mark that says what kind of span it is comes before the operation's name, whoever sends.
-_KINDS: tuple[tuple[int, Callable[[Span, int], str | None]], ...] = (
-    (m.OPENINFERENCE, openinference.operation),
-    (m.LANGFUSE, observations.langfuse_operation),
-    (m.MLFLOW, observations.mlflow_operation),
-    (m.VERCEL, vercel_ai.operation),
+_KINDS: tuple[tuple[int, Callable[[Span, Shape], str | None]], ...] = (
+    (shapes.OPENINFERENCE, openinference.operation),
+    (shapes.LANGFUSE, observations.langfuse_operation),
+    (shapes.MLFLOW, observations.mlflow_operation),
+    (shapes.VERCEL, vercel_ai.operation),
 )
-_KIND_MARKS = m.OPENINFERENCE | m.LANGFUSE | m.MLFLOW | m.VERCEL
+_KIND_MARKS = shapes.OPENINFERENCE | shapes.LANGFUSE | shapes.MLFLOW | shapes.VERCEL
 
 
 def near(resource: Resource, scope: Scope) -> Dialect:
@@ -101,30 +101,31 @@ def near(resource: Resource, scope: Scope) -> Dialect:
     return DIALECTS.get(source_of(resource, scope), OTEL)
 
 
-def spoken(span: Span, marks: int, sender: Dialect) -> Dialect:
+def spoken(span: Span, shape: Shape, sender: Dialect) -> Dialect:
     """The dialect of one span."""
-    if not marks & m.DIALECT:
+    marks = shape.marks
+    if not marks & shapes.DIALECT:
         return sender
-    if marks & m.OPENINFERENCE:
+    if marks & shapes.OPENINFERENCE:
         return OPENINFERENCE
     if sender is not OTEL:
         return sender
     for mark, dialect in _BY_MARK:
         if marks & mark:
             return dialect
-    if marks & m.SDK and (dialect_of_sdk := _BY_SDK.get(str(span.attributes["telemetry.sdk.name"]))) is not None:
+    if marks & shapes.SDK and (dialect_of_sdk := _BY_SDK.get(str(span.attributes["telemetry.sdk.name"]))) is not None:
         return dialect_of_sdk
-    if marks & m.AZURE and (azure := _BY_SYSTEM.get(str(span.attributes["gen_ai.system"]))) is not None:
+    if marks & shapes.SYSTEM and (azure := _BY_SYSTEM.get(str(span.attributes["gen_ai.system"]))) is not None:
         return azure
-    if "gen_ai.usage.total_tokens" in span.attributes and span.scope.name.startswith("opentelemetry.instrumentation."):
+    if marks & shapes.TOTAL and span.scope.name.startswith("opentelemetry.instrumentation."):
         return OPENLLMETRY
     return OTEL
 
 
-def operation_of(span: Span, marks: int, dialect: Dialect) -> str | None:
+def operation_of(span: Span, shape: Shape, dialect: Dialect) -> str | None:
     """The operation when the span is an AI call, else None."""
-    if marks & _KIND_MARKS:
+    if shape.marks & _KIND_MARKS:
         for mark, operation in _KINDS:
-            if marks & mark:
-                return operation(span, marks)
-    return dialect.operation(span, marks)
+            if shape.marks & mark:
+                return operation(span, shape)
+    return dialect.operation(span, shape)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, by_operation_name
 from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.shapes import Shape
 from spool.record import Inference
 
 _RAW_TWIN = "raw_gen_ai_request"
 CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it identifies no call
 
 
-def _operation(span: Span, marks: int) -> str | None:
+def _operation(span: Span, shape: Shape) -> str | None:
     if span.name == _RAW_TWIN:
         return None
     if words.text(span.attributes.get("gen_ai.operation.name")) is None:
         call_type = words.text(span.attributes.get("llm.request.type"))
         if call_type is not None:
             return words.OPERATIONS.get(call_type)
-    return by_operation_name(span, marks)
+    return by_operation_name(span, shape)
 
 
 def _refine(span: Span, record: Inference) -> None:

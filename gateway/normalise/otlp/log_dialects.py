@@ -8,27 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
+from gateway.normalise.otlp import claude_code_spans
 from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.calls import named_counts
+from gateway.normalise.otlp.dialect import TokenNames
 from gateway.normalise.otlp.model import Attributes, LogRecord
+from gateway.normalise.otlp.shapes import Names
 from gateway.normalise.otlp.tokens import Tokens, settle
 
 DETAILS = "gen_ai.client.inference.operation.details"
-
-Names = tuple[str, ...]
-
-
-class TokenNames(NamedTuple):
-    """Attribute names by field, strongest first."""
-
-    input: Names
-    output: Names
-    cache_read: Names = ()
-    cache_write: Names = ()
-    reasoning: Names = ()
-    total: Names = ()
-    tool: Names = ()  # tokens of tool prompts, counted beside the input
 
 
 def _by_model(attributes: Attributes, model: str | None) -> str | None:
@@ -45,6 +34,8 @@ class Dialect:
     provider: Names = ()
     unnamed_provider: Callable[[Attributes, str | None], str | None] = _by_model
     tokens: TokenNames
+    total: Names = ()
+    tool_input: Names = ()  # the prompts of tools, counted beside the input
     without_cache: bool = False
     without_cache_at: frozenset[str] = frozenset()  # providers whose input is passed on as they count it
     without_reasoning: bool = False
@@ -60,13 +51,13 @@ class Dialect:
 
     def count(self, attributes: Attributes, provider: str | None) -> Tokens:
         """The tokens of one call; Implausible when they cannot be."""
-        said = Tokens(*(words.count(words.first(attributes, names)) for names in self.tokens[:5]))
-        tool = words.count(words.first(attributes, self.tokens.tool))
-        if tool and said.input is not None:
-            said = said._replace(input=said.input + tool)
+        said = named_counts(attributes, self.tokens)
+        tool_input = words.count(words.first(attributes, self.tool_input))
+        if tool_input and said.input is not None:
+            said = said._replace(input=said.input + tool_input)
         return settle(
             said,
-            total=words.count(words.first(attributes, self.tokens.total)),
+            total=words.count(words.first(attributes, self.total)),
             without_cache=self.without_cache or provider in self.without_cache_at,
             without_reasoning=self.without_reasoning,
         )
@@ -89,15 +80,10 @@ def _gemini_provider(attributes: Attributes, model: str | None) -> str:
 
 CLAUDE_CODE = Dialect(
     source="claude_code",
-    tokens=TokenNames(
-        input=("input_tokens",),
-        output=("output_tokens",),
-        cache_read=("cache_read_tokens",),
-        cache_write=("cache_creation_tokens",),
-    ),
+    tokens=claude_code_spans.TOKENS,
     without_cache=True,
-    response_id=("request_id",),
-    shared_id=("client_request_id",),
+    response_id=claude_code_spans.CLAUDE_CODE.response_id,
+    shared_id=claude_code_spans.CLAUDE_CODE.shared_id,
 )
 CODEX = Dialect(
     source="codex",
@@ -117,9 +103,10 @@ GEMINI_CLI = Dialect(
         input=("input_token_count",),
         output=("output_token_count",),
         cache_read=("cached_content_token_count",),
+        cache_write=(),
         reasoning=("thoughts_token_count",),
-        tool=("tool_token_count",),
     ),
+    tool_input=("tool_token_count",),
     without_reasoning=True,
     operation="generate_content",
     # What only the twin knows; see `gemini_twins`.
@@ -134,9 +121,10 @@ QWEN_CODE = Dialect(
         input=("input_token_count",),
         output=("output_token_count",),
         cache_read=("cached_content_token_count",),
+        cache_write=(),
         reasoning=("thoughts_token_count",),
-        total=("total_token_count",),
     ),
+    total=("total_token_count",),
     response_id=("response_id",),
 )
 CLINE = Dialect(
@@ -151,8 +139,16 @@ SEMCONV = Dialect(
     model=words.REQUEST_MODEL,
     response_model=words.RESPONSE_MODEL,
     provider=words.PROVIDER,
-    tokens=TokenNames(words.INPUT, words.OUTPUT, words.CACHE_READ, words.CACHE_WRITE, words.REASONING, words.TOTAL),
-    response_id=("gen_ai.response.id",),
+    tokens=TokenNames(
+        input=words.INPUT,
+        output=words.OUTPUT,
+        cache_read=words.CACHE_READ,
+        cache_write=words.CACHE_WRITE,
+        reasoning=words.REASONING,
+    ),
+    total=words.TOTAL,
+    response_id=words.RESPONSE_ID,
+    shared_id=words.SHARED_ID,
     own_span=True,
 )
 COPILOT_CHAT = replace(SEMCONV, source="copilot_chat", unnamed_provider=lambda attributes, model: "github")

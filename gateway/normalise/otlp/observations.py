@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.shapes import Shape
 
 LANGFUSE_TYPE = "langfuse.observation.type"
 MLFLOW_TYPE = "mlflow.spanType"
@@ -11,9 +12,9 @@ _LANGFUSE = {"generation": words.CHAT, "embedding": words.EMBEDDINGS}
 _MLFLOW = {"CHAT_MODEL": words.CHAT, "LLM": words.CHAT, "EMBEDDING": words.EMBEDDINGS}
 
 
-def langfuse_operation(span: Span, marks: int) -> str | None:
+def langfuse_operation(span: Span, shape: Shape) -> str | None:
     return _LANGFUSE.get((words.text(span.attributes.get(LANGFUSE_TYPE)) or "").lower())
 
 
-def mlflow_operation(span: Span, marks: int) -> str | None:
+def mlflow_operation(span: Span, shape: Shape) -> str | None:
     return _MLFLOW.get(words.text(words.unquoted(span.attributes.get(MLFLOW_TYPE))) or "")

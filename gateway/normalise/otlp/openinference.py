@@ -6,17 +6,18 @@ from gateway.normalise.otlp import vercel_ai
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, failed, has_usage
 from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.shapes import Shape
 
 KIND = "openinference.span.kind"
 _OPERATIONS = {"LLM": words.CHAT, "EMBEDDING": words.EMBEDDINGS}
 _CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"  # its AGENT spans are the only carrier of usage
 
 
-def operation(span: Span, marks: int) -> str | None:
+def operation(span: Span, shape: Shape) -> str | None:
     kind = (words.text(span.attributes.get(KIND)) or "").upper()
     if kind == "RERANKER":
-        return words.RERANK if has_usage(span, marks) else None
-    if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK and (has_usage(span, marks) or failed(span, marks)):
+        return words.RERANK if has_usage(span, shape) else None
+    if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK and (has_usage(span, shape) or failed(span, shape)):
         return "invoke_agent"
     return _OPERATIONS.get(kind)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import marks as m
+from gateway.normalise.otlp import shapes
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import who_of
-from gateway.normalise.otlp.marks import MARKS
 from gateway.normalise.otlp.model import Attributes, Resource
+from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.outcome import Outcome
 from spool.record import Record
 
@@ -35,16 +35,14 @@ class Senders:
         """Fill user, team, session, api_key and tags of a record whose source is known."""
         self._read(resource)
         source = record.source
-        marks = 0
-        for name in attributes:
-            marks |= MARKS[name]
-        own = who_of(attributes, marks, _USER.get(source, words.USER))
+        shape = shape_of(attributes)
+        own = who_of(attributes, shape, _USER.get(source, words.USER))
         session = words.first_text(attributes, _SESSION[source]) if source in _SESSION else own.session
         record.user = own.user or self._resource_who.user
         record.team = own.team or self._resource_who.team
         record.session = session or self._resource_who.session
         record.api_key = own.api_key
-        record.tags = self._tags(source, record.user, attributes, marks)
+        record.tags = self._tags(source, record.user, attributes, shape)
 
     def _read(self, resource: Resource) -> None:
         if resource is not self._resource:
@@ -52,7 +50,7 @@ class Senders:
             self._resource_who = words.resource_who(resource.attributes)
             self._resource_tags = words.resource_tags(resource.attributes, self._keep)
 
-    def _tags(self, source: str, user: str | None, attributes: Attributes, marks: int) -> dict[str, str]:
+    def _tags(self, source: str, user: str | None, attributes: Attributes, shape: Shape) -> dict[str, str]:
         tags = dict(self._resource_tags)
         left_out = 0
         # The names that every source may use are stronger and come last.
@@ -61,9 +59,9 @@ class Senders:
                 left_out += not tag_rules.put(tags, tag, value)
         if source == "claude_code" and (device := words.text(attributes.get("user.id"))) not in (None, user):
             left_out += not tag_rules.put(tags, "device", device)
-        if marks & m.END_USER and (end_user := words.end_user(attributes, user)) is not None:
+        if shape.marks & shapes.END_USER and (end_user := words.end_user(attributes, user)) is not None:
             left_out += not tag_rules.put(tags, "end_user", end_user)
-        if marks & m.TAGS or self._keep:
+        if shape.marks & shapes.TAGGED or self._keep:
             left_out += words.add_tags(tags, attributes, self._keep)
         self._outcome.left_out += left_out
         return tags

@@ -11,18 +11,15 @@ from collections.abc import Iterable
 
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import dialects, explanation, tollhouse
-from gateway.normalise.otlp import marks as m
+from gateway.normalise.otlp import dialects, explanation, shapes, tollhouse
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import NO_TOKENS, NOBODY, Call, call_of, who_of
 from gateway.normalise.otlp.dialect import Dialect
 from gateway.normalise.otlp.family import Family, Key, Node, nearest
-from gateway.normalise.otlp.marks import MARKS
 from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
+from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.identity import of_call
-
-MOST_NAMES = 32  # of an unrecognised span that an operator is shown
 
 # Tools and agents: what stands below one is a call of its own, whatever stands above.
 _BORDERS: dict[str, frozenset[str]] = {
@@ -57,28 +54,26 @@ class Spans:
         """Every span ends up in exactly one term of the books, here or in `finish`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self._enter(span.resource, span.scope)
-        marks = 0
-        for name in span.attributes:
-            marks |= MARKS[name]
-        if marks & m.TOLLHOUSE:
+        shape = shape_of(span.attributes)
+        if shape.marks & shapes.TOLLHOUSE:
             tollhouse.take(place, span, self._outcome)
             return
-        dialect = dialects.spoken(span, marks, self._sender)
-        operation = dialects.operation_of(span, marks, dialect)
+        dialect = dialects.spoken(span, shape, self._sender)
+        operation = dialects.operation_of(span, shape, dialect)
         trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id
         key = (trace_id, span_id) if trace_id is not None and span_id is not None else None
         parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
         call = None
         if operation is None:
-            self._ignore(span, marks, dialect)
+            self._ignore(span, shape, dialect)
         elif key is not None and self._family.holds_call(key):
             self._outcome.ignored[DUPLICATE] += 1
             return
         else:
-            call = self._call(place, span, marks, dialect, operation)
+            call = self._call(place, span, shape, dialect, operation)
             if call is not None:
                 self._calls.append((call, parent))
-        if key is not None and (node := self._node(span, marks, parent, call)) is not None:
+        if key is not None and (node := self._node(span, shape, parent, call)) is not None:
             self._family.add(key, node)
 
     def finish(self) -> None:
@@ -98,53 +93,53 @@ class Spans:
             self._resource_who = words.resource_who(resource.attributes)
             self._resource_tags = words.resource_tags(resource.attributes, self._keep)
 
-    def _call(self, place: int, span: Span, marks: int, dialect: Dialect, operation: str) -> Call | None:
+    def _call(self, place: int, span: Span, shape: Shape, dialect: Dialect, operation: str) -> Call | None:
         try:
-            call = call_of(place, span, marks, dialect, operation)
+            call = call_of(place, span, shape, dialect, operation)
         except words.Implausible as error:
             self._outcome.reject(place, IMPLAUSIBLE, f"span {place}: {error}")
             return None
         call.resource_who = self._resource_who
         call.record.user = call.who.user
-        call.record.tags = self._tags(span.attributes, marks, dialect, call.who.user)
+        call.record.tags = self._tags(span.attributes, shape, dialect, call.who.user)
         if dialect.refine is not None:
             dialect.refine(span, call.record)
         if self._outcome.why is not None:
             call.why = explanation.of(span, call, dialect)
         return call
 
-    def _tags(self, attributes: Attributes, marks: int, dialect: Dialect, user: str | None) -> dict[str, str]:
+    def _tags(self, attributes: Attributes, shape: Shape, dialect: Dialect, user: str | None) -> dict[str, str]:
         tags = self._resource_tags.copy()
-        if marks & m.TAGS or self._keep:
+        if shape.marks & shapes.TAGGED or self._keep:
             self._outcome.left_out += words.add_tags(tags, attributes, self._keep)
         for name in dialect.tags:
             if (value := words.text(attributes.get(name))) is not None:
                 self._outcome.left_out += not tag_rules.put(tags, name, value)
-        if marks & m.END_USER and (end_user := words.end_user(attributes, user)) is not None:
+        if shape.marks & shapes.END_USER and (end_user := words.end_user(attributes, user)) is not None:
             self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
         return tags
 
-    def _node(self, span: Span, marks: int, parent: Key | None, call: Call | None) -> Node | None:
+    def _node(self, span: Span, shape: Shape, parent: Key | None, call: Call | None) -> Node | None:
         """What the spans below may ask of this one; None when there is nothing to ask."""
         attributes = span.attributes
-        who = call.who if call is not None else who_of(attributes, marks)
-        agent = words.first_text(attributes, words.NAMED_TAGS["agent"]) if marks & m.AGENT else None
+        who = call.who if call is not None else who_of(attributes, shape)
+        agent = words.first_text(attributes, shape.agent) if shape.agent else None
         if call is not None:
             call.agent = agent
             is_border = call.record.operation == "invoke_agent"
         else:
-            is_border = bool(marks & m.KIND) and _is_border(attributes)
+            is_border = bool(shape.marks & shapes.KIND) and _is_border(attributes)
         if parent is None and call is None and who is NOBODY and agent is None:
             return None
         return Node(parent, who, agent, is_border, call)
 
-    def _ignore(self, span: Span, marks: int, dialect: Dialect) -> None:
+    def _ignore(self, span: Span, shape: Shape, dialect: Dialect) -> None:
         # A dialect or a kind of span that is known is understood: it is no call, or repeats one.
-        if dialect is not dialects.OTEL or marks & m.KIND or not marks & m.AI_NAME:
+        if dialect is not dialects.OTEL or shape.marks & shapes.KIND or not shape.marks & shapes.AI_NAME:
             self._outcome.ignored[NOT_AI] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
-            self._outcome.unrecognised.append(tuple(sorted(span.attributes)[:MOST_NAMES]))
+            self._outcome.unrecognised.append(words.shape(span.attributes))
 
     def _book(self, call: Call, parent: Key | None) -> None:
         record, who = call.record, call.who

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp import marks as m
+from gateway.normalise.otlp import shapes
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect
-from gateway.normalise.otlp.marks import MARKS
 from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.shapes import Shape, shape_of
 
 OPERATION_ID = "ai.operationId"
 _OPERATIONS = (("doGenerate", words.CHAT), ("doStream", words.CHAT), ("doEmbed", words.EMBEDDINGS))
 
 
-def operation(span: Span, marks: int) -> str | None:
+def operation(span: Span, shape: Shape) -> str | None:
     name = words.text(span.attributes.get(OPERATION_ID)) or ""
     return next((operation for ending, operation in _OPERATIONS if name.endswith(ending)), None)
 
@@ -20,7 +20,7 @@ def operation(span: Span, marks: int) -> str | None:
 def without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """Up to version 5 the provider's own way of counting shows through; from 6 on there are inputTokenDetails."""
     attributes = span.attributes
-    if OPERATION_ID not in attributes or any(MARKS[name] & m.VERCEL_DETAILS for name in attributes):
+    if OPERATION_ID not in attributes or shape_of(attributes).marks & shapes.VERCEL_DETAILS:
         return False
     stated = words.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
     return stated.startswith(("anthropic", "amazon-bedrock"))

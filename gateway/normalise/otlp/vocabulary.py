@@ -20,6 +20,8 @@ from gateway.normalise.otlp.model import Attributes
 
 MAX_TOKENS = 1_000_000_000  # more than any model can take: a wrong unit or a time stamp
 MAX_TEXT = 1024  # a longer text is no name, id or model
+MOST_NAMES = 32  # of an item that nobody took
+LONGEST_NAME = 128
 
 # --- Tokens: first present name wins, names never add up ------------------------------------------------------------
 
@@ -88,9 +90,10 @@ HTTP_STATUS = ("status_code", "http.response.status_code")
 # --- Identity -------------------------------------------------------------------------------------------------------
 
 END_USER = "metadata.user_api_key_end_user_id"
+PRINCIPAL = "metadata.user_api_key_user_id"
 USER = (
     "user.id", "enduser.id", "langfuse.user.id", "traceloop.association.properties.user_id",
-    "ai.telemetry.metadata.userId", "metadata.user_api_key_user_id", "llm.user", END_USER, "user.account_id",
+    "ai.telemetry.metadata.userId", PRINCIPAL, "llm.user", END_USER, "user.account_id",
     "kong.auth.consumer.name", "jwt.sub", "user",
 )  # fmt: skip
 CLAUDE_USER = ("user.account_uuid", "user.account_id", "user.id")
@@ -185,17 +188,21 @@ def text(value: Any) -> str | None:
 def first(attributes: Attributes, names: Iterable[str]) -> Any:
     """The value of the first name that says something, else None."""
     for name in names:
-        if name in attributes:
-            value = attributes[name]
-            if value is not None and not (type(value) is str and value in _ABSENT):
-                return value
+        value = attributes.get(name)
+        if value is not None and not (type(value) is str and value in _ABSENT):
+            return value
     return None
 
 
 def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
+    """The text of the first name that says something, else None."""
     for name in names:
-        if name in attributes and (value := text(attributes[name])) is not None:
-            return value
+        value = attributes.get(name)
+        if type(value) is str:
+            if value not in _ABSENT and len(value) <= MAX_TEXT:
+                return value
+        elif value is not None and (words := tag_rules.text_of(value)) is not None:
+            return words
     return None
 
 
@@ -243,9 +250,9 @@ def plain(amount: Decimal) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
-def cost_of(attributes: Attributes) -> str | None:
+def cost_of(attributes: Attributes, names: Iterable[str] = COST) -> str | None:
     """The reported cost of a call, in dollars."""
-    for name in COST:
+    for name in names:
         if name in attributes and (amount := money(attributes[name])) is not None:
             return plain(Decimal(amount).scaleb(-6)) if name == "cost_usd_micros" else amount
     return None
@@ -279,6 +286,12 @@ def looks_like_ai(attributes: Attributes) -> bool:
     return any(is_ai_name(name) for name in attributes)
 
 
+def shape(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of an item that nobody took, as an operator is shown them: bounded, and never a value."""
+    return tuple(name[:LONGEST_NAME] for name in sorted(names)[:MOST_NAMES])
+
+
+@lru_cache(maxsize=1024)
 def provider(name: str) -> str:
     """A provider's name in the words of OpenTelemetry; unknown names stay as they are, in lower case."""
     lower = name.lower()
@@ -343,7 +356,7 @@ def resource_who(attributes: Attributes) -> Who:
 def end_user(attributes: Attributes, user: str | None) -> str | None:
     """The end user beside an authenticated principal, for the tag `end_user`."""
     stated = text(attributes.get(END_USER))
-    if stated is None and "metadata.user_api_key_user_id" in attributes:
+    if stated is None and PRINCIPAL in attributes:
         stated = text(attributes.get("llm.user"))
     return stated if stated is not None and stated != user else None
 
