@@ -26,7 +26,7 @@ class OperatorSocket:
 
     def __init__(self, directory: Path, application: web.Application) -> None:
         self._directory = directory
-        self._root = web.Application(middlewares=[_local], client_max_size=1024**2)
+        self._root = web.Application(middlewares=[_local])
         self._root.add_subapp(PREFIX, application)
         self._runner = web.AppRunner(self._root, access_log=None)
         self._shelter: Path | None = None

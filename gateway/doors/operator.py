@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.doors import operator_keys, operator_people, operator_sign_in, operator_spool
-from gateway.doors.operator_body import MAX_BODY_BYTES, said_as_json
+from gateway.doors.operator_body import said_as_json
 from gateway.doors.operator_calls import Call
 from gateway.doors.operator_services import SERVICES, OperatorServices
 from gateway.doors.operator_sign_in import guarded
@@ -28,7 +28,7 @@ def application(services: OperatorServices) -> web.Application:
 
     The HTTP side and the operator socket each mount one of their own, over the same services.
     """
-    app = web.Application(middlewares=[said_as_json], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[said_as_json])
     app[SERVICES] = services
     for call in CALLS:
         app.router.add_route(call.method, call.path, guarded(call))

@@ -51,11 +51,11 @@ class OperatorHouse:
         self.url = url
         self.socket = socket
 
-    async def ask(self, method: str, path: str, body: object = None, *, actor: str = ADA, **query: str) -> Answer:
+    async def ask(self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str) -> Answer:
         """A call on the socket, as the command line makes it."""
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.socket))) as session:
             url = URL(f"http://tollhouse{PREFIX}{path}", encoded=True).with_query(query)
-            headers = {"X-Tollhouse-As": quote(actor)}
+            headers = {"X-Tollhouse-As": quote(by)}
             async with session.request(method, url, json=body, headers=headers) as response:
                 return Answer(response, await response.json())
 

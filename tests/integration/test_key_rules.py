@@ -182,7 +182,7 @@ async def test_the_creator_is_shown_in_the_list(house: OperatorHouse) -> None:
 async def test_the_last_modifier_is_shown_in_the_list(house: OperatorHouse) -> None:
     """Updated By: user e-mail. Last modifier. Shown in the key list."""
     await house.create()
-    await house.ask("PATCH", "/keys/search%20team", {"description": "new"}, actor=GRACE)
+    await house.ask("PATCH", "/keys/search%20team", {"description": "new"}, by=GRACE)
     [key] = (await house.ask("GET", "/keys")).payload["keys"]
     assert (ADA, GRACE) == (key["created_by"], key["updated_by"])
 
@@ -324,13 +324,13 @@ async def test_enable_leads_to_enabled(house: OperatorHouse) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", ["Enabled", "Disabled"])
 async def test_edit_leaves_the_status(house: OperatorHouse, status: str) -> None:
-    """Enabled or Disabled, edit: unchanged; Name, description and scopes may change; Updated By, Last Modified update."""
+    """Enabled or Disabled, edit: unchanged; name, description, scopes may change; Updated By, Last Modified do."""
     before = (await house.create())["key"]
     if status == "Disabled":
         await house.ask("POST", "/keys/search%20team/disable")
     house.clock.move(60)
     changes = {"name": "ranking", "description": "new", "scopes": ["views:read_view"]}
-    after = (await house.ask("PATCH", "/keys/search%20team", changes, actor=GRACE)).payload["key"]
+    after = (await house.ask("PATCH", "/keys/search%20team", changes, by=GRACE)).payload["key"]
     assert status == after["status"]
     assert changes == {name: after[name] for name in changes}
     assert (GRACE, ADA) == (after["updated_by"], after["created_by"])
