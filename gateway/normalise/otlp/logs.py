@@ -16,6 +16,7 @@ from gateway.normalise.otlp.log_dialects import CallEvent
 from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.sources import source_of
+from gateway.normalise.otlp.tokens import Tokens
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.identity import of_call
 from spool.record import Inference
@@ -53,7 +54,7 @@ class Logs:
             self._outcome.ignored[NOT_AI] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
-            self._outcome.unrecognised.append(tuple(sorted(record.attributes)))
+            self._outcome.unrecognised.append(words.names_shown(record.attributes))
 
     def _take_twin(self, record: LogRecord) -> None:
         # It never counts: its call is the other record, be that one in this payload or in the one before.
@@ -129,8 +130,8 @@ def _why(record: LogRecord, event: CallEvent) -> dict[str, Any]:
         "provider": words.first_name(attributes, dialect.provider) or "not stated: what goes without saying",
         "cost": words.first_name(attributes, words.COST),
     }
-    for field, names in dialect.tokens._asdict().items():
-        why[f"{field}_tokens"] = words.first_name(attributes, names)
+    for field in Tokens._fields:
+        why[f"{field}_tokens"] = words.first_name(attributes, getattr(dialect.tokens, field))
     if dialect.without_cache:
         why["input_rule"] = "the dialect leaves the cache out: added"
     if dialect.without_reasoning:

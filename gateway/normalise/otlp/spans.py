@@ -139,7 +139,7 @@ class Spans:
             self._outcome.ignored[NOT_AI] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
-            self._outcome.unrecognised.append(words.shape(span.attributes))
+            self._outcome.unrecognised.append(words.names_shown(span.attributes))
 
     def _book(self, call: Call, parent: Key | None) -> None:
         record, who = call.record, call.who

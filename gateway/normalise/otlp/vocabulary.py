@@ -286,7 +286,7 @@ def looks_like_ai(attributes: Attributes) -> bool:
     return any(is_ai_name(name) for name in attributes)
 
 
-def shape(names: Iterable[str]) -> tuple[str, ...]:
+def names_shown(names: Iterable[str]) -> tuple[str, ...]:
     """The names of an item that nobody took, as an operator is shown them: bounded, and never a value."""
     return tuple(name[:LONGEST_NAME] for name in sorted(names)[:MOST_NAMES])
 
