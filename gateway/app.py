@@ -209,7 +209,7 @@ class App:
             clock=self._clock,
             secret=spool.secret,
             version=self._version,
-            tls=self._config.server.tls_cert_file is not None,
+            hosts=frozenset({split_address(operator_listen(self._config.server) or self._config.server.listen)[0]}),
             console_url=lambda: f"{self.operator_url}/console/",
             wake=lambda _: routes.poke(),
         )

@@ -59,7 +59,7 @@ def status(house: House, as_json: bool) -> None:
     space = payload["space"]
     click.echo(
         f"\n{space['bytes'] / 2**20:.1f} MiB of {space['max_bytes'] / 2**20:.0f} MiB in {space['entries']} entries, "
-        f"{space['free_bytes'] / 2**20:.0f} MiB free on the disk"
+        f"{space['free_bytes'] / 2**20:.0f} MiB left"
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
     click.echo(f"duplicates are known for {payload['duplicate_window_s'] / 3600:.1f} h")

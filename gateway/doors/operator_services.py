@@ -51,7 +51,6 @@ class OperatorServices:
     version: str
     registry_problem: str = ""
     hosts: frozenset[str] = frozenset()
-    tls: bool = False
     console_url: Callable[[], str] = _default_console
     wake: Callable[[str], None] = _nobody_waits
     sign_ins: Buckets = field(init=False, repr=False)

@@ -18,7 +18,7 @@ from aiohttp import web
 from gateway.attempts import neighbourhood
 from gateway.doors.operator_body import Body, answer, moment
 from gateway.doors.operator_calls import Asked, Call
-from gateway.doors.operator_services import SERVICES, OperatorServices
+from gateway.doors.operator_services import SERVICES
 from gateway.errors import Refusal
 from spool.errors import Invalid
 from spool.operators import ADMIN, ROLES, SESSION_LIFE_S, VIEWER, Actor, Session, at_least
@@ -59,7 +59,7 @@ async def _over_http(request: web.Request, call: Call) -> Asked:
     address = request.remote or "unknown"
     if call.role is None:
         return Asked(request, Actor("", address), VIEWER)
-    secret = request.cookies.get(cookie_name(services))
+    secret = request.cookies.get(cookie_name(request))
     session = await services.the_registry().operators.session(secret) if secret else None
     if session is None:
         raise Refusal(
@@ -100,8 +100,9 @@ def _is_ours(name: str, hosts: frozenset[str]) -> bool:
     return True
 
 
-def cookie_name(services: OperatorServices) -> str:
-    return "__Secure-tollhouse" if services.tls else "tollhouse"
+def cookie_name(request: web.Request) -> str:
+    """Under TLS a name that browsers take from nobody but us, and never in the clear."""
+    return "__Secure-tollhouse" if request.secure else "tollhouse"
 
 
 class SignIn(Body):
@@ -135,13 +136,13 @@ async def sign_in(asked: Asked) -> web.Response:
     secret, session = found
     response = answer({"session": _shown(session)}, status=201)
     response.set_cookie(
-        cookie_name(asked.services),
+        cookie_name(asked.request),
         secret,
         max_age=int(SESSION_LIFE_S),
         path="/console",
         httponly=True,
         samesite="Strict",
-        secure=asked.services.tls,
+        secure=asked.request.secure,
     )
     return response
 
@@ -174,7 +175,7 @@ async def sign_out(asked: Asked) -> web.Response:
     if asked.session is not None:
         await asked.services.the_registry().operators.sign_out(asked.session)
     response = answer({"session": None})
-    response.del_cookie(cookie_name(asked.services), path="/console")
+    response.del_cookie(cookie_name(asked.request), path="/console")
     return response
 
 

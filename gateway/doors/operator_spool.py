@@ -146,7 +146,7 @@ async def status(asked: Asked) -> web.Response:
             "writable": stats.writable,
             "last_error": stats.last_error,
         },
-        "duplicate_window_s": stats.duplicate_window_s,
+        "duplicate_window_s": float(stats.duplicate_window_s),
     })  # fmt: skip
 
 
