@@ -10,7 +10,7 @@ import os
 from decimal import Decimal
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import families, tollhouse_points
+from gateway.normalise.otlp import families, tollhouse, tollhouse_points
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.families import Family
 from gateway.normalise.otlp.model import Point
@@ -40,7 +40,7 @@ class Metrics:
 
     def take(self, place: int, point: Point) -> None:
         """Every point ends up in exactly one term of the books."""
-        if tollhouse_points.MARK in point.attributes:
+        if tollhouse.MARK in point.attributes:
             tollhouse_points.take(place, point, self._outcome)
             return
         family = families.find(point.name)

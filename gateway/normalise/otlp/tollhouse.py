@@ -15,9 +15,10 @@ from gateway.normalise.otlp.dialect import ERROR_CODE
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Outcome
 from spool.identity import Identity, stand_in_ids
-from spool.record import Inference
+from spool.record import Inference, Record
 
 MARK = "tollhouse.id"
+NO_ID = f"{MARK} is not 32 hex digits"
 _TAG = "tollhouse.tag."
 _ID = re.compile(r"[0-9a-fA-F]{32}")
 _STATUSES = frozenset({"ok", "error", "cached"})
@@ -48,16 +49,27 @@ _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"
 
 def take(place: int, span: Span, outcome: Outcome) -> None:
     """One record of the other house, or one rejected item."""
-    stated = span.attributes[MARK]
-    if not isinstance(stated, str) or not _ID.fullmatch(stated):
-        outcome.reject(place, MALFORMED, f"span {place}: {MARK} is not 32 hex digits")
+    record_id = id_of(span.attributes)
+    if record_id is None:
+        outcome.reject(place, MALFORMED, f"span {place}: {NO_ID}")
         return
     try:
-        record = _record(span, bytes.fromhex(stated))
+        record = _record(span, record_id)
     except words.Implausible as error:
         outcome.reject(place, IMPLAUSIBLE, f"span {place}: {error}")
         return
-    for name, value in span.attributes.items():
+    add(record, span.attributes, outcome)
+
+
+def id_of(attributes: Attributes) -> bytes | None:
+    """The record's id in the house that sent it; None when it is none."""
+    stated = attributes[MARK]
+    return bytes.fromhex(stated) if isinstance(stated, str) and _ID.fullmatch(stated) else None
+
+
+def add(record: Record, attributes: Attributes, outcome: Outcome) -> None:
+    """Keep a record of the other house, with its tags, under its id."""
+    for name, value in attributes.items():
         if name.startswith(_TAG):
             outcome.left_out += not tag_rules.put(record.tags, name[len(_TAG) :], value)
     outcome.forwarded.add(len(outcome.records))
@@ -66,21 +78,21 @@ def take(place: int, span: Span, outcome: Outcome) -> None:
 
 def _record(span: Span, record_id: bytes) -> Inference:
     attributes = span.attributes
-    record = Inference(id=record_id, source=_text(attributes, "tollhouse.source") or "otel", tags={})
+    record = Inference(id=record_id, source=text(attributes, "tollhouse.source") or "otel", tags={})
     for field, name in _TEXTS.items():
-        setattr(record, field, _text(attributes, name))
+        setattr(record, field, text(attributes, name))
     for field, name in _COUNTS.items():
         setattr(record, field, words.count(attributes.get(name)))
     for field, name in _COSTS.items():
         setattr(record, field, words.money(attributes.get(name)))
-    record.request_id = _text(attributes, "tollhouse.request_id") or _text(attributes, "gen_ai.response.id")
+    record.request_id = text(attributes, "tollhouse.request_id") or text(attributes, "gen_ai.response.id")
     record.trace_id, record.span_id = _ids(span, record_id)
-    times = _text(attributes, "tollhouse.times")
+    times = text(attributes, "tollhouse.times")
     record.start_time = span.start_time if times in (None, "start") else None
     record.end_time = span.end_time if times in (None, "end") else None
-    status = _text(attributes, "tollhouse.status")
+    status = text(attributes, "tollhouse.status")
     record.status = status if status in _STATUSES else "error" if span.status_code == ERROR_CODE else "ok"
-    cost_source = _text(attributes, "tollhouse.cost_source")
+    cost_source = text(attributes, "tollhouse.cost_source")
     record.cost_source = cost_source if cost_source in _COST_SOURCES else "none"
     return record
 
@@ -94,10 +106,10 @@ def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
     if span_id == stand_in_span.hex():
         span_id = None
     attributes = span.attributes
-    return _text(attributes, "tollhouse.trace_id") or trace_id, _text(attributes, "tollhouse.span_id") or span_id
+    return text(attributes, "tollhouse.trace_id") or trace_id, text(attributes, "tollhouse.span_id") or span_id
 
 
-def _text(attributes: Attributes, name: str) -> str | None:
+def text(attributes: Attributes, name: str) -> str | None:
     """Texts are taken as they are: what stood for nothing was left out by the house that sent them."""
     value = attributes.get(name)
     return value if isinstance(value, str) and value else None
