@@ -181,6 +181,8 @@ class MemoryLog:
         return amended(record, fields) if fields and isinstance(record, Inference) else record
 
     def _between(self, topic: str, first: int, last: int) -> Sequence[_Kept]:
+        if first > last:
+            return []
         kept = self._kept.get(topic, [])
         begin = max(0, bisect_right(kept, first, key=lambda one: one.first) - 1)
         end = bisect_right(kept, last, key=lambda one: one.first)

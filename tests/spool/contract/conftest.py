@@ -1,0 +1,52 @@
+"""Both logs under one suite: whatever a test here claims, it claims for SQLite and for memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import spool.memory
+import spool.sqlite
+from spool.log import LogSettings
+from tests.moved_clock import MovedClock
+from tests.spool.contract.world import NOON, Observed
+
+Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool
+Opener = Callable[..., Awaitable[Spool]]
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock(NOON)
+
+
+@pytest.fixture
+def observed() -> Observed:
+    return Observed()
+
+
+@pytest_asyncio.fixture(params=["sqlite", "memory"])
+async def open_spool(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock, observed: Observed
+) -> AsyncIterator[Opener]:
+    """Opens a fresh spool with some settings; records are closed at once unless a test says otherwise."""
+    opened: list[Spool] = []
+
+    async def opener(**changes: Any) -> Spool:
+        settings = LogSettings(**{"hold_s": 0, **changes})
+        one: Spool
+        if request.param == "sqlite":
+            directory = tmp_path / f"data-{len(opened)}"
+            one = await spool.sqlite.open_spool(directory, settings=settings, clock=clock, observer=observed)
+        else:
+            one = await spool.memory.open_spool(settings=settings, clock=clock, observer=observed)
+        opened.append(one)
+        return one
+
+    yield opener
+    for one in opened:
+        await one.close()

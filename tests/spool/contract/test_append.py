@@ -1,0 +1,340 @@
+"""The contract of appending and reading: what is acknowledged is there, in order, once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spool import identity
+from spool.errors import NotThere, SpoolUnavailable
+from spool.identity import Identity
+from spool.log import Submission
+from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener
+from tests.spool.contract.world import (
+    NOON,
+    Observed,
+    add,
+    assert_books_balance,
+    call,
+    entries,
+    everything,
+    submission,
+    topic_terms,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_what_is_acknowledged_is_read_back(open_spool: Opener) -> None:
+    """Records come back as they were given, numbered from 1 without gaps."""
+    log = (await open_spool()).log
+    calls = [call(1, user="ada", tags={"env": "prod"}), call(2, cost="0.25"), call(3, status="error")]
+
+    receipt = await add(log, *calls)
+
+    assert (3, 0, 0) == (receipt.records, receipt.ignored, receipt.rejected)
+    assert [record for record, _ in calls] == await everything(log)
+    assert [1] == [entry.first for entry in await entries(log)]
+    assert 4 == log.closed_below(AI_TELEMETRY)
+
+
+async def test_a_range_is_cut_to_the_numbers(open_spool: Opener) -> None:
+    """Reading a range gives exactly its numbers, whatever commits they came in."""
+    log = (await open_spool()).log
+    for number in range(0, 9, 3):
+        await add(log, call(number), call(number + 1), call(number + 2))
+
+    found = await log.read(AI_TELEMETRY, 2, 7)
+
+    assert [(2, 3), (4, 6), (7, 7)] == [(entry.first, entry.last) for entry in found]
+    assert [call(number)[0] for number in range(1, 7)] == [record for entry in found for record in entry.records]
+    assert [] == list(await log.read(AI_TELEMETRY, 5, 4))
+    assert [] == list(await log.read(AI_TELEMETRY, 10, 20))
+
+
+async def test_topics_count_apart(open_spool: Opener) -> None:
+    """Every topic has its own numbers and its own books."""
+    log = (await open_spool()).log
+    await add(log, call(1), call(2))
+
+    await log.append(submission([call(3)], topic=USAGE_EVENTS))
+
+    assert (3, 2) == (log.closed_below(AI_TELEMETRY), log.closed_below(USAGE_EVENTS))
+    assert 1 == (await topic_terms(log, USAGE_EVENTS))["accepted"]
+    await assert_books_balance(log)
+
+
+async def test_a_large_commit_writes_several_entries(open_spool: Opener) -> None:
+    """Numbers run on across the entries of one commit, and every record is there."""
+    log = (await open_spool()).log
+    count = 9000
+
+    receipt = await add(log, *[call(number) for number in range(count)])
+
+    assert count == receipt.records
+    assert [call(number)[0].id for number in range(count)] == [
+        record.id for record in await everything(log) if record is not None
+    ]
+    await assert_books_balance(log)
+
+
+async def test_an_empty_submission_is_counted(open_spool: Opener) -> None:
+    """A request in which nothing was an AI call leaves its terms and a receipt."""
+    log = (await open_spool()).log
+
+    receipt = await add(log, ignored={"not_ai": 3}, rejected={"malformed": 1})
+
+    assert (0, 3, 1) == (receipt.records, receipt.ignored, receipt.rejected)
+    assert {"received": 4, "ignored.not_ai": 3, "rejected.malformed": 1} == await topic_terms(log)
+    await assert_books_balance(log)
+
+
+async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(open_spool: Opener) -> None:
+    """A record that does not fit its form is its sender's error; who waited beside it is answered."""
+    log = (await open_spool()).log
+    poison = call(1, input_tokens=1 << 70)
+
+    answers = await asyncio.gather(add(log, call(2)), add(log, poison), add(log, call(3)), return_exceptions=True)
+
+    assert [False, True, False] == [isinstance(answer, Exception) for answer in answers]
+    assert [call(2)[0], call(3)[0]] == await everything(log)
+    await assert_books_balance(log)
+
+
+async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(open_spool: Opener) -> None:
+    """Cancelling callers at any moment leaves every submission whole or absent, and the books balanced."""
+    log = (await open_spool()).log
+    tasks = [asyncio.create_task(add(log, call(2 * number), call(2 * number + 1))) for number in range(40)]
+    for turn, task in enumerate(tasks):
+        if turn % 3 == 0:
+            await asyncio.sleep(0)
+        if turn % 2:
+            task.cancel()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    await add(log)
+
+    kept = {record.id for record in await everything(log) if record is not None}
+    for number, answer in enumerate(answers):
+        pair = [call(2 * number)[0].id in kept, call(2 * number + 1)[0].id in kept]
+        assert pair in ([True, True], [False, False])
+        if not isinstance(answer, BaseException):
+            assert [True, True] == pair
+    await assert_books_balance(log)
+
+
+async def test_a_closing_log_refuses(open_spool: Opener) -> None:
+    """After close nothing is taken any more: the sender repeats elsewhere or later."""
+    log = (await open_spool()).log
+    await log.close()
+    with pytest.raises(SpoolUnavailable):
+        await add(log, call(1))
+
+
+async def test_a_submission_needs_one_identity_per_record(open_spool: Opener) -> None:
+    """Records without identities would be duplicates of nothing: the caller's mistake, refused before it is kept."""
+    log = (await open_spool()).log
+    with pytest.raises(ValueError, match="identity"):
+        await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call(1)[0]]))
+
+
+# -- duplicates --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_repeat_counts_once(open_spool: Opener, observed: Observed) -> None:
+    """The same batch again adds nothing, and its sender is told the same as the first time."""
+    log = (await open_spool()).log
+    batch = [call(number) for number in range(5)]
+
+    first, second = await add(log, *batch), await add(log, *batch)
+
+    assert (5, 5) == (first.records, second.records)
+    assert 5 == len(await everything(log))
+    assert (5, 5) == (observed.terms["accepted", "otel"], observed.terms["duplicates", "otel"])
+    await assert_books_balance(log)
+
+
+async def test_twins_in_one_group_count_once(open_spool: Opener) -> None:
+    """The same call in one submission, and in submissions that are committed together, is one record."""
+    log = (await open_spool()).log
+
+    await asyncio.gather(*[add(log, call(1), call(1)) for _ in range(10)])
+
+    assert [call(1)[0]] == await everything(log)
+    terms = await topic_terms(log)
+    assert (1, 19) == (terms["accepted"], terms["duplicates"])
+
+
+async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
+    """10,000 calls of a server that counts from chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new."""
+    log = (await open_spool()).log
+    batch = []
+    for number in range(10_000):
+        record = Inference(
+            id=b"",
+            source="ollama",
+            start_time=(NOON + number * 3) * NS,
+            input_tokens=50 + number % 7,
+            output_tokens=number % 11,
+        )
+        known_as = identity.of_call(record, response_id=f"chatcmpl-{number % 999}")
+        record.id = known_as.id
+        batch.append((record, known_as))
+
+    await add(log, *batch)
+    assert 10_000 == log.closed_below(AI_TELEMETRY) - 1
+    await add(log, *batch)
+    assert 10_000 == log.closed_below(AI_TELEMETRY) - 1
+
+
+@pytest.mark.parametrize(("seconds", "new"), [(0, False), (3, False), (-3, False), (60, True), (-60, True)])
+async def test_a_short_id_is_known_within_the_neighbour_steps(open_spool: Opener, seconds: int, new: bool) -> None:
+    """Two reports of one call that name starts a few seconds apart are one call, a minute apart they are two."""
+    log = (await open_spool()).log
+
+    def reported(at: int) -> tuple[Inference, Identity]:
+        record = Inference(id=b"", source="x", start_time=at * NS, input_tokens=1, output_tokens=1)
+        known_as = identity.of_call(record, response_id="chatcmpl-7")
+        record.id = known_as.id
+        return record, known_as
+
+    await add(log, reported(NOON))
+    await add(log, reported(NOON + seconds))
+
+    assert (2 if new else 1) == len(await everything(log))
+
+
+async def test_without_an_identity_nothing_is_a_duplicate(open_spool: Opener, observed: Observed) -> None:
+    """A record that no rule identifies is kept every time and counted unidentified."""
+    log = (await open_spool()).log
+    record = Inference(id=b"n" * 16, source="script")
+
+    for _ in range(3):
+        await add(log, (record, Identity(b"n" * 16, certain=False)))
+
+    assert 3 == len(await everything(log))
+    assert 3 == observed.terms["unidentified", "script"]
+    assert 3 == (await topic_terms(log))["unidentified"]
+    await assert_books_balance(log)
+
+
+async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
+    """An id that comes again after the duplicate window is a new record, within it a duplicate."""
+    log = (await open_spool(duplicate_window_s=3600.0)).log
+    await add(log, call(1))
+    clock.move(1700)
+    await add(log, call(1))
+    assert 1 == len(await everything(log))
+    clock.move(5400)
+    await add(log, call(1))
+    assert 2 == len(await everything(log))
+
+
+async def test_the_bound_on_ids_shortens_the_window(open_spool: Opener, clock: MovedClock) -> None:
+    """Over duplicate_ids the oldest are forgotten, memory stays bounded, and the gauge says what is covered."""
+    log = (await open_spool(duplicate_ids=100)).log
+    for number in range(400):
+        await add(log, call(number, at=NOON + 20 * number))
+        clock.move(20)
+
+    stats = await log.stats()
+    assert stats.duplicate_ids <= 200
+    assert 0 < stats.duplicate_window_s < 8000
+    await add(log, call(399, at=NOON + 20 * 399))
+    assert 400 == len(await everything(log))
+    await add(log, call(0))
+    assert 401 == len(await everything(log))
+
+
+@pytest.mark.parametrize("hours", [0.2, 3, 24 * 400])
+async def test_old_calls_are_known_as_long_as_new_ones(open_spool: Opener, clock: MovedClock, hours: float) -> None:
+    """A backfill is remembered by the hour of its calls, however old, until its ids arrived a window ago."""
+    log = (await open_spool(duplicate_ids=1000)).log
+    old = [call(number, at=NOON - hours * 3600) for number in range(600)]  # more than stay among the newest
+    await add(log, *old)
+    clock.move(86_400)
+    await add(log, *[call(1000 + number, at=NOON + 86_400) for number in range(100)])
+
+    await add(log, *old)
+
+    assert 700 == len(await everything(log))
+
+
+async def test_a_start_that_is_not_believed_is_known_by_its_arrival(open_spool: Opener, clock: MovedClock) -> None:
+    """Calls without a start, or with one more than an hour ahead, are known for a day after they arrived."""
+    log = (await open_spool(duplicate_ids=8)).log
+    strange = [call(1, start_time=None), call(2, at=NOON + 90_000)]
+    await add(log, *strange)
+    clock.move(20 * 3600)
+    await add(log, *[call(100 + number, at=NOON + 72_000) for number in range(4)])  # push the strange ones out
+
+    await add(log, *strange)
+
+    assert 6 == len(await everything(log))
+
+
+# -- receipts, shapes, observer ----------------------------------------------------------------------------------------
+
+
+async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, clock: MovedClock) -> None:
+    """Terms, numbers, time and state; and the state follows what happens to the records."""
+    log = (await open_spool(hold_s=10, retention_s=100)).log
+    await add(log, call(1))
+    receipt = await add(log, call(1), call(2), call(3), ignored={"not_ai": 2}, rejected={"malformed": 1})
+    await add(log, call(9))
+
+    expected = {
+        "id": receipt.id, "topic": AI_TELEMETRY, "at": NOON, "received": 6, "records": 3, "new": 2, "duplicates": 1,
+        "amended": 0, "ignored": {"not_ai": 2}, "rejected": {"malformed": 1}, "first_number": 2, "last_number": 3,
+    }  # fmt: skip
+    assert {**expected, "state": "open"} == await log.receipt(receipt.id)
+    clock.move(11)
+    assert {**expected, "state": "kept"} == await log.receipt(receipt.id)
+    clock.move(200)
+    await log.retain()
+    with pytest.raises(NotThere, match="retention"):
+        await log.receipt(receipt.id)
+
+
+async def test_receipts_cannot_be_forged_or_read(open_spool: Opener) -> None:
+    """Ids of neighbours share nothing, and an id that differs in one character was never sealed."""
+    log = (await open_spool()).log
+    ids = [(await add(log, call(number))).id for number in range(20)]
+
+    assert 20 == len(set(ids))
+    assert 20 == len({id[:6] for id in ids})
+    for forged in ["", "x", "é" * 32, ids[0][:-1], "a" * 32, ("b" if ids[0][0] != "b" else "c") + ids[0][1:]]:
+        with pytest.raises(NotThere):
+            await log.receipt(forged)
+    with pytest.raises(NotThere):
+        await (await open_spool()).log.receipt(ids[0])
+
+
+async def test_unrecognised_shapes_are_counted_and_bounded(open_spool: Opener) -> None:
+    """The most frequent shape comes first, and whatever senders invent, the table stays small."""
+    log = (await open_spool()).log
+    await add(log, unrecognised=[("llm.tokens", "llm.model")], ignored={"unrecognised_ai": 1})
+    await add(log, unrecognised=[("llm.model", "llm.tokens")], ignored={"unrecognised_ai": 1})
+
+    assert [{"names": ["llm.model", "llm.tokens"], "count": 2, "last_seen": NOON}] == list(await log.unrecognised())
+    await add(log, unrecognised=[(f"x.{number}",) for number in range(5000)])
+    assert len(await log.unrecognised()) <= 1000
+
+
+async def test_an_observer_is_told_of_every_commit(open_spool: Opener, observed: Observed) -> None:
+    """Terms by source and by reason, and how long the commit and its flush took."""
+    log = (await open_spool()).log
+
+    await add(log, call(1), call(2, source="kong"), call(1), ignored={"not_ai": 1}, rejected={"malformed": 2})
+
+    assert {
+        ("received", ""): 6,
+        ("accepted", "otel"): 1,
+        ("accepted", "kong"): 1,
+        ("duplicates", "otel"): 1,
+        ("ignored", "not_ai"): 1,
+        ("rejected", "malformed"): 2,
+    } == dict(observed.terms)
+    assert all(commit.seconds >= commit.flush_seconds >= 0 for commit in observed.commits)

@@ -1,0 +1,105 @@
+"""The contract of counters: cumulative points become deltas once, in the commit that keeps the state."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool import identity
+from spool.record import NS, UsageMetric
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener
+from tests.spool.contract.world import NOON, Observed, add, assert_books_balance, everything, point, topic_terms
+
+pytestmark = pytest.mark.asyncio
+
+
+def shown(record: object) -> tuple[object, ...]:
+    """Value and interval of a delta, in seconds after NOON."""
+    assert isinstance(record, UsageMetric)
+    assert record.start_time is not None and record.end_time is not None
+    return record.value, record.start_time / NS - NOON, record.end_time / NS - NOON
+
+
+@pytest.mark.parametrize(
+    ("points", "deltas", "ignored"),
+    [
+        ([(100, 60, 0)], [(100, 0, 60)], {}),
+        ([(100, 60, 0), (130, 120, 0)], [(100, 0, 60), (30, 60, 120)], {}),
+        ([(100, 60, 0), (100, 120, 0), (101, 180, 0)], [(100, 0, 60), (1, 120, 180)], {"unchanged": 1}),
+        ([(100, 60, -NOON), (130, 120, -NOON)], [(30, 60, 120)], {"base_line": 1}),
+        ([(100, 60, 0), (5, 120, 90)], [(100, 0, 60), (5, 90, 120)], {}),
+        ([(100, 60, 0), (5, 120, 0)], [(100, 0, 60), (5, 60, 120)], {}),
+        ([(100, 60, 0), (120, 60, 0), (110, 30, 0)], [(100, 0, 60)], {"late": 2}),
+        ([(0, 60, 0), (7, 120, 0)], [(7, 60, 120)], {"unchanged": 1}),
+        ([(100, 60, 0), (0, 120, 0), (3, 180, 0)], [(100, 0, 60), (3, 120, 180)], {"unchanged": 1}),
+    ],
+    ids=["first", "difference", "unchanged", "base line", "later start", "fall", "late", "zero", "fall to zero"],
+)
+@pytest.mark.parametrize("together", [True, False])
+async def test_points_become_deltas(
+    open_spool: Opener, points: list[tuple[int, int, int]], deltas: object, ignored: dict[str, int], together: bool
+) -> None:
+    """Every row of the table of metric normalisation, in one commit and in one commit each."""
+    log = (await open_spool()).log
+    given = [point(value, at=NOON + at, since=NOON + since) for value, at, since in points]
+
+    for batch in [given] if together else [[one] for one in given]:
+        await add(log, points=batch)
+
+    assert deltas == [shown(record) for record in await everything(log)]
+    terms = await topic_terms(log)
+    assert ignored == {term.partition(".")[2]: n for term, n in terms.items() if term.startswith("ignored.")}
+    await assert_books_balance(log)
+
+
+async def test_a_delta_is_known_by_series_start_and_time(open_spool: Opener) -> None:
+    """Its id is the hash that every installation would give it."""
+    log = (await open_spool()).log
+    await add(log, points=[point(5, at=NOON + 60, series=b"q" * 16)])
+    (record,) = await everything(log)
+    assert record is not None
+    assert identity.of_point(b"q" * 16, NOON * NS, (NOON + 60) * NS) == record.id
+
+
+async def test_money_is_exact_and_small_change_adds_up(open_spool: Opener) -> None:
+    """Money is plain decimal text; what is below 10^-12 waits until it has grown."""
+    log = (await open_spool()).log
+    tiny = "0.0000000000004"
+    values = ["0.1", "0.30", "0.3" + tiny[3:], "0.3000000000008", "0.3000000000012"]
+    for place, value in enumerate(values):
+        await add(log, points=[point(value, at=NOON + 60 + place, unit="USD")])
+
+    found = [record.value for record in await everything(log) if isinstance(record, UsageMetric)]
+    assert ["0.1", "0.2", "0.000000000001"] == found
+
+
+async def test_what_is_no_number_changes_nothing(open_spool: Opener, observed: Observed) -> None:
+    """A point that is not finite is ignored and the series goes on."""
+    log = (await open_spool()).log
+    await add(log, points=[point("10", at=NOON + 60), point("NaN", at=NOON + 70), point("Infinity", at=NOON + 80)])
+    await add(log, points=[point(12, at=NOON + 90)])
+    assert [(10, 0, 60), (2, 60, 90)] == [shown(record) for record in await everything(log)]
+    assert 2 == observed.terms["ignored", "not_finite"]
+
+
+async def test_a_repeated_export_counts_once(open_spool: Opener) -> None:
+    """The same export again adds nothing."""
+    log = (await open_spool()).log
+    export = [point(100, at=NOON + 60), point(7, at=NOON + 60, series=b"t" * 16)]
+    for _ in range(3):
+        await add(log, points=export)
+    assert [100, 7] == [shown(record)[0] for record in await everything(log)]
+    assert 4 == (await topic_terms(log))["ignored.late"]
+
+
+async def test_a_series_is_forgotten_a_month_after_its_last_point(open_spool: Opener, clock: MovedClock) -> None:
+    """State is bounded by age: a process that is silent for a month is gone, one that reports is not."""
+    log = (await open_spool()).log
+    await add(log, points=[point(100, at=NOON + 1), point(100, at=NOON + 1, series=b"t" * 16)])
+    clock.move(20 * 86_400)
+    await add(log, points=[point(101, at=NOON + 2)])
+    clock.move(20 * 86_400)
+    await log.retain()
+    await add(log, points=[point(103, at=NOON + 3), point(5, at=NOON + 3, series=b"t" * 16)])
+    await log.retain()
+    assert [2, 5] == [shown(record)[0] for record in await everything(log)]

@@ -1,0 +1,172 @@
+"""The contract of open records: a later report fills what the first left null, readers see the result once and for all."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from spool.record import AI_TELEMETRY
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener
+from tests.spool.contract.world import Observed, add, assert_books_balance, call, everything, topic_terms
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, clock: MovedClock) -> None:
+    """A record is shown `hold` after its commit, not before."""
+    log = (await open_spool(hold_s=10)).log
+    await add(log, call(1))
+    clock.move(9)
+    await add(log, call(2))
+
+    assert (1, []) == (log.closed_below(AI_TELEMETRY), await everything(log))
+    clock.move(2)
+    assert (2, [call(1)[0]]) == (log.closed_below(AI_TELEMETRY), await everything(log))
+    clock.move(10)
+    assert (3, [call(1)[0], call(2)[0]]) == (log.closed_below(AI_TELEMETRY), await everything(log))
+
+
+async def test_later_reports_fill_what_was_null(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
+    """Every report adds what nobody said before; what was said stays; it counts as duplicate and as amended."""
+    log = (await open_spool(hold_s=10)).log
+    await add(log, call(1, source="otel", user="ada"), call(2))
+    await add(log, call(1, source="litellm", user="bob", team="search", cost="0.5", cost_source="reported"))
+    await add(log, call(1, source="kong", team="other", session="s-1", tags={"env": "prod"}))
+    clock.move(11)
+
+    expected, _ = call(
+        1, source="otel", user="ada", team="search", cost="0.5", cost_source="reported", session="s-1",
+        tags={"env": "prod"},
+    )  # fmt: skip
+    assert [expected, call(2)[0]] == await everything(log)
+    assert (2, 2) == (observed.terms["amended", "litellm"] + observed.terms["amended", "kong"], 2)
+    terms = await topic_terms(log)
+    assert (2, 2, 2) == (terms["accepted"], terms["duplicates"], terms["amended"])
+    await assert_books_balance(log)
+
+
+async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: MovedClock) -> None:
+    """Two reports that are committed together become one record that has what both say, and so does a third."""
+    log = (await open_spool(hold_s=10)).log
+    first, second = call(1, user="ada"), call(1, team="search")
+
+    await asyncio.gather(add(log, first), add(log, second))
+    await add(log, call(1, session="s-1"))
+    clock.move(11)
+
+    assert [call(1, user="ada", team="search", session="s-1")[0]] == await everything(log)
+    assert (None, None) == (first[0].team, second[0].user)  # what callers gave is theirs
+
+
+async def test_an_estimate_comes_with_what_it_was_worked_out_from(open_spool: Opener, clock: MovedClock) -> None:
+    """A report that brings model and tokens brings its estimate along; a reported cost then counts for the record."""
+    log = (await open_spool(hold_s=10)).log
+    await add(log, call(1, input_tokens=None, output_tokens=None))
+    await add(log, call(1, request_model="gpt-4o", estimated_cost="0.2", price_book="b1", cost_source="estimated"))
+    await add(log, call(1, cost="0.25", cost_source="reported"))
+    clock.move(11)
+
+    (record,) = await everything(log)
+    assert call(
+        1, request_model="gpt-4o", estimated_cost="0.2", price_book="b1", cost="0.25", cost_source="reported"
+    )[0] == record  # fmt: skip
+
+
+async def test_a_closed_record_never_changes(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
+    """A report that would have added something comes too late once the record closed, and is counted so."""
+    log = (await open_spool(hold_s=10)).log
+    await add(log, call(1))
+    clock.move(11)
+    before = await everything(log)
+
+    await add(log, call(1, source="kong", user="ada"))
+    await add(log, call(1, source="kong"))  # adds nothing
+
+    assert before == await everything(log)
+    assert 1 == observed.terms["amended_late", "kong"]
+    terms = await topic_terms(log)
+    assert (2, 0, 1) == (terms["duplicates"], terms.get("amended", 0), terms["amended_late"])
+    await assert_books_balance(log)
+
+
+async def test_without_a_hold_the_first_stays_as_it_is(open_spool: Opener) -> None:
+    """`hold = 0` closes at once: a repeat is a duplicate and nothing else, also within one submission."""
+    log = (await open_spool(hold_s=0)).log
+
+    await add(log, call(1), call(1, user="ada"))
+    await add(log, call(1, team="search"))
+
+    assert [call(1)[0]] == await everything(log)
+    terms = await topic_terms(log)
+    assert (2, 0, 2) == (terms["duplicates"], terms.get("amended", 0), terms["amended_late"])
+
+
+@pytest.mark.parametrize("later", [{"input_tokens": 101}, {"output_tokens": 0}, {"cost": "0.26"}])
+async def test_reports_that_disagree_are_shown(
+    open_spool: Opener, clock: MovedClock, observed: Observed, later: dict[str, object]
+) -> None:
+    """The first report stays; the pair of sources is counted, with what each of them says in sum."""
+    log = (await open_spool(hold_s=10)).log
+    await add(log, call(1, cost="0.25", request_id="r-1"), call(2, cost="1"))
+    for number in (1, 2):
+        await add(log, call(number, **{"source": "litellm", "cost": "0.25" if number == 1 else "1", **later}))
+    clock.move(11)
+
+    assert [call(1, cost="0.25", request_id="r-1")[0], call(2, cost="1")[0]] == await everything(log)
+    assert 2 == observed.terms["conflict", "otel/litellm"]
+    (row,) = await log.conflicts()
+    assert (AI_TELEMETRY, "otel", "litellm", 2, "r-1") == tuple(
+        row[name] for name in ("topic", "first_source", "second_source", "count", "request_id")
+    )
+    assert {"input_tokens": 200, "output_tokens": 20, "cost": "1.25"} == row["first"]
+    assert row["first"] != row["second"]
+    assert 2 == (await topic_terms(log))["conflict"]
+
+
+@pytest.mark.parametrize("cost", ["0.2500000000000001", "0.250", None])
+async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, cost: str | None) -> None:
+    """Sources that round money differently, or say nothing, do not disagree."""
+    log = (await open_spool(hold_s=10)).log
+    await add(log, call(1, cost="0.25"))
+    await add(log, call(1, source="kong", cost=cost))
+    assert 0 == observed.terms["conflict", "otel/kong"]
+
+
+async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: MovedClock) -> None:
+    """`changes` gives what is closed now, and wakes when the hold of the oldest open commit ends."""
+    log = (await open_spool(hold_s=10)).log
+    seen: asyncio.Queue[int] = asyncio.Queue()
+
+    async def watch() -> None:
+        async with aclosing(log.changes(AI_TELEMETRY)) as changes:  # type: ignore[type-var]
+            async for closed in changes:
+                seen.put_nowait(closed)
+
+    watcher = asyncio.create_task(watch())
+    assert 1 == await seen.get()
+    await add(log, call(1), call(2))
+    await add(log, call(3))
+    assert seen.empty()
+    clock.move(11)
+    assert 4 == await asyncio.wait_for(seen.get(), 5)
+    watcher.cancel()
+    await asyncio.gather(watcher, return_exceptions=True)
+
+
+async def test_many_readers_wait_without_a_hold(open_spool: Opener) -> None:
+    """Without a hold every reader wakes with the commit itself."""
+    log = (await open_spool(hold_s=0)).log
+
+    async def until(number: int) -> int:
+        async for closed in log.changes(AI_TELEMETRY):
+            if closed > number:
+                return closed
+        raise AssertionError("changes never ends")
+
+    readers = [asyncio.create_task(until(3)) for _ in range(5)]
+    for number in range(3):
+        await add(log, call(number))
+    assert [4] * 5 == await asyncio.wait_for(asyncio.gather(*readers), 5)

@@ -1,0 +1,150 @@
+"""The contract of bounds: what may go, what must stay, and that the books say where everything went."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spool.errors import SpoolFull
+from spool.identity import Identity
+from spool.log import RouteSpec, Settlement
+from spool.record import AI_TELEMETRY, Inference
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener, Spool
+from tests.spool.contract.world import add, assert_books_balance, call, entries, everything, topic_terms
+
+pytestmark = pytest.mark.asyncio
+
+
+def wide(number: int) -> tuple[Inference, Identity]:
+    """A call of about four kilobytes that do not compress."""
+    noise = random.Random(number)
+    return call(number, tags={f"t{place}": noise.randbytes(120).hex() for place in range(32)})
+
+
+async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10_000) -> int:
+    """Settle everything that is due on a route; returns the records."""
+    delivered = 0
+    while (delivery := await spool.deliveries.due(route, now=clock.now(), max_records=records)) is not None:
+        await spool.deliveries.settle(delivery, Settlement(delivered=delivery.count))
+        delivered += delivery.count
+    return delivered
+
+
+async def fill(spool: Spool, begin: int = 0) -> int:
+    """Append until the spool is full; returns the number of the first call that was refused."""
+    for number in range(begin, begin + 3000):
+        try:
+            await add(spool.log, wide(number))
+        except SpoolFull as full:
+            assert full.retry_after_s >= 1
+            return number
+    raise AssertionError("the spool never was full")
+
+
+async def test_without_a_route_entries_live_for_retention(open_spool: Opener, clock: MovedClock) -> None:
+    """Then they go and count as expired, and the books carry their commits forward."""
+    spool = await open_spool(retention_s=100)
+    await add(spool.log, call(1), call(2), ignored={"not_ai": 1})
+    clock.move(60)
+    await add(spool.log, call(3))
+    assert 0 == await spool.log.retain()
+    clock.move(60)
+
+    assert 1 == await spool.log.retain()
+
+    assert [call(3)[0]] == await everything(spool.log)
+    assert [3] == [entry.first for entry in await entries(spool.log)]
+    terms = await topic_terms(spool.log)
+    assert (3, 1, 2) == (terms["accepted"], terms["kept"], terms["expired"])
+    await assert_books_balance(spool.log)
+
+
+async def test_what_a_required_route_needs_is_never_deleted(open_spool: Opener, clock: MovedClock) -> None:
+    """Undelivered entries outlive every age; delivered ones go after retention and count as retired."""
+    spool = await open_spool(retention_s=100)
+    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    await add(spool.log, call(1))
+    clock.move(1000)
+    assert 0 == await spool.log.retain()
+
+    assert 1 == await deliver(spool, "upstream/ai-telemetry", clock)
+    await add(spool.log, call(2))
+    assert 1 == await spool.log.retain()
+
+    assert [call(2)[0]] == await everything(spool.log)
+    assert 1 == (await topic_terms(spool.log))["retired"]
+    await assert_books_balance(spool.log)
+
+
+async def test_retention_never_outruns_a_further_reader(open_spool: Opener, clock: MovedClock) -> None:
+    """A holder of a number keeps it and all above it, whatever the age."""
+    spool = await open_spool(retention_s=100)
+    for number in range(3):
+        await add(spool.log, call(number))
+    needed = {AI_TELEMETRY: 2}
+    spool.log.holders.append(needed.get)
+    clock.move(1000)
+
+    assert 1 == await spool.log.retain()
+    assert [2, 3] == [entry.first for entry in await entries(spool.log)]
+    needed[AI_TELEMETRY] = 4
+    assert 2 == await spool.log.retain()
+
+
+async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, clock: MovedClock) -> None:
+    """A full spool keeps what is not delivered and refuses with a time; delivery makes room before its age."""
+    spool = await open_spool(max_bytes=2 << 20)
+    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    refused = await fill(spool)
+    assert not (await spool.log.stats()).writable
+    assert refused == len(await everything(spool.log))
+
+    assert refused == await deliver(spool, "upstream/ai-telemetry", clock)
+    clock.move(2)
+
+    await add(spool.log, call(refused))
+    assert (await spool.log.stats()).writable
+    terms = await topic_terms(spool.log)
+    assert (refused + 1, 0) == (terms["accepted"], terms.get("expired", 0))
+    await assert_books_balance(spool.log)
+
+
+async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: MovedClock) -> None:
+    """`required = false` never fills the house: its oldest records are skipped and counted."""
+    spool = await open_spool(max_bytes=2 << 20)
+    await spool.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)])
+
+    for number in range(1500):
+        await add(spool.log, wide(number))
+        clock.move(1)
+
+    terms = (await spool.log.books()).routes["archive/ai-telemetry"]
+    assert terms["skipped"] > 0
+    assert 1500 == terms["skipped"] + terms["queued"]
+    await assert_books_balance(spool.log)
+
+
+async def test_without_a_route_the_oldest_make_room(open_spool: Opener, clock: MovedClock) -> None:
+    """Entries that nobody waits for go before new ones are refused, and count as expired."""
+    spool = await open_spool(max_bytes=2 << 20)
+    for number in range(1500):
+        await add(spool.log, wide(number))
+        clock.move(1)
+    terms = await topic_terms(spool.log)
+    assert 1500 == terms["kept"] + terms["expired"]
+    assert terms["expired"] > 0
+    await assert_books_balance(spool.log)
+
+
+async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedClock) -> None:
+    """Retention takes records away, not the memory of them: a repeat within the window is still a duplicate."""
+    spool = await open_spool(retention_s=100)
+    await add(spool.log, call(1))
+    clock.move(1000)
+    assert 1 == await spool.log.retain()
+
+    receipt = await add(spool.log, call(1))
+
+    assert (1, 1) == (receipt.records, (await topic_terms(spool.log))["accepted"])

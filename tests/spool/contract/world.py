@@ -1,0 +1,93 @@
+"""What the contract of the log is tried with: a clock that is moved, calls and their identities, an observer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from spool import identity
+from spool.identity import Identity
+from spool.log import Commit, CounterPoint, Entry, Log, Receipt, Submission
+from spool.record import AI_TELEMETRY, NS, Inference, Record, UsageMetric
+
+NOON = 1_790_000_000  # epoch seconds
+
+
+class Observed:
+    """Keeps what an observer is told."""
+
+    def __init__(self) -> None:
+        self.commits: list[Commit] = []
+
+    def committed(self, commit: Commit) -> None:
+        self.commits.append(commit)
+
+    @property
+    def terms(self) -> Counter[tuple[str, str]]:
+        """Over all commits and topics: (term, source or reason) -> n."""
+        sums: Counter[tuple[str, str]] = Counter()
+        for commit in self.commits:
+            for (_, term, label), n in commit.terms.items():
+                sums[term, label] += n
+        return sums
+
+
+def call(number: int, *, at: float = NOON, **fields: Any) -> tuple[Inference, Identity]:
+    """A call with a long response id, and its identity."""
+    fields = {"source": "otel", "start_time": int(at * NS), "input_tokens": 100, "output_tokens": 10, **fields}
+    record = Inference(id=b"", **fields)
+    known_as = identity.of_call(record, response_id=f"chatcmpl-{number:032d}")
+    record.id = known_as.id
+    return record, known_as
+
+
+def submission(calls: Iterable[tuple[Record, Identity]], **terms: Any) -> Submission:
+    calls = list(calls)
+    others = sum(terms.get("ignored", {}).values()) + sum(terms.get("rejected", {}).values())
+    points = terms.get("points", ())
+    received = len(calls) + len(points) + others + terms.get("pending", 0) - terms.get("split", 0)
+    return Submission(
+        **{
+            "topic": AI_TELEMETRY,
+            "received": received,
+            "records": [record for record, _ in calls],
+            "identities": [known_as for _, known_as in calls],
+            **terms,
+        }
+    )
+
+
+async def add(log: Log, *calls: tuple[Record, Identity], **terms: Any) -> Receipt:
+    return await log.append(submission(calls, **terms))
+
+
+async def everything(log: Log, topic: str = AI_TELEMETRY) -> list[Record | None]:
+    """The closed records of a topic, in order."""
+    return [record for entry in await entries(log, topic) for record in entry.records]
+
+
+async def entries(log: Log, topic: str = AI_TELEMETRY) -> Sequence[Entry]:
+    return await log.read(topic, 1, log.closed_below(topic))
+
+
+async def topic_terms(log: Log, topic: str = AI_TELEMETRY) -> dict[str, int]:
+    return dict((await log.books()).topics.get(topic, {}))
+
+
+async def assert_books_balance(log: Log) -> None:
+    """Counters and recount agree, and every equation holds."""
+    counted, recounted = await log.books(), await log.verify()
+    assert [] == list(counted.imbalances)
+    assert [] == list(recounted.imbalances)
+    assert counted == recounted
+
+
+def point(
+    value: int | str, *, at: float, since: float = NOON, series: bytes = b"s" * 16, unit: str = "{token}"
+) -> CounterPoint:
+    """A cumulative point of a token or money counter."""
+    exact = Decimal(value) if isinstance(value, str) else value
+    template = UsageMetric(id=b"", source="otel", name="gen_ai.client.token.usage", unit=unit)
+    return CounterPoint(series, int(since * NS), int(at * NS), exact, template)
