@@ -1,0 +1,103 @@
+"""A spool with records in it, on disk or in memory, for tests of what leaves the house."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from spool.clock import Clock
+from spool.identity import Identity
+from spool.log import Deliveries, Log, LogSettings, RouteSpec, RouteState, Submission
+from spool.memory import open_spool as open_in_memory
+from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
+from spool.sqlite import open_spool as open_on_disk
+
+ROUTE = "upstream/ai-telemetry"
+SPEC = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
+OPEN_AT_ONCE = LogSettings(hold_s=0)
+
+
+@dataclass
+class StoppedClock:
+    """Stands still until it is moved; the wall clock can be moved alone."""
+
+    at: float = 1_790_000_000.0
+    passed: float = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    def move(self, seconds: float) -> None:
+        self.at += seconds
+        self.passed += seconds
+
+
+@dataclass
+class Spooled:
+    log: Log
+    deliveries: Deliveries
+    clock: Clock
+
+    async def add(self, records: Sequence[Record], *, topic: str = AI_TELEMETRY) -> None:
+        """One commit."""
+        await self.log.append(
+            Submission(
+                topic=topic,
+                received=len(records),
+                records=list(records),
+                identities=[Identity(record.id) for record in records],
+            )
+        )
+
+    async def state(self, route: str = ROUTE) -> RouteState:
+        return next(state for state in await self.deliveries.routes() if state.name == route)
+
+    async def terms(self, route: str = ROUTE) -> dict[str, int]:
+        """The route's terms that are not zero."""
+        return {term: n for term, n in (await self.log.books()).routes[route].items() if n}
+
+
+@asynccontextmanager
+async def spooled(
+    kind: str, directory: Path, clock: Clock, settings: LogSettings = OPEN_AT_ONCE
+) -> AsyncIterator[Spooled]:
+    """`kind` is sqlite or memory."""
+    if kind == "sqlite":
+        spool = await open_on_disk(directory, settings=settings, clock=clock)
+        log, deliveries = spool.log, spool.deliveries
+        close = spool.close
+    else:
+        in_memory = await open_in_memory(settings=settings, clock=clock)
+        log, deliveries = in_memory.log, in_memory.deliveries
+        close = in_memory.close
+    try:
+        yield Spooled(log=log, deliveries=deliveries, clock=clock)
+    finally:
+        await close()
+
+
+def record_id(n: int) -> bytes:
+    return blake2b(str(n).encode(), digest_size=16).digest()
+
+
+def call(n: int, **fields: Any) -> Inference:
+    """An AI call that is told from others by its number."""
+    return Inference(id=record_id(n), source="test", **{"input_tokens": n, "request_model": "gpt-4o", **fields})
+
+
+def calls(first: int, last: int, **fields: Any) -> list[Record]:
+    return [call(n, **fields) for n in range(first, last + 1)]
+
+
+def counter(n: int, **fields: Any) -> UsageMetric:
+    """A counter's delta, likewise."""
+    return UsageMetric(
+        id=record_id(1_000_000 + n), source="test", name="test.token.usage", **{"value": n + 1, "model": "m", **fields}
+    )
