@@ -6,8 +6,6 @@ Which events are calls stands in `log_dialects`; Gemini CLI, which logs each cal
 
 from __future__ import annotations
 
-from typing import Any
-
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import log_dialects as dialects
 from gateway.normalise.otlp import vocabulary as words
@@ -80,7 +78,7 @@ class Logs:
             span=dialect.own_span,
             sequence=words.text(attributes.get("event.sequence")),
         )
-        self._outcome.add(call, identity, _why(record, event) if self._outcome.why is not None else None)
+        self._outcome.add(call, identity, _why(record, event, call) if self._outcome.why is not None else None)
 
 
 def _inference(record: LogRecord, event: CallEvent) -> Inference:
@@ -121,19 +119,22 @@ def _start(record: LogRecord, event: CallEvent) -> int | None:
     return record.time - duration if duration is not None and duration <= record.time else record.time
 
 
-def _why(record: LogRecord, event: CallEvent) -> dict[str, Any]:
-    """Field by field, the attribute that was read and the rule that turned it into the number."""
+def _why(record: LogRecord, event: CallEvent, call: Inference) -> dict[str, str]:
+    """Field by field, the attribute that was read and the rule that was applied to it."""
     dialect, attributes = event.dialect, record.attributes
-    why: dict[str, Any] = {
-        "source": f"event {dialects.event_name(record)}",
-        "request_model": words.first_name(attributes, dialect.model),
-        "provider": words.first_name(attributes, dialect.provider) or "not stated: what goes without saying",
-        "cost": words.first_name(attributes, words.COST),
+    tables = {
+        "request_id": words.REQUEST_ID,
+        "request_model": dialect.model,
+        "response_model": dialect.response_model,
+        "provider": dialect.provider,
+        "cost": words.COST,
+        **{f"{field}_tokens": getattr(dialect.tokens, field) for field in Tokens._fields},
     }
-    for field in Tokens._fields:
-        why[f"{field}_tokens"] = words.first_name(attributes, getattr(dialect.tokens, field))
-    if dialect.without_cache:
-        why["input_rule"] = "the dialect leaves the cache out: added"
-    if dialect.without_reasoning:
-        why["output_rule"] = "the dialect leaves the reasoning out: added"
-    return {field: reason for field, reason in why.items() if reason is not None}
+    why = {field: name for field, names in tables.items() if (name := words.first_name(attributes, names)) is not None}
+    for field, part in (("input_tokens", "cache or tool prompts"), ("output_tokens", "reasoning")):
+        if field in why and getattr(call, field) != words.count(attributes[why[field]]):
+            why[field] += f" + {part} (the dialect, the total or the figures say that it excludes it)"
+    if call.provider is not None and "provider" not in why:
+        why["provider"] = f"dialect {call.source}, or the model's name"
+    why["source"] = f"event {dialects.event_name(record)}"
+    return why

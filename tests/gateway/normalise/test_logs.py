@@ -193,6 +193,14 @@ def test_why_names_the_attributes_behind_the_fields():
     }.items() <= outcome.why[0].items()  # fmt: skip
 
 
+def test_why_says_when_a_part_was_added():
+    """A sum is no attribute's value: the explanation says that something came to it."""
+    outcome = read_logs(log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=Options(explain=True))
+    assert outcome.why is not None
+    assert outcome.why[0]["input_tokens"].startswith("gen_ai.usage.input_tokens + cache")
+    assert "gen_ai.usage.output_tokens" == outcome.why[0]["output_tokens"]
+
+
 def test_attributes_of_the_operators_choice_become_tags():
     """privacy.keep_attributes adds names; what is over a bound is left out and counted."""
     options = Options(keep_attributes=frozenset({"build.number", "build.text"}))
