@@ -202,6 +202,18 @@ def ignored(house: House, page: list[tuple[str, str]], as_json: bool) -> None:
 
 
 @spool.command()
+@click.option("--route", "routes", multiple=True, help="DESTINATION/TOPIC")
+@paged
+@as_json
+@on_a_house
+def refused(house: House, page: list[tuple[str, str]], routes: tuple[str, ...], as_json: bool) -> None:
+    """List what upstreams refused in answers that took the rest."""
+    payload = house.ask("GET", "/partial-refusals", query=[*page, *filters(route=routes)])
+    columns = ("route", "first", "last", "count", "at", "words")
+    show_json(payload) if as_json else show_list(payload, "partial_refusals", columns)
+
+
+@spool.command()
 @paged
 @as_json
 @on_a_house

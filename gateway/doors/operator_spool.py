@@ -11,7 +11,7 @@ from gateway.doors.operator_body import Body, answer, moment
 from gateway.doors.operator_calls import Asked, Call
 from gateway.listing import Filter, List, MemoryRows, Sort
 from spool.errors import Invalid, NotThere
-from spool.log import Books, DeadLetter, RouteState
+from spool.log import Books, DeadLetter, PartialRefusal, RouteState
 from spool.operators import OPERATOR, VIEWER
 from spool.record import as_json
 
@@ -55,6 +55,17 @@ def shown_dead(letter: DeadLetter) -> dict[str, object]:
         "error": letter.error,
         "status": letter.status,
         "at": moment(letter.at),
+    }
+
+
+def shown_refusal(refusal: PartialRefusal) -> dict[str, object]:
+    return {
+        "route": refusal.route,
+        "first": refusal.first,
+        "last": refusal.last,
+        "count": refusal.count,
+        "words": refusal.words,
+        "at": moment(refusal.at),
     }
 
 
@@ -105,6 +116,20 @@ DEAD: List[DeadLetter] = List(
         "route": Filter(values=lambda letter: (letter.route,)),
         "status": Filter(values=lambda letter: (letter.status,)),
     },
+)
+
+
+REFUSALS: List[PartialRefusal] = List(
+    root="partial_refusals",
+    show=shown_refusal,
+    identity=Sort(value=lambda refusal: f"{refusal.route} {refusal.first:020} {refusal.at:017.6f}"),
+    sorts={
+        "at": Sort(value=lambda refusal: refusal.at),
+        "route": Sort(value=lambda refusal: refusal.route),
+        "count": Sort(value=lambda refusal: refusal.count),
+    },
+    default_sort=("at", "desc"),
+    filters={"route": Filter(values=lambda refusal: (refusal.route,))},
 )
 
 
@@ -199,6 +224,10 @@ async def discard_dead(asked: Asked) -> web.Response:
     return answer({"discarded": discarded})
 
 
+async def list_refusals(asked: Asked) -> web.Response:
+    return await asked.list(REFUSALS, MemoryRows(await asked.services.deliveries.partial_refusals()))
+
+
 async def replay(asked: Asked) -> web.Response:
     services = asked.services
     given = await asked.body(Replay)
@@ -286,6 +315,14 @@ CALLS = (
     Call("GET", "/dead/{id}", VIEWER, show_dead, "Show a dead letter's record"),
     Call("POST", "/dead/retry", OPERATOR, retry_dead, "Send dead letters again", takes=Letters),
     Call("POST", "/dead/discard", OPERATOR, discard_dead, "Give dead letters up", takes=Letters),
+    Call(
+        "GET",
+        "/partial-refusals",
+        VIEWER,
+        list_refusals,
+        "List what partial successes refused",
+        lists="partial_refusals",
+    ),
     Call("POST", "/replay", OPERATOR, replay, "Send settled records again", takes=Replay),
     Call("GET", "/receipts/{id}", VIEWER, receipt, "What became of a submission"),
     Call("GET", "/ignored", VIEWER, list_ignored, "List unrecognised AI shapes", lists="ignored"),
