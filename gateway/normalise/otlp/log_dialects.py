@@ -152,6 +152,7 @@ SEMCONV = Dialect(
     own_span=True,
 )
 COPILOT_CHAT = replace(SEMCONV, source="copilot_chat", unnamed_provider=lambda attributes, model: "github")
+COPILOT_CLI = replace(COPILOT_CHAT, source="copilot_cli")
 OPENLIT = replace(SEMCONV, source="openlit", without_cache_at=frozenset({"anthropic", "aws.bedrock"}))
 
 
@@ -192,7 +193,8 @@ _EVENTS = {
     "task.conversation_turn": CallEvent(dialect=CLINE, is_call=_cline_answered),
 }
 _DETAILS = {
-    dialect.source: CallEvent(dialect=dialect, is_call=_semconv_call) for dialect in (SEMCONV, COPILOT_CHAT, OPENLIT)
+    dialect.source: CallEvent(dialect=dialect, is_call=_semconv_call)
+    for dialect in (SEMCONV, COPILOT_CHAT, COPILOT_CLI, OPENLIT)
 }
 
 # What these products log beside their calls, and the conventions' message, choice and evaluation events.

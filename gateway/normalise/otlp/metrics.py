@@ -10,13 +10,14 @@ import os
 from decimal import Decimal
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import families, tollhouse, tollhouse_points
+from gateway.normalise.otlp import families, shapes, tollhouse, tollhouse_points
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.families import Family
 from gateway.normalise.otlp.model import Point
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.series import SeriesKeys
-from gateway.normalise.otlp.sources import source_of
+from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.sources import OTEL, source_of
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.identity import Identity, of_point
 from spool.log import CounterPoint
@@ -68,7 +69,7 @@ class Metrics:
         self._outcome.unrecognised.append((point.name, *words.names_shown(point.attributes)))
 
     def _count(self, point: Point, family: Family) -> None:
-        source = family.source or source_of(point.resource, point.scope)
+        source = _source(point, family)
         if source in _WITH_TWIN and point.name == _TWIN:
             self._outcome.ignored[MERGED] += 1
             return
@@ -105,6 +106,13 @@ class Metrics:
             record.start_time = point.start_time or None
             record.end_time = point.time or None
             self._outcome.add(record, _identity(series, point), {"value": f"delta of {point.name}"})
+
+
+def _source(point: Point, family: Family) -> str:
+    source = family.source or source_of(point.resource, point.scope)
+    if source == OTEL and shape_of(point.attributes).marks & shapes.KONG:
+        return "kong"  # its service name is the operator's to change, its points name routes and consumers
+    return source
 
 
 def _model(point: Point) -> str | None:

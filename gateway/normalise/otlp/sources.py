@@ -55,6 +55,7 @@ _SERVICES = {
     "cline": "cline",
     "codex_cli_rs": "codex",
     "codex_exec": "codex",
+    "kong": "kong",
 }
 
 

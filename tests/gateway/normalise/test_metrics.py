@@ -93,7 +93,7 @@ def test_envoys_types_are_parts_and_stay_apart():
     [
         ({"scope": "io.micrometer", "unit": "tokens"}, "spring_ai"),
         ({"scope": "org.springframework.boot"}, "spring_ai"),
-        ({"scope": "kong"}, "kong"),
+        ({"resource": {"service.name": "kong"}}, "kong"),
     ],
 )
 def test_a_third_type_total_is_dropped(how: dict[str, str], source: str):
@@ -101,6 +101,13 @@ def test_a_third_type_total_is_dropped(how: dict[str, str], source: str):
     outcome = read_points(*(typed(kind, **how) for kind in ("input", "output", "total")))
     assert [(source, "input"), (source, "output")] == [(r.source, r.token_type) for r in metrics(outcome)]
     assert {MERGED: 1} == outcome.ignored
+
+
+def test_kongs_points_are_known_by_their_attributes():
+    """The service name is the operator's; the consumer that Kong authenticated is the user."""
+    attributes = MODELS | {"gen_ai.token.type": "input", "kong.auth.consumer.name": "search", "kong.route.name": "ai"}
+    (record,) = metrics(read_points(point(TOKENS, 5, attributes, resource={"service.name": "edge"})))
+    assert ("kong", "search") == (record.source, record.user)
 
 
 def test_kongs_cost_has_no_currency_and_is_dollars():
