@@ -208,6 +208,13 @@ def test_attributes_of_the_operators_choice_become_tags():
     assert ({"build.number": "7"}, 1) == (getattr(outcome.records[0], "tags", None), outcome.left_out)
 
 
+def test_people_are_no_tags():
+    """Names, addresses and ids of people in free metadata stay out of the tags; the rest is kept."""
+    metadata = '{"user_name": "Ada", "email": "ada@b.example", "userId": "u-1", "tier": "gold", "seats": 3}'
+    record = details({"metadata": metadata, "ai.telemetry.metadata.userName": "Ada", "user.email": "ada@b.example"})
+    assert {"tier": "gold", "seats": "3"} == record.tags
+
+
 NAMES = st.sampled_from([
     DETAILS, "claude_code.api_request", "claude_code.api_error", "codex.sse_event", "codex.api_request",
     "gemini_cli.api_response", "gemini_cli.api_error", "qwen-code.api_response", "task.conversation_turn", "other",
