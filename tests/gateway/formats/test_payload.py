@@ -1,0 +1,96 @@
+"""Bodies into items: by their first bytes, and a bad item costs only itself."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+
+import pytest
+
+from gateway.errors import BadPayload
+from gateway.normalise.formats import payload
+
+
+def texts(body: bytes) -> list[str]:
+    return [bytes(item).decode() for item in payload.items(body)]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"a": 1}', ['{"a": 1}']),
+        (b' \n [{"a": 1}, null, 3] ', ['{"a": 1}', "null", "3"]),
+        (b"[]", []),
+        (b'{"a": 1}\n{"b": 2}', ['{"a": 1}', '{"b": 2}']),
+        (b'{"a": 1}\r\n\r\n{"b": 2}\r\n', ['{"a": 1}', '{"b": 2}']),
+        (b'[{"a": 1}]\n[{"b": 2}]\n', ['{"a": 1}', '{"b": 2}']),
+        (b'{\n "a": 1\n}', ['{\n "a": 1\n}']),
+        (b'\xef\xbb\xbf{"a": 1}', ['{"a": 1}']),
+    ],
+)
+def test_a_body_is_a_document_an_array_or_lines(body: bytes, expected: list[str]):
+    """Whatever the content type said."""
+    assert expected == texts(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"  ", b"a=1", b"\x0a\x12", b'"text"', b'{"a": ', b'{"a": }', b'[{"a": 1}', b"[1] 2"]
+)
+def test_what_is_no_json_is_refused_whole(body: bytes):
+    """Also an array that breaks off: its sender did not finish it."""
+    with pytest.raises(BadPayload):
+        texts(body)
+
+
+def test_a_broken_member_is_cut_out_and_its_neighbours_stay():
+    """Strings with brackets and commas in them do not move the cuts."""
+    body = b'[{"a": "]},{\\""}, {"b": NaN}, {"c": }, {"d": [1, {"e": 2}]}]'
+    assert ['{"a": "]},{\\""}', '{"b": NaN}', '{"c": }', '{"d": [1, {"e": 2}]}'] == texts(body)
+
+
+def test_a_broken_line_stays_in_its_place():
+    """A line that is no JSON is an item too, for its format to reject."""
+    assert ['{"a": 1}', '{"b":', '{"c": 3}'] == texts(b'{"a": 1}\n{"b": \n{"c": 3}')
+
+
+def test_a_line_that_is_a_broken_array_stays_in_its_place():
+    """It spoils neither the lines before it nor those after."""
+    assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
+
+
+def test_cleaning_keeps_every_digit_and_every_good_character():
+    """NaN and lone surrogates go; pairs, escaped backslashes and words in strings stay."""
+    dirty = b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'
+    clean = b'{"n": null, "i": null, "c": 1.80e-07, "s": "\\ufffd \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xef\xbf\xbd"}'
+    assert clean == payload.clean(dirty)
+
+
+def test_deep_nesting_costs_one_item():
+    """A parser's limit is no reason to lose the neighbours."""
+    deep = b"[" * 5000 + b"]" * 5000
+    assert [b'{"a":1}', deep, b'{"b":2}'] == [bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')]
+
+
+def test_inflating_is_bounded():
+    """A bomb is refused before it is unfolded."""
+    with pytest.raises(payload.TooBig):
+        payload.inflate(gzip.compress(bytes(10_000_000)), 1_000_000)
+
+
+def test_gzip_of_several_members_is_one_text():
+    """Firehose may join them."""
+    assert b"onetwo" == payload.inflate(gzip.compress(b"one") + gzip.compress(b"two"), 100)
+
+
+@pytest.mark.parametrize("packed", [b"plain", gzip.compress(b"x" * 1000)[:-4], b"\x1f\x8b"])
+def test_what_is_no_gzip_is_said_so(packed: bytes):
+    """Cut off or never packed."""
+    with pytest.raises(ValueError, match="gzip"):
+        payload.inflate(packed, 1000)
+
+
+def test_base64_is_strict():
+    """Characters outside the alphabet are no padding."""
+    assert b"abc" == payload.base64(base64.b64encode(b"abc").decode())
+    with pytest.raises(ValueError, match="not base64"):
+        payload.base64("a*b=")
