@@ -111,7 +111,7 @@ def _ignored(terms: Any) -> list[dict[str, Any]]:
 
 def _read(file: str) -> bytes:
     try:
-        body = click.get_binary_stream("stdin").read() if file == "-" else Path(file).read_bytes()
+        body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
     except (OSError, EOFError) as error:
         fail(f"{file}: {error.strerror if isinstance(error, OSError) and error.strerror else error}")

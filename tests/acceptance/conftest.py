@@ -85,7 +85,8 @@ class Tollhouse:
             env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         )
         assert self.process.stderr is not None
-        threading.Thread(target=self._collect, args=(self.process.stderr,), daemon=True).start()
+        self._reader = threading.Thread(target=self._collect, args=(self.process.stderr,), daemon=True)
+        self._reader.start()
         deadline = time.monotonic() + START_S
         assert self.process.stdout is not None
         while time.monotonic() < deadline:
@@ -108,8 +109,10 @@ class Tollhouse:
             return
         process.send_signal(how)
         returned = process.wait(timeout=30)
-        if process.stdout is not None:
-            process.stdout.close()
+        self._reader.join()
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
         if code is not None:
             assert returned == code, "\n".join(self.log[-20:])
 
