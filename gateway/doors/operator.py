@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from gateway.doors import operator_keys, operator_people, operator_sign_in, operator_spool
+from gateway.doors import (
+    operator_dead,
+    operator_findings,
+    operator_keys,
+    operator_people,
+    operator_sign_in,
+    operator_spool,
+)
 from gateway.doors.operator_body import said_as_json
 from gateway.doors.operator_calls import Call
 from gateway.doors.operator_services import SERVICES, OperatorServices
@@ -18,6 +25,8 @@ CALLS: tuple[Call, ...] = (
     *operator_sign_in.CALLS,
     *operator_keys.CALLS,
     *operator_spool.CALLS,
+    *operator_dead.CALLS,
+    *operator_findings.CALLS,
     *operator_people.CALLS,
 )
 
