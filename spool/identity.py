@@ -14,6 +14,7 @@ from typing import NamedTuple
 from spool.record import NS, Inference
 
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
+_PERSONS = {rule: b"tollhouse-%d" % rule for rule in range(1, 10)}
 LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
 STEP_NS = 4 * NS
 
@@ -28,8 +29,8 @@ class Identity(NamedTuple):
 
 def digest(rule: int, *parts: object) -> bytes:
     """128 bits of the parts, joined by NUL."""
-    text = "\0".join("" if part is None else str(part) for part in parts)
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=b"tollhouse-%d" % rule).digest()
+    text = "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=_PERSONS[rule]).digest()
 
 
 def is_long(response_id: str) -> bool:

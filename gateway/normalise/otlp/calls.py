@@ -10,16 +10,15 @@ from gateway.normalise.otlp.dialect import Dialect, TokenNames, failed
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.shapes import Names, Shape
 from gateway.normalise.otlp.tokens import Tokens, settle
-from gateway.normalise.otlp.vocabulary import Who
+from gateway.normalise.otlp.vocabulary import NOBODY, Who
 from spool.record import Inference
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
 _CLASSES = {words.EMBEDDINGS: EMBEDDINGS, words.RERANK: RERANK}
 
-NOBODY = Who()
 
-
-class Call(Struct):
+# Without garbage collection, which costs more than the calls: whoever fills `inner` also empties it.
+class Call(Struct, gc=False):
     """Built when the span is read, settled when the whole payload was."""
 
     place: int
@@ -31,7 +30,7 @@ class Call(Struct):
     shared_id: str | None
     run_id: str | None = None
     resource_who: Who = NOBODY
-    inner: list[Call] = []  # the nearest calls of the same class below
+    inner: list[Call] | None = None  # the nearest calls of the same class below
     twin_who: tuple[Who, ...] = ()  # of dropped twins, nearest first
     agent: str | None = None
     why: dict[str, str] | None = None
@@ -39,6 +38,14 @@ class Call(Struct):
     @property
     def has_usage(self) -> bool:
         return self.tokens != NO_TOKENS
+
+    def count_as(self, tokens: Tokens) -> None:
+        """Take over the counts of another report of the same call."""
+        self.tokens = tokens
+        record = self.record
+        record.input_tokens, record.output_tokens = tokens.input, tokens.output
+        record.cache_read_tokens, record.cache_write_tokens = tokens.cache_read, tokens.cache_write
+        record.reasoning_tokens = tokens.reasoning
 
 
 NO_TOKENS = Tokens()
@@ -75,11 +82,18 @@ def call_of(place: int, span: Span, shape: Shape, dialect: Dialect, operation: s
         operation=operation,
         request_model=request_model,
         response_model=response_model,
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.cache_read,
+        cache_write_tokens=tokens.cache_write,
+        reasoning_tokens=tokens.reasoning,
         cost=cost,
         status=status,
         error_type=error_type,
     )
-    response_id, shared_id = _ids(attributes, dialect) if request_id is not None else (None, None)
+    response_id = shared_id = None
+    if request_id is not None:
+        response_id, shared_id = _ids(attributes, dialect)
     return Call(
         place,
         record,
@@ -144,32 +158,30 @@ def _tokens(
         )
     if said.cache_read is None and said.cache_write is None and said.reasoning is None:
         return said
-    total = words.count(words.first(attributes, shape.total)) if shape.total else None
-    return settle(
-        said,
-        total=words.count(more.get("total")) if total is None else total,
-        without_cache=dialect.without_cache(span, provider, model),
-        without_reasoning=bool(dialect.without_reasoning)
-        and any(map(attributes.__contains__, dialect.without_reasoning)),
-    )
+    total = words.first_count(attributes, shape.total) if shape.total else None
+    if total is None and more:
+        total = words.count(more.get("total"))
+    without_cache = dialect.without_cache(span, provider, model)
+    apart = bool(dialect.without_reasoning) and any(name in attributes for name in dialect.without_reasoning)
+    return settle(said, total=total, without_cache=without_cache, without_reasoning=apart)
 
 
 def _said(attributes: Attributes, shape: Shape) -> Tokens:
     """The counts under the names of the vocabulary."""
-    count, first = words.count, words.first
+    first_count = words.first_count
     return Tokens(
-        count(first(attributes, shape.input)) if shape.input else None,
-        count(first(attributes, shape.output)) if shape.output else None,
-        count(first(attributes, shape.cache_read)) if shape.cache_read else None,
-        count(first(attributes, shape.cache_write)) if shape.cache_write else None,
-        count(first(attributes, shape.reasoning)) if shape.reasoning else None,
+        first_count(attributes, shape.input) if shape.input else None,
+        first_count(attributes, shape.output) if shape.output else None,
+        first_count(attributes, shape.cache_read) if shape.cache_read else None,
+        first_count(attributes, shape.cache_write) if shape.cache_write else None,
+        first_count(attributes, shape.reasoning) if shape.reasoning else None,
     )
 
 
 def named_counts(attributes: Attributes, names: TokenNames) -> Tokens:
     """The counts under a dialect's own names."""
     fields = (names.input, names.output, names.cache_read, names.cache_write, names.reasoning)
-    return Tokens(*(words.count(words.first(attributes, field_names)) for field_names in fields))
+    return Tokens(*(words.first_count(attributes, field_names) for field_names in fields))
 
 
 def _ids(attributes: Attributes, dialect: Dialect) -> tuple[str | None, str | None]:

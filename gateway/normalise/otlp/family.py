@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.normalise.otlp.calls import NO_TOKENS, NOBODY, Call
-from gateway.normalise.otlp.vocabulary import Who
+from gateway.normalise.otlp.calls import Call
+from gateway.normalise.otlp.vocabulary import NOBODY, Who, nearest
 
 Key = tuple[str, str]  # trace id, span id
 
@@ -29,7 +29,7 @@ class Above(NamedTuple):
 NOTHING = Above()
 
 
-class Node(Struct):
+class Node(Struct, gc=False):
     parent: Key | None
     who: Who
     agent: str | None
@@ -39,28 +39,21 @@ class Node(Struct):
 
 
 class Family:
-    """All spans of a payload, added one by one, asked when all are there."""
+    """All spans of a payload, added to `nodes` one by one, asked when all are there."""
 
     def __init__(self) -> None:
-        self._nodes: dict[Key, Node] = {}
-
-    def add(self, key: Key, node: Node) -> None:
-        self._nodes[key] = node
-
-    def holds_call(self, key: Key) -> bool:
-        node = self._nodes.get(key)
-        return node is not None and node.call is not None
+        self.nodes: dict[Key, Node] = {}
 
     def above(self, parent: Key | None) -> Above:
         """What a span under `parent` inherits."""
-        if parent is None or (node := self._nodes.get(parent)) is None:
+        if parent is None or (node := self.nodes.get(parent)) is None:
             return NOTHING
         chain: list[Node] = []
         seen: set[int] = set()
         while node is not None and node.below is None and id(node) not in seen:  # a circle has no top
             chain.append(node)
             seen.add(id(node))
-            node = self._nodes.get(node.parent) if node.parent is not None else None
+            node = self.nodes.get(node.parent) if node.parent is not None else None
         above = node.below if node is not None and node.below is not None else NOTHING
         for node in reversed(chain):
             above = node.below = _below(node, above)
@@ -68,20 +61,26 @@ class Family:
 
     def drop_twins(self) -> set[int]:
         """Settle calls within calls; the places of those that describe a call another one describes better."""
-        calls = [node for node in self._nodes.values() if node.call is not None and not node.is_border]
-        outermost = [node.call for node in calls if node.call is not None and not self._enclose(node, node.call)]
+        enclosing: list[Call] = []
+        enclosed: set[int] = set()
+        for node in self.nodes.values():
+            call = node.call
+            if call is None or node.parent is None or node.is_border:
+                continue
+            outer = self.above(node.parent).calls[call.kind]
+            if outer is not None and outer is not call:
+                if outer.inner is None:
+                    outer.inner = []
+                    enclosing.append(outer)
+                outer.inner.append(call)
+                enclosed.add(call.place)
         dropped: set[int] = set()
-        for call in outermost:
-            if call.inner:
-                _settle(call, dropped)
+        for outer in enclosing:
+            if outer.place not in enclosed:
+                _settle(outer, dropped)
+        for outer in enclosing:
+            outer.inner = None
         return dropped
-
-    def _enclose(self, node: Node, call: Call) -> bool:
-        outer = self.above(node.parent).calls[call.kind]
-        if outer is None or outer is call:
-            return False
-        outer.inner.append(call)
-        return True
 
 
 def _below(node: Node, above: Above) -> Above:
@@ -97,15 +96,6 @@ def _below(node: Node, above: Above) -> Above:
     return Above(nearest(node.who, above.who), node.agent or above.agent, calls)
 
 
-def nearest(who: Who, further: Who) -> Who:
-    """Field by field, the nearer one that says something."""
-    if further is NOBODY:
-        return who
-    if who is NOBODY:
-        return further
-    return Who(*(near if near is not None else far for near, far in zip(who, further, strict=True)))
-
-
 def _settle(outermost: Call, dropped: set[int]) -> None:
     """
     Keep the innermost call that has usage, with failed ones beside it; none below has usage: keep the outer, if it has.
@@ -114,7 +104,7 @@ def _settle(outermost: Call, dropped: set[int]) -> None:
     """
     kept_below: dict[int, list[Call]] = {}  # by place of the call
     for call in _inside_out(outermost):
-        kept = _joined(kept_below.pop(inner.place) for inner in call.inner)
+        kept = _joined(kept_below.pop(inner.place) for inner in call.inner or ())
         with_usage = [inner for inner in kept if inner.has_usage]
         if call.has_usage and not with_usage:
             for inner in kept:
@@ -138,7 +128,7 @@ def _inside_out(outermost: Call) -> list[Call]:
     while waiting:
         call = waiting.pop()
         order.append(call)
-        waiting += call.inner
+        waiting += call.inner or ()
     order.reverse()
     return order
 
@@ -155,8 +145,8 @@ def _joined(lists: Iterable[list[Call]]) -> list[Call]:
 def _take_over(kept: Call, twin: Call) -> None:
     if kept.record.cost is None:
         kept.record.cost = twin.record.cost
-    if kept.tokens != NO_TOKENS and twin.tokens.reported() > kept.tokens.reported():
-        kept.tokens = twin.tokens
+    if kept.has_usage and twin.tokens.reported() > kept.tokens.reported():
+        kept.count_as(twin.tokens)
         if kept.why is not None and twin.why is not None:
             kept.why.update(
                 {field: f"{text} (of a dropped twin)" for field, text in twin.why.items() if "tokens" in field}

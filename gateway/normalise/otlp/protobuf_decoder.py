@@ -8,12 +8,13 @@ together hold the same items.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from gateway.errors import BadPayload
 from gateway.normalise.otlp import admission, wire_view
+from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.model import Attributes, Event, LogRecord, Point, Resource, Scope, Span
 from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
@@ -24,13 +25,35 @@ T = TypeVar("T")
 
 _PATH = (1, 2, 2)  # resource -> scope -> span, metric or log record: the same field numbers for every signal
 
-# Attributes repeat: the same key and value stand on span after span. Short ones are parsed once.
-_KNOWN: dict[bytes, tuple[str, Any] | None] = {}
+
+class _Head(NamedTuple):
+    """The name at the beginning of an encoded KeyValue."""
+
+    name: str
+    repeats: bool
+
+
+_STRING, _INT = 0x0A, 0x18  # field heads of an AnyValue
+
+Pair = tuple[str, Any]
+_LEFT_OUT: Pair = ("", None)
+
+# Attributes repeat: the same name and value stand on span after span. Short ones are parsed once, but for those that
+# are new on every span; of these the name is known.
+_known: dict[bytes, Pair] = {}
+_heads: dict[bytes, _Head] = {}
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
+_VARYING = frozenset(
+    {
+        *words.INPUT, *words.OUTPUT, *words.CACHE_READ, *words.CACHE_WRITE, *words.REASONING, *words.TOTAL,
+        *words.REQUEST_ID, *words.COST, *words.SESSION, *words.USER,
+    }
+)  # fmt: skip
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
+_NO_EVENTS: list[Event] = []
 
 
 def traces(body: bytes) -> Iterator[Slice[Span]]:
@@ -105,89 +128,97 @@ def _data_points(request: Any, place: int) -> Slice[Point]:
 
 def attributes_of(encoded: Iterable[bytes]) -> Attributes:
     """Encoded KeyValues as a dict, without content; the last of a repeated key stays."""
-    attributes: Attributes = {}
-    for raw in encoded:
-        try:
-            known = _KNOWN[raw]
-        except KeyError:
-            known = _key_value(raw)
-        if known is not None:
-            attributes[known[0]] = known[1]
+    known = _known.get
+    attributes = dict([known(raw) or _short_value(raw) or _any_value(raw) for raw in encoded])
+    attributes.pop("", None)
     return attributes
 
 
-def _key_value(raw: bytes) -> tuple[str, Any] | None:
-    # The layout that every encoder writes: 0a <length> key 12 <length> value. Any other goes to protobuf.
+def _short_value(raw: bytes) -> Pair | None:
+    """A short text or a small number under a name that came before; None for all else."""
     size = len(raw)
-    if size >= 4 and raw[0] == 0x0A and raw[1] < 0x80 and (end := 2 + raw[1]) + 2 <= size and raw[end] == 0x12:
-        length, start = _varint(raw, end + 1)
-        if start + length == size:
-            return _remember(raw, raw[2:end].decode(), raw[start:])
+    if size < 6:
+        return None
+    at = raw[1] + 3  # where the value's length stands, after 0a <length> name 12
+    head = _heads.get(raw[:at])
+    if head is None or size < at + 3 or raw[at] != size - at - 1:
+        return None
+    kind, first = raw[at + 1], raw[at + 2]
+    value: Any
+    if kind == _STRING and first == size - at - 3 < 0x80:
+        value = raw[at + 3 :].decode()
+    elif kind == _INT and size == at + 3 and first < 0x80:
+        value = first
+    elif kind == _INT and size == at + 4 and raw[at + 3] < 0x80:
+        value = first & 0x7F | raw[at + 3] << 7
+    elif kind == _INT and size == at + 5 and raw[at + 4] < 0x80:
+        value = first & 0x7F | (raw[at + 3] & 0x7F) << 7 | raw[at + 4] << 14
+    else:
+        return None
+    pair = (head.name, value)
+    if head.repeats:
+        _remember(raw, pair)
+    return pair
+
+
+def _any_value(raw: bytes) -> Pair:
+    """Any KeyValue, read by protobuf; also learns the name for `_short_value`."""
     message = wire_view.KeyValue.FromString(raw)
-    return _remember(raw, message.key, message.value.SerializeToString())
-
-
-def _remember(raw: bytes, name: str, value: bytes) -> tuple[str, Any] | None:
+    name = message.key
     rule = RULES[name]
-    plain = _value(value, rule, name)
-    known = None if plain is None or rule is admission.DROPPED else (name, plain)
+    value = _value(message.value, rule, name)
+    pair = _LEFT_OUT if value is None or rule is admission.DROPPED else (name, value)
+    if rule is admission.SCALAR:
+        head = b"\x0a%c%b\x12" % (len(encoded), encoded) if len(encoded := name.encode()) < 0x80 else b""
+        if raw.startswith(head) and head not in _heads:
+            if len(_heads) >= _MOST_KNOWN:
+                _heads.clear()
+            _heads[head] = _Head(name, name not in _VARYING)
+    if name not in _VARYING:
+        _remember(raw, pair)
+    return pair
+
+
+def _remember(raw: bytes, pair: Pair) -> None:
     if len(raw) <= _LONGEST_KNOWN:
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[raw] = known
-    return known
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[raw] = pair
 
 
-def _value(raw: bytes, rule: str, name: str) -> Any:
-    """An AnyValue as the rule allows; None for what stays outside. Text is checked to be UTF-8 even then."""
-    if raw and raw[0] == 0x0A:
-        length, start = _varint(raw, 1)
-        if start + length == len(raw):
-            return _text(raw[start:], rule, name)
-    message = wire_view.AnyValue.FromString(raw)
-    kind = message.WhichOneof("value")
+def _value(value: Any, rule: str, name: str) -> Any:
+    """An AnyValue as the rule allows; None for what stays outside."""
+    kind = value.WhichOneof("value")
     if kind == "string_value":
-        return _text(message.string_value.encode(), rule, name)
+        text = value.string_value
+        if rule is admission.REDUCED:
+            return admission.reduced(name, text)
+        return None if len(text) > admission.MAX_VALUE else text
     if kind in ("int_value", "bool_value", "double_value"):
-        return getattr(message, kind)
+        return getattr(value, kind)
     if kind == "array_value" and rule is admission.WORDS:
-        return [value.string_value for value in message.array_value.values if value.string_value]
+        return [part.string_value for part in value.array_value.values if part.string_value] or None
     return None
 
 
-def _text(raw: bytes, rule: str, name: str) -> Any:
-    text = raw.decode()
-    if rule is admission.REDUCED:
-        return admission.reduced(name, text)
-    return None if rule is admission.DROPPED or len(text) > admission.MAX_VALUE else text
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends; a length that cannot be when it is cut off."""
-    number = shift = 0
-    for place in range(at, min(at + 5, len(raw))):
-        byte = raw[place]
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, place + 1
-        shift += 7
-    return len(raw) + 1, len(raw)
-
-
 def _span(resource: Resource, scope: Scope, span: Any, place: int) -> Span:
-    parent_id = span.parent_span_id
+    trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
+    if len(trace_id) != 16 or len(span_id) != 8 or parent_id:
+        _check_id(trace_id, 16, "spans", place, "trace_id")
+        _check_id(span_id, 8, "spans", place, "span_id")
+        _check_id(parent_id, 8, "spans", place, "parent_span_id")
     return Span(
         resource,
         scope,
         span.name,
-        _trace_id(span.trace_id, "spans", place),
-        _span_id(span.span_id, "spans", "span_id", place),
-        _span_id(parent_id, "spans", "parent_span_id", place) if parent_id else None,
+        trace_id.hex() if trace_id and trace_id != _NO_TRACE else None,
+        span_id.hex() if span_id and span_id != _NO_SPAN else None,
+        parent_id.hex() if parent_id and parent_id != _NO_SPAN else None,
         span.start_time_unix_nano or None,
         span.end_time_unix_nano or None,
         attributes_of(span.attributes),
         span.status.code,
-        _events(span.events) if span.events else [],
+        _events(span.events) if span.events else _NO_EVENTS,
     )
 
 
@@ -200,15 +231,17 @@ def _events(events: Iterable[Any]) -> list[Event]:
 
 
 def _log_record(resource: Resource, scope: Scope, record: Any, place: int) -> LogRecord:
-    body = record.body.string_value
+    body, trace_id, span_id = record.body.string_value, record.trace_id, record.span_id
+    _check_id(trace_id, 16, "logRecords", place, "trace_id")
+    _check_id(span_id, 8, "logRecords", place, "span_id")
     return LogRecord(
         resource,
         scope,
         record.event_name,
         body if len(body) <= 256 and " " not in body else "",
         record.time_unix_nano or record.observed_time_unix_nano or None,
-        _trace_id(record.trace_id, "logRecords", place),
-        _span_id(record.span_id, "logRecords", "span_id", place),
+        trace_id.hex() if trace_id and trace_id != _NO_TRACE else None,
+        span_id.hex() if span_id and span_id != _NO_SPAN else None,
         attributes_of(record.attributes),
     )
 
@@ -237,17 +270,6 @@ def _points(metric: Any, countable: Countable) -> Iterator[Point | None]:
         )
 
 
-def _trace_id(raw: bytes, items: str, place: int) -> str | None:
-    if len(raw) == 16:
-        return None if raw == _NO_TRACE else raw.hex()
-    if not raw:
-        return None
-    raise BadPayload(f"{items}[{place}].trace_id: {len(raw)} bytes where 16 are due")
-
-
-def _span_id(raw: bytes, items: str, field: str, place: int) -> str | None:
-    if len(raw) == 8:
-        return None if raw == _NO_SPAN else raw.hex()
-    if not raw:
-        return None
-    raise BadPayload(f"{items}[{place}].{field}: {len(raw)} bytes where 8 are due")
+def _check_id(raw: bytes, size: int, items: str, place: int, field: str) -> None:
+    if raw and len(raw) != size:
+        raise BadPayload(f"{items}[{place}].{field}: {len(raw)} bytes where {size} are due")

@@ -13,11 +13,12 @@ from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import dialects, explanation, shapes, tollhouse
 from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.calls import NO_TOKENS, NOBODY, Call, call_of, who_of
+from gateway.normalise.otlp.calls import Call, call_of, who_of
 from gateway.normalise.otlp.dialect import Dialect
-from gateway.normalise.otlp.family import Family, Key, Node, nearest
+from gateway.normalise.otlp.family import Family, Key, Node
 from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.shapes import Shape, shape_of
+from gateway.normalise.otlp.vocabulary import NOBODY, nearest
 from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.identity import of_call
 
@@ -43,6 +44,7 @@ class Spans:
         self._outcome = outcome
         self._keep = options.keep_attributes
         self._family = Family()
+        self._nodes = self._family.nodes
         self._calls: list[tuple[Call, Key | None]] = []  # with the parent
         self._resource: Resource | None = None
         self._scope: Scope | None = None
@@ -66,7 +68,7 @@ class Spans:
         call = None
         if operation is None:
             self._ignore(span, shape, dialect)
-        elif key is not None and self._family.holds_call(key):
+        elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
             return
         else:
@@ -74,7 +76,7 @@ class Spans:
             if call is not None:
                 self._calls.append((call, parent))
         if key is not None and (node := self._node(span, shape, parent, call)) is not None:
-            self._family.add(key, node)
+            self._nodes[key] = node
 
     def finish(self) -> None:
         """Book the calls: twins are dropped, what a call left unsaid comes from those around it."""
@@ -150,13 +152,11 @@ class Spans:
             who = nearest(who, above.who)
             if call.agent is None:
                 call.agent = above.agent
-        record.user, record.team, record.session, record.api_key = nearest(who, call.resource_who)
+        who = nearest(who, call.resource_who)
+        if who is not NOBODY:
+            record.user, record.team, record.session, record.api_key = who
         if call.agent is not None and "agent" not in record.tags:
             self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
-        tokens = call.tokens
-        if tokens is not NO_TOKENS:
-            record.input_tokens, record.output_tokens, record.cache_read_tokens = tokens[:3]
-            record.cache_write_tokens, record.reasoning_tokens = tokens[3:]
         identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=True)
         self._outcome.add(record, identity, call.why)
 

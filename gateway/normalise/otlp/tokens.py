@@ -45,4 +45,6 @@ def settle(
         input_tokens += cache
     if output_tokens is not None and (without_reasoning or reasoning > output_tokens):
         output_tokens += reasoning
+    if input_tokens == said.input and output_tokens == said.output:
+        return said
     return said._replace(input=input_tokens, output=output_tokens)

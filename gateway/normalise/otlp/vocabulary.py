@@ -130,7 +130,8 @@ METADATA_BEGINNINGS = (
 )  # fmt: skip
 _NO_TAGS = ("trace.metadata.openrouter.", "trace.metadata.provider_responses")
 _IDENTITY_KEYS = frozenset({
-    "user", "user_id", "userId", "session", "session_id", "sessionId", "thread_id", "threadId",
+    "user", "user_id", "userId", "user_name", "userName", "username", "session", "session_id", "sessionId", "thread_id",
+    "threadId",
 })  # fmt: skip
 
 # --- Providers, operations ------------------------------------------------------------------------------------------
@@ -225,6 +226,17 @@ def count(value: Any) -> int | None:
     raise Implausible("a token count that is negative, fractional or above 10^9")
 
 
+def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
+    """The token count under the first name that says something, else None."""
+    for name in names:
+        value = attributes.get(name)
+        if type(value) is int and 0 <= value <= MAX_TOKENS:
+            return value
+        if value is not None and not (type(value) is str and value in _ABSENT):
+            return count(value)
+    return None
+
+
 def money(value: Any) -> str | None:
     """Decimal text of an amount, from the shortest text of a double, without exponent or trailing zeros."""
     if type(value) is float:
@@ -304,8 +316,9 @@ def provider(name: str) -> str:
 def provider_of(attributes: Attributes, model: str | None, names: Iterable[str] = PROVIDER) -> str | None:
     """The stated provider unless it is a framework's name; else the one that the model's name gives away."""
     for name in names:
-        if name in attributes and (stated := text(attributes[name])) is not None and stated.lower() not in FRAMEWORKS:
-            return provider(stated)
+        stated = text(attributes.get(name))
+        if stated is not None and (known := provider(stated)) not in FRAMEWORKS:
+            return known
     return model_provider(model) if model else None
 
 
@@ -334,6 +347,23 @@ class Who(NamedTuple):
     api_key: str | None = None
 
 
+NOBODY = Who()
+
+
+def nearest(who: Who, further: Who) -> Who:
+    """Field by field, the nearer one that says something."""
+    if further is NOBODY:
+        return who
+    if who is NOBODY:
+        return further
+    return Who(
+        who.user if who.user is not None else further.user,
+        who.team if who.team is not None else further.team,
+        who.session if who.session is not None else further.session,
+        who.api_key if who.api_key is not None else further.api_key,
+    )
+
+
 def who(attributes: Attributes, *, user_names: Iterable[str] = USER) -> Who:
     """The identity that a span, a log record or a point states itself."""
     return Who(
@@ -346,11 +376,12 @@ def who(attributes: Attributes, *, user_names: Iterable[str] = USER) -> Who:
 
 def resource_who(attributes: Attributes) -> Who:
     """What a resource says for everything that it sends."""
-    return Who(
+    who = Who(
         first_text(attributes, RESOURCE_USER),
         first_text(attributes, RESOURCE_TEAM),
         first_text(attributes, RESOURCE_SESSION),
     )
+    return NOBODY if who == NOBODY else who
 
 
 def end_user(attributes: Attributes, user: str | None) -> str | None:
