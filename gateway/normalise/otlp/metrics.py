@@ -66,7 +66,7 @@ class Metrics:
 
     def _unrecognised(self, point: Point) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
-        self._outcome.unrecognised.append((point.name, *words.names_shown(point.attributes)))
+        self._outcome.unrecognised.append((point.name[: words.LONGEST_NAME], *words.names_shown(point.attributes)))
 
     def _count(self, point: Point, family: Family) -> None:
         source = _source(point, family)
