@@ -50,6 +50,7 @@ class OperatorHouse:
         self.clock = clock
         self.url = url
         self.socket = socket
+        self.woken: list[str] = []
 
     async def ask(self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str) -> Answer:
         """A call on the socket, as the command line makes it."""
