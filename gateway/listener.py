@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,11 @@ class Listener:
         def connection() -> Connection:
             return Connection(web_server, loop=loop, **self._settings)
 
-        self._server = await loop.create_server(connection, host, port, ssl=self._tls, backlog=BACKLOG)
+        try:
+            self._server = await loop.create_server(connection, host, port, ssl=self._tls, backlog=BACKLOG)
+        except OSError as error:
+            reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+            raise OSError(f"cannot listen on {address}: {reason}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self.address = f"{address.rpartition(':')[0]}:{self.port}"
 

@@ -38,14 +38,14 @@ def serve(config: Path | None, data: Path | None, listen: str | None, grpc_liste
     settings = configured(config, flags)
     logs.configure(settings.log.level)
     try:
-        sys.exit(asyncio.run(_run(settings, embedded=config is None)))
+        sys.exit(asyncio.run(run(settings, embedded=config is None)))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
         fail(_reason(error))
 
 
-async def _run(config: Config, *, embedded: bool) -> int:
+async def run(config: Config, *, embedded: bool) -> int:
     """Exit code 0 after a signal, 1 when a background task died."""
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()

@@ -65,7 +65,7 @@ class GrpcServer:
             else:
                 port = self._server.add_secure_port(address, _credentials(tls))
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address} for gRPC: is the port in use?") from error
+            raise OSError(f"cannot listen on {address} for gRPC: the address is in use or not of this machine") from error
         await self._server.start()
         self.address = f"{address.rpartition(':')[0]}:{port}"
 

@@ -1,0 +1,202 @@
+"""`tollhouse serve` as a process: what it prints, how it ends, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway import app as apps
+from gateway.app import App
+from gateway.config import Config, Server
+from spool.clock import SystemClock
+from spool.log import LogSettings
+from spool.sqlite import open_spool
+from tests.gateway.doors import raw
+from tests.integration.payloads import JSON, traces
+
+pytestmark = pytest.mark.asyncio
+
+ROOT = str(Path(apps.__file__).parents[1])
+Run = Callable[..., Awaitable[Process]]
+
+
+@pytest_asyncio.fixture
+async def run(tmp_path: Path) -> AsyncIterator[Run]:
+    """Starts the command in a directory of its own; it does not outlive the test."""
+    made: list[Process] = []
+
+    async def start(*words: str) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", "serve", *words,
+            stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
+        )  # fmt: skip
+        made.append(process)
+        return process
+
+    yield start
+    for process in made:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def line(process: Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        return (await process.stdout.readline()).decode().rstrip("\n")
+
+
+async def ended(process: Process) -> tuple[int, str, str]:
+    async with asyncio.timeout(30):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def port_of(line: str) -> int:
+    return int(line.rpartition(":")[2])
+
+
+async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
+    """One line for HTTP, one for gRPC, then the key once; SIGTERM ends it with 0 and the logs are JSON on stderr."""
+    process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
+    assert re.fullmatch(r"listening on http://127\.0\.0\.1:[1-9]\d*", await line(process))
+    assert re.fullmatch(r"listening on grpc://127\.0\.0\.1:[1-9]\d*", await line(process))
+    process.send_signal(signal.SIGTERM)
+    code, out, err = await ended(process)
+    assert (0, 0) == (code, out.count("listening on"))
+    assert len(set(re.findall(r"th_[\w-]{43}", out))) == 1
+    assert "curl http://127.0.0.1:" in out
+    assert ["stopping", "stopped"] == [json.loads(text)["action"] for text in err.splitlines()][-2:]
+    again = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
+    first = await line(again)
+    again.send_signal(signal.SIGINT)
+    assert (0, "") == (await ended(again))[:2]
+    assert first.startswith("listening on http://")
+
+
+async def test_with_a_configuration_file_it_prints_no_secret(run: Run, tmp_path: Path) -> None:
+    """Whoever wrote a file knows how to make a key."""
+    (tmp_path / "tollhouse.toml").write_text('[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n')
+    process = await run("--config", "tollhouse.toml")
+    await line(process)
+    process.send_signal(signal.SIGTERM)
+    code, out, err = await ended(process)
+    assert (0, "") == (code, out)
+    assert "th_" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("--listen", "nowhere"), 2, "server.listen must be HOST:PORT"),
+        (("--config", "missing.toml"), 2, "missing.toml"),
+        (("--listen", "203.0.113.1:1"), 1, "203.0.113.1"),
+    ],
+)
+async def test_it_says_why_it_cannot_start(run: Run, words: tuple[str, ...], code: int, sentence: str) -> None:
+    """Exit 2 for the configuration, 1 for the world; one line, no traceback."""
+    returned, out, err = await ended(await run(*words))
+    assert (code, "") == (returned, out)
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+async def test_a_port_in_use_is_one_clear_line(run: Run) -> None:
+    """For HTTP and for gRPC."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for words in (("--listen", address), ("--listen", "127.0.0.1:0", "--grpc-listen", address)):
+            code, out, err = await ended(await run(*words))
+            told = [text for text in err.splitlines() if text.startswith("tollhouse: ")]
+            assert (1, "", 1) == (code, out, len(told)), err
+            assert address in told[0]
+            assert "in use" in told[0]
+
+
+async def test_a_locked_data_directory_is_one_clear_line(run: Run, tmp_path: Path) -> None:
+    """Two processes never write one spool."""
+    spool = await open_spool(tmp_path / "data", settings=LogSettings(), clock=SystemClock())
+    try:
+        code, out, err = await ended(await run("--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", ""))
+    finally:
+        await spool.close()
+    assert (1, "") == (code, out)
+    assert str(tmp_path / "data") in err
+    assert "Traceback" not in err
+
+
+async def test_a_data_directory_that_cannot_be_written_is_one_clear_line(run: Run, tmp_path: Path) -> None:
+    """The path is named."""
+    (tmp_path / "file").write_text("")
+    code, out, err = await ended(await run("--data", "file/data", "--listen", "127.0.0.1:0"))
+    assert (1, "") == (code, out)
+    assert "file" in err
+    assert "Traceback" not in err
+
+
+async def test_a_second_signal_changes_nothing(run: Run) -> None:
+    """Two SIGTERM and a SIGINT while a request is half way: the stop goes on and ends with 0."""
+    process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
+    port = port_of(await line(process))
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /v1/traces HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n{")
+    await writer.drain()
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+        process.send_signal(number)
+    code, _, err = await ended(process)
+    writer.close()
+    assert (0, False) == (code, "Traceback" in err)
+
+
+async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) -> None:
+    """server.api_key_file is read again; a storm of SIGHUP does no harm."""
+    (tmp_path / "key").write_text("first-key-of-the-deployment\n")
+    (tmp_path / "tollhouse.toml").write_text(
+        '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\napi_key_file = "key"\n'
+    )
+    process = await run("--config", "tollhouse.toml")
+    port = port_of(await line(process))
+    assert process.stderr is not None
+
+    async def status(key: str) -> int:
+        head = (f"Authorization: {key}", f"Content-Type: {JSON}")
+        return raw.parsed(await raw.talk(port, raw.post("/v1/traces", traces(JSON), *head))).status
+
+    assert (200, 401) == (await status("first-key-of-the-deployment"), await status("second-key-of-the-deployment"))
+    (tmp_path / "key").write_text("second-key-of-the-deployment\n")
+    for _ in range(20):
+        process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(10):
+        while b"reloaded" not in await process.stderr.readline():
+            pass
+    assert (401, 200) == (await status("first-key-of-the-deployment"), await status("second-key-of-the-deployment"))
+    process.send_signal(signal.SIGTERM)
+    assert 0 == (await ended(process))[0]
+
+
+async def test_a_background_task_that_dies_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 1, and the name of the task is told."""
+    from gateway.cli import serve
+
+    async def die(*_: object) -> None:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(App, "_retain", die)
+    server = Server(listen="127.0.0.1:0", grpc_listen="")
+    code = await serve.run(Config(data_dir=tmp_path / "data", server=server), embedded=True)
+    assert 1 == code
+    assert "tollhouse: the background task 'retention' ended; stopping" in capsys.readouterr().err
