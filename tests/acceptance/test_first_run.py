@@ -61,8 +61,9 @@ def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
         first = process.stdout.readline()
         assert first.startswith("listening on")
         process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=30)
-        outputs.append(first + rest)
+        outputs.append(first + process.stdout.read())
+        process.stdout.close()
+        assert 0 == process.wait(30)
     assert "th_" in outputs[0]
     assert "th_" not in outputs[1]
 
