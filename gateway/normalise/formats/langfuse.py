@@ -242,7 +242,7 @@ def _events(body: bytes) -> Iterator[payload.Raw]:
         members = payload.peek(document)
         if "batch" in members:
             yield from payload.array(members["batch"])
-        elif members:
+        elif members or bytes(document) in (b"{}", b"null"):
             yield document
         else:
             raise BadPayload("the batch cannot be read")
