@@ -117,7 +117,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
     [verdict, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
-        raise sqlite3.DatabaseError(verdict)
+        raise sqlite3.DatabaseError(" ".join(verdict.split()))
 
 
 def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:

@@ -6,6 +6,7 @@ Everything that the house keeps on disk goes through here; nobody else knows aio
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import time
@@ -113,7 +114,12 @@ class Database:
 
 async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
-    await connection
+    try:
+        await connection
+    except BaseException:
+        # aiosqlite has told its thread to end but does not wait: its last word would come to a closed loop.
+        await asyncio.to_thread(connection._thread.join)
+        raise
     return connection
 
 

@@ -54,21 +54,12 @@ def headers_of(answer: Answer) -> dict[str, str]:
 
 @pytest.mark.asyncio
 async def test_the_cookie_is_for_the_browser_alone(house: OperatorHouse) -> None:
-    """HttpOnly, SameSite=Strict, only under /console; Secure comes with TLS."""
+    """HttpOnly, SameSite=Strict, only under /console."""
     await account(house)
     answer = await house.over_http("POST", "/sessions", {"email": ADA.upper(), "password": PASSWORD})
     cookie = answer.cookies["tollhouse"]
     assert (True, "Strict", "/console") == (cookie["httponly"], cookie["samesite"], cookie["path"])
     assert "no-store" == answer.headers["Cache-Control"]
-
-
-@pytest.mark.asyncio
-async def test_under_tls_the_cookie_is_secure(tmp_path: Path) -> None:
-    """A browser never sends it in the clear."""
-    async with operator_house(tmp_path, tls=True) as house:
-        await account(house)
-        answer = await house.over_http("POST", "/sessions", {"email": ADA, "password": PASSWORD})
-        assert answer.cookies["__Secure-tollhouse"]["secure"]
 
 
 @pytest.mark.asyncio
