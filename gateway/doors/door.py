@@ -153,8 +153,7 @@ def refusal_of(error: Exception, *, door: str) -> Refusal:
         case Refusal():
             return error
         case SpoolFull():
-            message = "The spool is full (spool.max_bytes); send it again later."
-            return Refusal(503, "spool_full", message, retry_after_s=error.retry_after_s)
+            return Refusal(503, "spool_full", f"Nothing was kept: {error}.", retry_after_s=error.retry_after_s)
         case SpoolUnavailable():
             return Refusal(503, "spool_unavailable", "Nothing was kept; send it again shortly.", retry_after_s=1)
     # The exception's text may hold what was sent, so its type and place have to do.

@@ -1,23 +1,25 @@
 """
 OTLP over gRPC: the same decode path, keys, bounds and receipts as HTTP, behind generic bytes handlers.
 
-No stubs: a handler is given the message as bytes, and the answer's bytes are those of the HTTP door.
+No stubs: a handler is given the message as bytes, and the answer's bytes are those of the HTTP door. On the wire a
+unary call is a stream of one message; taken as a stream, its key is checked before its message is received.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import grpc
 
-from gateway.doors import answers
+from gateway.access import Bearer
+from gateway.doors import answers, bodies
 from gateway.doors.door import House, drive, refusal_of
 from gateway.doors.otlp import MEMBERS, refuse_when_all_malformed
-from gateway.errors import Refusal
+from gateway.errors import BadPayload, Refusal
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from spool.scopes import INGEST
@@ -25,7 +27,8 @@ from spool.scopes import INGEST
 _log = logging.getLogger(__name__)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
-Export: TypeAlias = "Callable[[bytes, Context], Awaitable[bytes]]"
+Messages: TypeAlias = AsyncIterator[bytes]
+Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
 
 
 class Tls(NamedTuple):
@@ -65,7 +68,9 @@ class GrpcServer:
             else:
                 port = self._server.add_secure_port(address, _credentials(tls))
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address} for gRPC: the address is in use or not of this machine") from error
+            raise OSError(
+                f"cannot listen on {address} for gRPC: the address is in use or not of this machine"
+            ) from error
         await self._server.start()
         self.address = f"{address.rpartition(':')[0]}:{port}"
 
@@ -79,7 +84,7 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
         # Holds for a message before and after decompression; over it RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
         ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server that takes half of the calls
-        ("grpc.max_concurrent_streams", 128),
+        ("grpc.max_concurrent_streams", 64),
         ("grpc.keepalive_time_ms", 120_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -90,17 +95,16 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
 
 
 def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
-    method = grpc.unary_unary_rpc_method_handler(export)  # type: ignore[no-untyped-call]
+    method = grpc.stream_unary_rpc_method_handler(export)  # type: ignore[no-untyped-call]
     made: grpc.GenericRpcHandler = grpc.method_handlers_generic_handler(name, {"Export": method})  # type: ignore[no-untyped-call]
     return made
 
 
 def _export(signal: Signal, house: House) -> Export:
-    async def take(body: bytes, context: Context) -> bytes:
-        bearer = house.access.admit(_secret(context), INGEST, address=_address(context))
-        house.access.charge(bearer, requests=1, bytes=len(body))
+    async def take(messages: Messages, context: Context) -> bytes:
+        bearer = _admit(house, context)
         with house.budget.lease() as lease:
-            lease.take(len(body))
+            body = await _receive(messages, house, lease, bearer)
             outcome = await drive(otlp.normalise(signal, body, json=False, options=house.options))
             receipt = await house.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
@@ -111,19 +115,38 @@ def _export(signal: Signal, house: House) -> Export:
 
 
 def _drop(house: House) -> Export:
-    async def take(body: bytes, context: Context) -> bytes:
-        bearer = house.access.admit(_secret(context), INGEST, address=_address(context))
-        house.access.charge(bearer, requests=1, bytes=len(body))
+    async def take(messages: Messages, context: Context) -> bytes:
+        bearer = _admit(house, context)
+        with house.budget.lease() as lease:
+            await _receive(messages, house, lease, bearer)
         return b""
 
     return _guarded("grpc/profiles", take, house)
 
 
+def _admit(house: House, context: Context) -> Bearer:
+    bearer = house.access.admit(_secret(context), INGEST, address=_address(context))
+    house.access.charge(bearer, requests=1, bytes=0)
+    return bearer
+
+
+async def _receive(messages: Messages, house: House, lease: bodies.Lease, bearer: Bearer) -> bytes:
+    """The call's one message, charged to its key and to the bytes in hand."""
+    try:
+        async with asyncio.timeout(bodies.TOTAL_S):
+            body = await anext(messages)
+    except (StopAsyncIteration, TimeoutError) as error:
+        raise BadPayload("The call brought no message.") from error
+    lease.take(len(body))
+    house.access.charge(bearer, requests=0, bytes=len(body))
+    return body
+
+
 def _guarded(name: str, export: Export, house: House) -> Export:
-    async def enter(body: bytes, context: Context) -> bytes:
+    async def enter(messages: Messages, context: Context) -> bytes:
         try:
             with house.gate:
-                answer = await export(body, context)
+                answer = await export(messages, context)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary

@@ -253,3 +253,9 @@ async def test_tls_as_on_the_http_port(serve: Serve, certificates: Certificates)
         assert grpc.StatusCode.OK == (await Calling(serving, channel).export(b"")).code
     async with grpc.aio.secure_channel(serving.app.grpc_address, grpc.ssl_channel_credentials(ca)) as channel:
         assert grpc.StatusCode.UNAVAILABLE == (await Calling(serving, channel).export(b"")).code
+
+
+async def test_a_stranger_is_refused_before_the_message_is_received(calling: Calling) -> None:
+    """The key is checked first: a message over every limit, under a wrong key, is a wrong key."""
+    reply = await calling.export(b"\0" * 8 * 1024 * 1024, metadata=(("authorization", "th_wrong"),))
+    assert grpc.StatusCode.UNAUTHENTICATED == reply.code
