@@ -52,12 +52,12 @@ class Dialect:
     def count(self, attributes: Attributes, provider: str | None) -> Tokens:
         """The tokens of one call; Implausible when they cannot be."""
         said = named_counts(attributes, self.tokens)
-        tool_input = words.count(words.first(attributes, self.tool_input))
+        tool_input = words.first_count(attributes, self.tool_input)
         if tool_input and said.input is not None:
             said = said._replace(input=said.input + tool_input)
         return settle(
             said,
-            total=words.count(words.first(attributes, self.total)),
+            total=words.first_count(attributes, self.total),
             without_cache=self.without_cache or provider in self.without_cache_at,
             without_reasoning=self.without_reasoning,
         )
@@ -159,17 +159,17 @@ OPENLIT = replace(SEMCONV, source="openlit", without_cache_at=frozenset({"anthro
 def _codex_completed(attributes: Attributes) -> bool:
     # Two such records come per call, and only one of them has counts.
     return attributes.get("event.kind") == "response.completed" and any(
-        words.count(words.first(attributes, names)) is not None for names in (CODEX.tokens.input, CODEX.tokens.output)
+        words.first_count(attributes, names) is not None for names in (CODEX.tokens.input, CODEX.tokens.output)
     )
 
 
 def _http_failed(attributes: Attributes) -> bool:
-    status = words.count(words.first(attributes, ("http.response.status_code", "status_code")))
+    status = words.first_count(attributes, words.HTTP_STATUS)
     return status is not None and status >= 400
 
 
 def _cline_answered(attributes: Attributes) -> bool:
-    return words.count(words.first(attributes, CLINE.tokens.input)) is not None
+    return words.first_count(attributes, CLINE.tokens.input) is not None
 
 
 def _semconv_call(attributes: Attributes) -> bool:

@@ -28,7 +28,7 @@ class Senders:
         self._outcome = outcome
         self._keep = options.keep_attributes
         self._resource: Resource | None = None
-        self._resource_who = words.Who()
+        self._resource_who = words.NOBODY
         self._resource_tags: dict[str, str] = {}
 
     def sign(self, record: Record, resource: Resource, attributes: Attributes) -> None:
@@ -37,11 +37,9 @@ class Senders:
         source = record.source
         shape = shape_of(attributes)
         own = who_of(attributes, shape, _USER.get(source, words.USER))
-        session = words.first_text(attributes, _SESSION[source]) if source in _SESSION else own.session
-        record.user = own.user or self._resource_who.user
-        record.team = own.team or self._resource_who.team
-        record.session = session or self._resource_who.session
-        record.api_key = own.api_key
+        if source in _SESSION:
+            own = own._replace(session=words.first_text(attributes, _SESSION[source]))
+        record.user, record.team, record.session, record.api_key = words.nearest(own, self._resource_who)
         record.tags = self._tags(source, record.user, attributes, shape)
 
     def _read(self, resource: Resource) -> None:
