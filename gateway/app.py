@@ -27,6 +27,7 @@ from gateway.doors.cors import Cors
 from gateway.doors.door import Handler, House
 from gateway.doors.otlp_grpc import GrpcServer, Tls
 from gateway.health import Health
+from gateway.house import log_settings
 from gateway.intake import Intake
 from gateway.listener import Listener
 from gateway.metrics import Exposition, Metrics, Snapshot
@@ -37,7 +38,6 @@ from gateway.shadows import Shadows
 from gateway.supervisor import Supervisor
 from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
-from spool.log import LogSettings
 from spool.operators import Actor
 from spool.registry import Registry
 from spool.scopes import SEND_AI_TELEMETRY
@@ -129,7 +129,7 @@ class App:
         """The rooms behind the doors, from the disk up."""
         config, server, metrics = self._config, self._config.server, Metrics()
         prices = PriceBook.load(config.prices.file, config.prices.override)
-        spool = await open_spool(config.data_dir, settings=_settings(config), clock=self._clock, observer=metrics)
+        spool = await open_spool(config.data_dir, settings=log_settings(config.spool), clock=self._clock, observer=metrics)
         self._stack.push_async_callback(spool.close)
         registry = await self._open_registry(spool)
         access = Access(
@@ -306,16 +306,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _settings(config: Config) -> LogSettings:
-    return LogSettings(
-        max_bytes=config.spool.max_bytes,
-        retention_s=config.spool.retention,
-        hold_s=config.spool.hold,
-        duplicate_window_s=config.spool.duplicate_window,
-        duplicate_ids=config.spool.duplicate_ids,
-    )
 
 
 def _grpc_tls(server: Server) -> Tls | None:

@@ -1,4 +1,4 @@
-"""The house opened for a command when no server runs: spool and registry behind the same operator API."""
+"""What a server and a command without one open alike, and the house opened for such a command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gateway.access import Access
-from gateway.config import Config
+from gateway.config import Config, Spool
 from gateway.doors.operator import OperatorServices, application
 from gateway.operator_socket import OperatorSocket
 from spool.clock import SystemClock
@@ -27,7 +27,7 @@ async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
     """
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        spool = await open_spool(config.data_dir, settings=_settings(config), clock=clock)
+        spool = await open_spool(config.data_dir, settings=log_settings(config.spool), clock=clock)
         stack.push_async_callback(spool.close)
         registry, problem = None, ""
         try:
@@ -55,13 +55,14 @@ async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
         yield await socket.start()
 
 
-def _settings(config: Config) -> LogSettings:
+def log_settings(section: Spool) -> LogSettings:
+    """The [spool] section as the log wants it."""
     return LogSettings(
-        max_bytes=config.spool.max_bytes,
-        retention_s=config.spool.retention,
-        hold_s=config.spool.hold,
-        duplicate_window_s=config.spool.duplicate_window,
-        duplicate_ids=config.spool.duplicate_ids,
+        max_bytes=section.max_bytes,
+        retention_s=section.retention,
+        hold_s=section.hold,
+        duplicate_window_s=section.duplicate_window,
+        duplicate_ids=section.duplicate_ids,
     )
 
 
