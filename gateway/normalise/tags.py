@@ -27,7 +27,9 @@ _CONTENT = frozenset({
     "ai.result.object", "ai.toolCall.args", "ai.toolCall.result", "ai.value", "ai.values", "ai.embedding",
     "ai.embeddings", "arguments", "args", "function_args", "tool_input", "tool_output", "tool_parameters",
     "tool_response", "error_message", "body", "headers", "traceback", "exception.stacktrace", "exception.message",
-    "error.message",
+    "error.message", "text", "question", "answer", "choices", "candidates", "contents", "payload", "request_payload",
+    "response_payload", "llm_request", "llm_response_text", "inputbodyjson", "outputbodyjson", "requestmessages",
+    "responsemessages", "error_str", "statusmessage",
 })  # fmt: skip
 _CONTENT_BEGINNINGS = (
     "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages", "llm.prompts",

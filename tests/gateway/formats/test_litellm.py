@@ -89,9 +89,13 @@ def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, 
 def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any]):
     """They share the call id and the trace, which are therefore no identity."""
     failed = event | {
-        "id": event["litellm_call_id"], "status": "failure", "response": {}, "prompt_tokens": 0, "completion_tokens": 0,
+        "id": event["litellm_call_id"],
+        "status": "failure",
+        "response": {},
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
         "error_information": {"error_class": "RateLimitError", "error_message": "CANARY"},
-    }  # fmt: skip
+    }
     outcome = read("litellm", [failed, event])
     assert ["error", "ok"] == [record.status for record in outcome.records]
     assert 2 == len({record.id for record in outcome.records})
@@ -123,10 +127,20 @@ def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any])
 
 @pytest.mark.parametrize(
     ("call_type", "expected"),
-    [("acompletion", "chat"), ("anthropic_messages", "chat"), ("aresponses", "chat"), ("atext_completion", "text_completion"),
-     ("aembedding", "embeddings"), ("aimage_generation", "image_generation"), ("atranscription", "transcription"),
-     ("aspeech", "speech"), ("litellm.completion", "chat"), ("arerank", None), (7, None)],
-)  # fmt: skip
+    [
+        ("acompletion", "chat"),
+        ("anthropic_messages", "chat"),
+        ("aresponses", "chat"),
+        ("atext_completion", "text_completion"),
+        ("aembedding", "embeddings"),
+        ("aimage_generation", "image_generation"),
+        ("atranscription", "transcription"),
+        ("aspeech", "speech"),
+        ("litellm.completion", "chat"),
+        ("arerank", None),
+        (7, None),
+    ],
+)
 def test_operations_by_call_type(event: dict[str, Any], call_type: object, expected: str | None):
     """OpenTelemetry's words where it has one."""
     assert expected == one("litellm", event | {"call_type": call_type}).operation
@@ -202,23 +216,37 @@ def old_payload() -> dict[str, str]:
         "'headers': {'authorization': 'CANARY'}, 'auth': UserAPIKeyAuth(token='CANARY')}"
     )
     return {
-        "id": "chatcmpl-Lab0076Zq7cVQ2k1", "call_type": "acompletion", "cache_hit": "None",
-        "startTime": "2025-03-04 10:11:12.123456", "endTime": "2025-03-04 10:11:13.5", "model": "gpt-4o-mini", "user": "end",
-        "modelParameters": "{'temperature': 0.2}", "messages": "[{'role': 'user', 'content': 'CANARY'}]",
-        "response": "ModelResponse(id='chatcmpl-1', choices=['CANARY'])", "usage": usage, "metadata": metadata,
+        "id": "chatcmpl-Lab0076Zq7cVQ2k1",
+        "call_type": "acompletion",
+        "cache_hit": "None",
+        "startTime": "2025-03-04 10:11:12.123456",
+        "endTime": "2025-03-04 10:11:13.5",
+        "model": "gpt-4o-mini",
+        "user": "end",
+        "modelParameters": "{'temperature': 0.2}",
+        "messages": "[{'role': 'user', 'content': 'CANARY'}]",
+        "response": "ModelResponse(id='chatcmpl-1', choices=['CANARY'])",
+        "usage": usage,
+        "metadata": metadata,
         "cost": "2.8e-05",
-    }  # fmt: skip
+    }
 
 
 def test_the_old_payload_is_read_out_of_its_text():
     """Recognised without being told; numbers, key and team come out of Python's text form."""
     record = one(None, [old_payload()])
     assert (1310, 20, 1024, 5) == (
-        record.input_tokens, record.output_tokens, record.cache_read_tokens, record.reasoning_tokens,
-    )  # fmt: skip
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.reasoning_tokens,
+    )
     assert ("0.000028", "openai", "chat", "gpt-4o-mini") == (
-        record.cost, record.provider, record.operation, record.request_model,
-    )  # fmt: skip
+        record.cost,
+        record.provider,
+        record.operation,
+        record.request_model,
+    )
     assert ("u1", "t1", "alpha", {"end_user": "end"}) == (record.user, record.team, record.api_key, record.tags)
     assert "2025-03-04T10:11:12.123456Z" == rfc3339(record.start_time)
 
@@ -231,8 +259,12 @@ def test_the_old_payloads_usage_may_be_a_dict():
     }
     record = one("litellm", old)
     assert (3, 2, 1, "abc", "search") == (
-        record.input_tokens, record.output_tokens, record.cache_read_tokens, record.api_key, record.team,
-    )  # fmt: skip
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.api_key,
+        record.team,
+    )
 
 
 def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]):
