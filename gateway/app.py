@@ -129,7 +129,9 @@ class App:
         """The rooms behind the doors, from the disk up."""
         config, server, metrics = self._config, self._config.server, Metrics()
         prices = PriceBook.load(config.prices.file, config.prices.override)
-        spool = await open_spool(config.data_dir, settings=log_settings(config.spool), clock=self._clock, observer=metrics)
+        spool = await open_spool(
+            config.data_dir, settings=log_settings(config.spool), clock=self._clock, observer=metrics
+        )
         self._stack.push_async_callback(spool.close)
         registry = await self._open_registry(spool)
         access = Access(
