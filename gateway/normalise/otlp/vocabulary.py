@@ -364,16 +364,6 @@ def nearest(who: Who, further: Who) -> Who:
     )
 
 
-def who(attributes: Attributes, *, user_names: Iterable[str] = USER) -> Who:
-    """The identity that a span, a log record or a point states itself."""
-    return Who(
-        first_text(attributes, user_names),
-        first_text(attributes, TEAM),
-        first_text(attributes, SESSION),
-        first_text(attributes, API_KEY),
-    )
-
-
 def resource_who(attributes: Attributes) -> Who:
     """What a resource says for everything that it sends."""
     who = Who(
