@@ -137,6 +137,7 @@ class Route:
             await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
         elif delivery.refusals and delivery.proven:
             await self._deliveries.set_aside(delivery, error=words, status=str(error.status or "unsendable"))
+            await self._worked()  # others were accepted: that is what the proof says
         else:
             await self._suspect(delivery, error)
 

@@ -1,0 +1,208 @@
+"""Records on the wire: what the official protobuf classes read is what the record said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from exporters.service.spans import SpanEncoder
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import normalise
+from spool.identity import stand_in_ids
+from spool.record import NS, Inference
+from tests.exporters.house import call, record_id
+
+COMMITTED_AT = 1_790_000_000.25
+
+FULL = Inference(
+    id=record_id(1),
+    source="litellm",
+    request_id="chatcmpl-9aBcDeFgHiJkLmNoPqRs",
+    trace_id="5b8aa5a2d2c872e8321cf37308d69df2",
+    span_id="051581bf3cb55c13",
+    start_time=1_790_000_000_123_456_789,
+    end_time=1_790_000_001_000_000_000,
+    provider="openai",
+    operation="chat",
+    request_model="gpt-4o",
+    response_model="gpt-4o-2024-08-06",
+    input_tokens=1200,
+    output_tokens=70_000,
+    cache_read_tokens=0,
+    cache_write_tokens=127,
+    reasoning_tokens=128,
+    cost="0.00024839999999999997",
+    estimated_cost="0.000248",
+    cost_source="reported",
+    price_book="2026-11-01",
+    status="ok",
+    user="u-1",
+    team="search",
+    session="s-1",
+    api_key="alias-1",
+    device="laptop-7",
+    tags={"env": "prod", "naïve": "ü" * 200},
+)
+
+
+def parsed(*records: Inference) -> list[Span]:
+    body = SpanEncoder().request((record, COMMITTED_AT) for record in records)
+    request = ExportTraceServiceRequest.FromString(body)
+    (resource,) = request.resource_spans
+    assert "tollhouse" == resource.resource.attributes[0].value.string_value
+    (scope,) = resource.scope_spans
+    assert "tollhouse" == scope.scope.name
+    return list(scope.spans)
+
+
+def attributes(span: Span) -> dict[str, Any]:
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
+
+
+def taken_in(*records: Inference) -> list[Inference]:
+    """What another Tollhouse makes of the request."""
+    body = SpanEncoder().request((record, COMMITTED_AT) for record in records)
+    slices = normalise("traces", body, json=False, options=Options())
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return [record for record in end.value.records if isinstance(record, Inference)]
+
+
+def test_a_full_record_in_the_current_vocabulary() -> None:
+    """Every field stands under its GenAI name where there is one, else under tollhouse.*."""
+    (span,) = parsed(FULL)
+    assert {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.model": "gpt-4o-2024-08-06",
+        "gen_ai.response.id": "chatcmpl-9aBcDeFgHiJkLmNoPqRs",
+        "gen_ai.conversation.id": "s-1",
+        "gen_ai.usage.input_tokens": 1200,
+        "gen_ai.usage.output_tokens": 70_000,
+        "gen_ai.usage.cache_read.input_tokens": 0,
+        "gen_ai.usage.cache_write.input_tokens": 127,
+        "gen_ai.usage.reasoning.output_tokens": 128,
+        "tollhouse.id": FULL.id.hex(),
+        "tollhouse.source": "litellm",
+        "tollhouse.cost": "0.00024839999999999997",
+        "tollhouse.estimated_cost": "0.000248",
+        "tollhouse.currency": "USD",
+        "tollhouse.cost_source": "reported",
+        "tollhouse.price_book": "2026-11-01",
+        "tollhouse.team": "search",
+        "tollhouse.user": "u-1",
+        "tollhouse.api_key": "alias-1",
+        "tollhouse.status": "ok",
+        "tollhouse.device": "laptop-7",
+        "tollhouse.tag.env": "prod",
+        "tollhouse.tag.naïve": "ü" * 200,
+    } == attributes(span)
+    assert ("chat gpt-4o", Span.SPAN_KIND_CLIENT) == (span.name, span.kind)
+    assert (FULL.trace_id, FULL.span_id) == (span.trace_id.hex(), span.span_id.hex())
+    assert (FULL.start_time, FULL.end_time) == (span.start_time_unix_nano, span.end_time_unix_nano)
+    assert Status.STATUS_CODE_UNSET == span.status.code
+
+
+def test_an_error_is_the_span_status_too() -> None:
+    """A failed call is an error for readers that know nothing of Tollhouse."""
+    (span,) = parsed(call(1, status="error", error_type="RateLimitError"))
+    assert Status.STATUS_CODE_ERROR == span.status.code
+    assert ("error", "RateLimitError") == (
+        attributes(span)["tollhouse.status"],
+        attributes(span)["error.type"],
+    )
+
+
+def test_what_is_unknown_is_absent() -> None:
+    """Null is no attribute, never a zero; missing ids are cut from the hash of the id; missing times are the commit's."""
+    (span,) = parsed(Inference(id=record_id(1), source="test"))
+    assert {
+        "tollhouse.id": record_id(1).hex(),
+        "tollhouse.source": "test",
+        "tollhouse.status": "ok",
+        "tollhouse.cost_source": "none",
+        "tollhouse.currency": "USD",
+        "tollhouse.times": "none",
+    } == attributes(span)
+    assert stand_in_ids(record_id(1)) == (span.trace_id, span.span_id)
+    received = int(COMMITTED_AT * NS)
+    assert (received, received) == (span.start_time_unix_nano, span.end_time_unix_nano)
+
+
+def test_ids_of_another_form_are_kept_apart() -> None:
+    """An id that OTLP has no room for, or that is not unique, travels as text."""
+    (span,) = parsed(call(1, trace_id="trace-7", span_id="A" * 16, request_id="chatcmpl-12"))
+    said = attributes(span)
+    assert ("trace-7", "A" * 16, "chatcmpl-12") == (
+        said["tollhouse.trace_id"],
+        said["tollhouse.span_id"],
+        said["tollhouse.request_id"],
+    )
+    assert "gen_ai.response.id" not in said
+    assert stand_in_ids(record_id(1)) == (span.trace_id, span.span_id)
+
+
+def test_the_same_records_are_the_same_bytes() -> None:
+    """Whatever an encoder wrote before, a repeat is byte for byte the first request."""
+    used = SpanEncoder()
+    for n in range(5000):
+        used.span(call(n, request_model=f"m{n}", tags={f"t{n}": "x" * (n % 700)}), 0.0)
+    records = [(FULL, 1.0), (call(7), 2.0)]
+    assert SpanEncoder().request(records) == used.request(records)
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=140)
+counts = st.integers(min_value=0, max_value=10**9)
+times = st.integers(min_value=1, max_value=2**62)
+money = st.decimals(min_value=0, max_value=10**6, places=12).map(lambda value: f"{value:f}")
+hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
+
+
+@given(
+    st.builds(
+        Inference,
+        id=st.binary(min_size=16, max_size=16),
+        source=texts,
+        request_id=st.none() | texts,
+        trace_id=st.none() | hexes | texts,
+        span_id=st.none() | texts | hexes.map(lambda text: text[:16]).filter(lambda text: any(bytes.fromhex(text))),
+        start_time=st.none() | times,
+        end_time=st.none() | times,
+        provider=st.none() | texts,
+        operation=st.none() | texts,
+        request_model=st.none() | texts,
+        response_model=st.none() | texts,
+        input_tokens=st.none() | counts,
+        output_tokens=st.none() | counts,
+        cache_read_tokens=st.none() | counts,
+        cache_write_tokens=st.none() | counts,
+        reasoning_tokens=st.none() | counts,
+        cost=st.none() | money,
+        estimated_cost=st.none() | money,
+        cost_source=st.sampled_from(["reported", "estimated", "none"]),
+        price_book=st.none() | texts,
+        status=st.sampled_from(["ok", "error", "cached"]),
+        error_type=st.none() | texts,
+        user=st.none() | texts,
+        team=st.none() | texts,
+        session=st.none() | texts,
+        api_key=st.none() | texts,
+        device=st.none() | texts,
+        tags=st.dictionaries(st.sampled_from(["env", "agent", "cost_center", "x" * 64]), texts, max_size=4),
+    )
+)
+def test_another_tollhouse_gets_every_field_back(record: Inference) -> None:
+    """Gateways chain without loss: what the next one reads equals what this one sent."""
+    (received,) = taken_in(record)
+    for money_field in ("cost", "estimated_cost"):  # equal as numbers
+        ours, theirs = getattr(record, money_field), getattr(received, money_field)
+        if ours is not None and theirs is not None and float(ours) == float(theirs):
+            setattr(received, money_field, ours)
+    assert record == received
