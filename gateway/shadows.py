@@ -1,6 +1,7 @@
 """
 Which counters repeat what events already said (DESIGN section 5): a usage metric is a shadow when an inference record
-of the same source, service and session (or user) came in the hour before.
+of the same source, service and session (or user) came in the hour before. A metric that names neither session nor
+user (Codex's) is held against its source and service alone: counted beside the events it would count twice.
 
 Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it forgets by
 age and, far beyond any real fleet, by number.
@@ -30,6 +31,7 @@ class Shadows:
         """An inference record came in (at: epoch seconds, default now)."""
         service = record.tags.get("service")
         when = self._clock.now() if at is None else at
+        self._hear((record.source, service, "", ""), when)
         if record.session:
             self._hear((record.source, service, "session", record.session), when)
         if record.user:
@@ -43,7 +45,7 @@ class Shadows:
         elif metric.user:
             reporter = (metric.source, service, "user", metric.user)
         else:
-            return
+            reporter = (metric.source, service, "", "")
         heard = self._heard.get(reporter)
         if heard is not None and self._clock.now() - heard <= WINDOW_S:
             metric.shadow = True

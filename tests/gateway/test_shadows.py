@@ -1,0 +1,80 @@
+"""Counters that repeat events are shadows; counters that stand alone count."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.shadows import WINDOW_S, Shadows
+from spool import memory
+from spool.identity import of_call
+from spool.log import LogSettings, Submission
+from spool.record import AI_TELEMETRY, Inference, UsageMetric
+
+
+class StoppedClock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.time = 1_790_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+
+def event(**fields: str) -> Inference:
+    return Inference(id=b"", source="claude_code", tags={"service": "claude-code"}, **fields)  # type: ignore[arg-type]
+
+
+def counter(source: str = "claude_code", service: str = "claude-code", **fields: str) -> UsageMetric:
+    return UsageMetric(id=b"", source=source, name="tokens", tags={"service": service}, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metric", "shadow"),
+    [
+        (counter(session="s1"), True),
+        (counter(session="s2"), False),
+        (counter(session="s2", user="u1"), False),
+        (counter(user="u1"), True),
+        (counter(user="u2"), False),
+        (counter(), True),
+        (counter(source="codex", session="s1"), False),
+        (counter(service="other", session="s1"), False),
+    ],
+)
+def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: bool) -> None:
+    """Same source, service and session, or user where no session is named, or neither where neither is named."""
+    shadows = Shadows(StoppedClock())
+    shadows.note(event(session="s1", user="u1"))
+    shadows.shade(metric)
+    assert shadow == metric.shadow
+
+
+def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
+    """Whoever switched the events off is counted by its counters."""
+    clock = StoppedClock()
+    shadows = Shadows(clock)
+    shadows.note(event(session="s1"))
+    clock.time += WINDOW_S + 1
+    metric = counter(session="s1")
+    shadows.shade(metric)
+    assert not metric.shadow
+
+
+@pytest.mark.asyncio
+async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
+    """What was heard before is learned again from the entries."""
+    clock = StoppedClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    record = event(session="s1")
+    identity = of_call(record, own_id="1")
+    record.id = identity.id
+    await spool.log.append(Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[identity]))
+    shadows, metric = Shadows(clock), counter(session="s1")
+    await shadows.remember(spool.log)
+    shadows.shade(metric)
+    assert metric.shadow
+    await spool.close()
