@@ -1,0 +1,269 @@
+"""
+The ledger itself: its one writing connection, its reading of the log, and what operators may ask of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from spool.clock import Clock
+from spool.errors import NotAllowed, SpoolUnavailable
+from spool.ledger import queries, store
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.repricing import Pricer, Repriced, reprice
+from spool.ledger.store import DAY_S, Keys
+from spool.ledger.sums import HOUR_S, Sums
+from spool.log import Log
+from spool.record import AI_TELEMETRY
+from spool.sqlite.database import Database
+
+T = TypeVar("T")
+FILE = "ledger.sqlite"
+CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
+PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
+RETRY_S = 10.0
+HOURS_KEPT_S = 62 * DAY_S  # then hours become days
+MAX_ROWS = 5000  # distinct sets of dimensions in one period; further ones are "(other)"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerState:
+    """How far the sums reach, and the numbers they could not count: removed before, damaged, or absurd."""
+
+    reach: int  # the next number to count
+    rebuilding: int  # 0, or the number at which a rebuild will be done
+    missed: int
+    damaged: int
+    absurd: int
+    rows: int
+    whole_hours_since: datetime | None  # before it, sums are kept by day
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Periods that are counted anew, periods that stay because some of their records are gone, and where these end."""
+
+    periods: int
+    kept: int
+    border: datetime | None
+    first: int
+
+
+class Ledger:
+    """Open it, let `follow` run, ask it. A damaged file is moved aside and made again from what the log still has."""
+
+    def __init__(self, database: Database, *, clock: Clock, tags: Sequence[str], max_rows: int) -> None:
+        self._database = database
+        self._clock = clock
+        self.tags = tuple(tags)
+        self._keys = Keys(max_rows)
+        self._turn = asyncio.Lock()
+        self._repair = asyncio.Lock()
+        self._reach = 1
+
+    @classmethod
+    async def open(
+        cls, directory: Path, *, clock: Clock, tags: Sequence[str] = ("service",), max_rows: int = MAX_ROWS
+    ) -> Ledger:
+        """The ledger of a data directory whose lock the caller holds."""
+        ledger = cls(await _open(directory / FILE, clock), clock=clock, tags=tags, max_rows=max_rows)
+        ledger._reach = (await ledger._database.read(store.state))["reach"]
+        return ledger
+
+    @property
+    def reach(self) -> int:
+        """The next number to count."""
+        return self._reach
+
+    def needs(self, topic: str) -> int | None:
+        """The lowest number of a topic that the log must keep for the ledger (a holder, see spool.retention)."""
+        return self._reach if topic == AI_TELEMETRY else None
+
+    async def follow(self, log: Log) -> None:
+        """Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it."""
+        async for _ in log.changes(AI_TELEMETRY):
+            try:
+                await self.catch_up(log)
+                await self.tidy()
+            except SpoolUnavailable:
+                _log.exception("the ledger cannot write", extra={"action": "ledger_waits"})
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(PAUSE_S)
+
+    async def catch_up(self, log: Log) -> int:
+        """Count every closed record that was not counted yet; returns the reach."""
+        async with self._turn:
+            while self._reach < (below := log.closed_below(AI_TELEMETRY)):
+                await self._count(log, below)
+            return self._reach
+
+    async def _count(self, log: Log, below: int) -> None:
+        first = self._reach
+        rebuilding = (await self._read(store.state))["rebuilding"]
+        last = min(first + CHUNK, below, rebuilding if rebuilding > first else below) - 1
+        entries = await log.read(AI_TELEMETRY, first, last)
+        missed = last - first + 1 - sum(len(entry.records) for entry in entries)
+
+        def work(connection: sqlite3.Connection) -> None:
+            held, until, whole_hours = store.frozen(connection)
+
+            def skip(number: int, hour: int) -> bool:
+                width = DAY_S if hour < whole_hours else HOUR_S
+                return number < until and (width, hour // width * width) in held
+
+            sums = Sums(self.tags, skip=skip if held else None)
+            sums.add(entries)
+            store.write(connection, sums, self._keys, reach=last + 1, missed=missed)
+
+        await self._write(work)
+        self._reach = last + 1
+
+    async def tidy(self) -> int:
+        """Turn hours that are old into days, a day at a time; returns the rows that went."""
+        async with self._turn:
+            if (await self._read(store.state))["rebuilding"]:
+                return 0
+            before = int(self._clock.now() - HOURS_KEPT_S)
+            gone = 0
+            while moved := await self._write(lambda connection: store.roll_up(connection, before)):
+                gone += moved
+            return gone
+
+    async def rebuild(self, log: Log) -> Rebuilt:
+        """
+        Count anew every hour whose records are all kept; the rest stays as it is.
+
+        Returns at once: the counting goes on with `follow` or `catch_up`, over restarts too, and until then the hours
+        concerned show what was counted so far. NotAllowed while another rebuild goes on.
+        """
+        async with self._turn:
+            if (await self._read(store.state))["rebuilding"]:
+                raise NotAllowed("a rebuild of the ledger is still going on")
+            first = await _oldest(log)
+            periods, kept, border = await self._write(lambda connection: store.begin_rebuild(connection, first))
+            self._reach = min(first, self._reach)
+        return Rebuilt(periods=periods, kept=kept, border=_moment(border), first=first)
+
+    async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
+        """Estimate again what happened since then, all of it or nothing."""
+        async with self._turn:
+            start = int(since.timestamp())
+            return await self._write(lambda connection: reprice(connection, self._keys, pricer, start))
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]:
+        """ValueError for a dimension that does not exist."""
+        return await self._read(lambda connection: queries.costs(connection, query))
+
+    async def values(self, dimension: str, *, limit: int = 1000) -> Sequence[str]:
+        """The known values of a dimension; ValueError when there is none of that name."""
+        return await self._read(lambda connection: queries.values(connection, dimension, limit))
+
+    def dimensions(self) -> Sequence[str]:
+        """What costs can be grouped and filtered by."""
+        return (*queries.DIMENSIONS, *(f"{queries.TAG}{name}" for name in self.tags))
+
+    async def state(self) -> LedgerState:
+        def work(connection: sqlite3.Connection) -> LedgerState:
+            values = store.state(connection)
+            counts = [
+                connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in store.TABLES.values()
+            ]
+            whole_hours = _moment(values.pop("whole_hours"))
+            return LedgerState(**values, rows=sum(counts), whole_hours_since=whole_hours)
+
+        return await self._read(work)
+
+    async def close(self) -> None:
+        """After what is being counted."""
+        async with self._turn:
+            await self._database.close()
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._guarded(Database.transaction, work)
+        except BaseException:
+            self._keys.forget()
+            raise
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._guarded(Database.read, work)
+
+    async def _guarded(
+        self, run: Callable[[Database, Callable[[sqlite3.Connection], T]], Awaitable[T]], work: Callable[..., T]
+    ) -> T:
+        """Damage is answered with a new file and SpoolUnavailable: whoever asked asks again and sees it grow."""
+        database = self._database
+        try:
+            return await run(database, work)
+        except sqlite3.DatabaseError as error:
+            if _is_damage(error):
+                await self._start_again(database)
+            raise SpoolUnavailable(f"{FILE}: {error}") from error
+
+    async def _start_again(self, damaged: Database) -> None:
+        async with self._repair:
+            if self._database is not damaged:  # somebody else met the damage first
+                return
+            await damaged.close()
+            _move_aside(damaged.path, self._clock)
+            self._database = await _open(damaged.path, self._clock)
+            self._keys.forget()
+            self._reach = 1
+
+
+async def _open(path: Path, clock: Clock) -> Database:
+    try:
+        return await Database.open(path, _prepare)
+    except sqlite3.DatabaseError as error:
+        if not _is_damage(error):
+            raise SpoolUnavailable(f"{path}: {error}") from error
+        _move_aside(path, clock)
+        return await Database.open(path, _prepare)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # After a power cut the file may be some transactions back, and its reach with it: they are counted again.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    store.prepare(connection)
+    store.state(connection)
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _move_aside(path: Path, clock: Clock) -> None:
+    aside = path.with_name(f"{path.name}.damaged-{int(clock.now())}")
+    _log.error(
+        "the ledger is damaged: it is moved aside and made again from the log",
+        extra={"action": "ledger_damaged", "file": str(aside)},
+    )
+    for ending in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + ending)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + ending))
+
+
+async def _oldest(log: Log) -> int:
+    """The lowest number that the log keeps; removal is from the low end, so halving finds it."""
+    low, high = 1, log.closed_below(AI_TELEMETRY)
+    while low < high:
+        middle = (low + high) // 2
+        if await log.read(AI_TELEMETRY, middle, middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _moment(seconds: int) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None

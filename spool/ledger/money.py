@@ -1,0 +1,39 @@
+"""
+Exact money for sums: an int in units of 10 ** -27 dollars in memory, three SQLite integers on disk.
+
+A 64-bit integer of such units holds less than a cent. Three limbs of nine decimals hold billions of dollars, add up
+within SQL column by column, and keep every digit that a source can write as the text of a binary float.
+"""
+
+from __future__ import annotations
+
+DECIMALS = 27
+UNIT = 10**DECIMALS
+_LIMB = 10**9
+
+
+def units(text: str) -> int:
+    """Plain decimal text as units; what lies beyond the 27th decimal is cut off."""
+    whole, _, fraction = text.partition(".")
+    return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
+
+
+def text(units: int) -> str:
+    """Units as plain decimal text without trailing zeros."""
+    sign = "-" if units < 0 else ""
+    whole, fraction = divmod(abs(units), UNIT)
+    if not fraction:
+        return f"{sign}{whole}"
+    return f"{sign}{whole}.{fraction:0{DECIMALS}d}".rstrip("0")
+
+
+def limbs(units: int) -> tuple[int, int, int]:
+    """Billionths of a dollar, and twice nine decimals more; of a negative sum only the first is negative."""
+    upper, low = divmod(units, _LIMB)
+    high, middle = divmod(upper, _LIMB)
+    return high, middle, low
+
+
+def joined(high: int, middle: int, low: int) -> int:
+    """The inverse of `limbs`, also of sums of limbs."""
+    return (high * _LIMB + middle) * _LIMB + low

@@ -1,0 +1,196 @@
+"""
+Records added up in memory: one row of measures for each hour and each distinct set of dimensions. Pure.
+
+What counts: a shadow never does; a cached call counts as a call and as money saved, never as spend; a usage metric
+counts in the same token and money measures, without a call. Time is the call's own, not its arrival.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from spool.ledger import money
+from spool.log import Entry
+from spool.processing import mode_of
+from spool.record import CURRENCY, NS, Inference, UsageMetric
+
+HOUR_S = 3600
+_HOUR_NS = HOUR_S * NS
+_MS = 1_000_000
+
+# Prices change with the size of the input at these numbers of tokens: calls beyond one are summed apart, so that sums
+# can be priced again.
+SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
+INPUT_UNKNOWN = -1
+_OUTPUT_UNKNOWN = -2  # and below: -2 - size
+
+LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)  # and above
+
+COUNTS = (
+    "calls", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+)  # fmt: skip
+MONEY = ("reported", "estimated")
+LATENCY = ("latency_ms", *(f"latency_{place}" for place in range(len(LATENCY_EDGES_MS) + 1)))
+_REPORTED, _ESTIMATED = len(COUNTS), len(COUNTS) + 1
+_LATENCY_MS = _ESTIMATED + 1
+WIDTH = _LATENCY_MS + len(LATENCY)
+
+# Far beyond any call, far below what 64 bits can add up: one broken sender must not overflow everybody's sums.
+MAX_TOKENS = 10**12
+MAX_MONEY = 10**7 * money.UNIT
+
+# Families whose counters leave the cache out of the input, or the reasoning out of the output; here both are inside.
+_CACHE_APART = ("claude_code.", "cline.")
+_REASONING_APART = ("gemini_cli.",)
+_INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
+_OUTPUT_TYPES = frozenset({"output", "output_visible"})
+_MEMO = 10_000
+
+
+class Key(NamedTuple):
+    """The dimensions of a row. `model` is what ran, as far as known; None is unknown."""
+
+    kind: str
+    source: str
+    provider: str | None
+    model: str | None
+    request_model: str | None
+    team: str | None
+    user: str | None
+    device: str | None
+    api_key: str | None
+    tags: str  # the chosen ones as JSON, "" for none
+    status: str
+    cost_source: str
+    mode: str
+    size: int
+
+
+Row = list[int]  # COUNTS, then MONEY in units, then LATENCY
+
+
+class Sums:
+    """Adds up entries. `skip` says of a record's number and hour that it has been counted already."""
+
+    def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
+        self.rows: dict[tuple[int, Key], Row] = {}
+        self.first: dict[int, int] = {}  # hour -> the lowest number in it
+        self.damaged = 0
+        self.absurd = 0
+        self._tags = tuple(tags)
+        self._skip = skip
+        self._tag_texts: dict[tuple[str | None, ...], str] = {}
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Count every record of the entries once."""
+        for entry in entries:
+            arrival = int(entry.committed_at) // HOUR_S * HOUR_S
+            latest = (arrival + 2 * HOUR_S) * NS  # the rule of the duplicate index: a clock ahead is not believed
+            for number, record in enumerate(entry.records, entry.first):
+                if record is None:
+                    self.damaged += 1
+                    continue
+                if record.shadow:
+                    continue
+                start = record.start_time
+                hour = arrival if start is None or not 0 < start < latest else start // _HOUR_NS * HOUR_S
+                if self._skip is not None and self._skip(number, hour):
+                    continue
+                counted = self._call(hour, record) if isinstance(record, Inference) else self._metric(hour, record)
+                if not counted:
+                    self.absurd += 1
+                elif number < self.first.get(hour, number + 1):
+                    self.first[hour] = number
+
+    def _call(self, hour: int, call: Inference) -> bool:
+        given, made = call.input_tokens, call.output_tokens
+        reported = 0 if call.cost is None else money.units(call.cost)
+        estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
+        if (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY:
+            return False
+        key = Key(
+            "call", call.source, call.provider, call.response_model or call.request_model, call.request_model,
+            call.team, call.user, call.device, call.api_key, self._chosen(call.tags) if call.tags else "",
+            call.status, call.cost_source, mode_of(call.tags) if call.tags else "", size(given, made),
+        )  # fmt: skip
+        row = self._row(hour, key)
+        row[0] += 1
+        row[1] += given or 0
+        row[2] += made or 0
+        row[3] += call.cache_read_tokens or 0
+        row[4] += call.cache_write_tokens or 0
+        row[5] += call.reasoning_tokens or 0
+        row[_REPORTED] += reported
+        row[_ESTIMATED] += estimated
+        start, end = call.start_time, call.end_time
+        if start is not None and end is not None and end >= start:
+            took = (end - start) // _MS
+            row[_LATENCY_MS] += took
+            row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
+        return True
+
+    def _metric(self, hour: int, metric: UsageMetric) -> bool:
+        amount = metric.value
+        paid = metric.unit == CURRENCY
+        units = money.units(str(amount)) if paid else int(amount)
+        if not 0 <= units <= (MAX_MONEY if paid else MAX_TOKENS):
+            return False
+        key = Key(
+            "metric", metric.source, None, metric.model, None, metric.team, metric.user, metric.device,
+            metric.api_key, self._chosen(metric.tags) if metric.tags else "", "ok", "reported" if paid else "none",
+            "", INPUT_UNKNOWN,
+        )  # fmt: skip
+        row = self._row(hour, key)
+        if paid:
+            row[_REPORTED] += units
+        else:
+            for place in _measures(metric.name, metric.token_type):
+                row[place] += units
+        return True
+
+    def _row(self, hour: int, key: Key) -> Row:
+        row = self.rows.get((hour, key))
+        if row is None:
+            row = self.rows[hour, key] = [0] * WIDTH
+        return row
+
+    def _chosen(self, tags: dict[str, str]) -> str:
+        values = tuple([tags.get(name) for name in self._tags])
+        text = self._tag_texts.get(values)
+        if text is None:
+            named = {name: value for name, value in zip(self._tags, values, strict=True) if value}
+            text = json.dumps(named, sort_keys=True, ensure_ascii=False) if named else ""
+            if len(self._tag_texts) >= _MEMO:
+                self._tag_texts.clear()
+            self._tag_texts[values] = text
+        return text
+
+
+def size(given: int | None, made: int | None) -> int:
+    """The highest of SIZES that the input is beyond, and whether the output is known, in one number."""
+    if given is None:
+        return INPUT_UNKNOWN
+    beyond = SIZES[bisect_left(SIZES, given) - 1] if given else 0
+    return beyond if made is not None else _OUTPUT_UNKNOWN - beyond
+
+
+def sized(size: int) -> tuple[int, bool]:
+    """What a size other than INPUT_UNKNOWN says: the number that the input is beyond, and whether output is known."""
+    return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
+
+
+def _measures(name: str, token_type: str | None) -> tuple[int, ...]:
+    """The places in a row that a counter's tokens belong to; a subset of another kind is not added to that again."""
+    if token_type in _INPUT_TYPES:
+        return (1,)
+    if token_type in _OUTPUT_TYPES:
+        return (2,)
+    if token_type in ("cache_read", "cache_write"):
+        own = 3 if token_type == "cache_read" else 4
+        return (1, own) if name.startswith(_CACHE_APART) else (own,)
+    if token_type == "reasoning":
+        return (2, 5) if name.startswith(_REASONING_APART) else (5,)
+    return ()

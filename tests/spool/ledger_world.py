@@ -1,0 +1,123 @@
+"""A log in memory that ledger tests fill by hand, and the recount that their sums must equal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal, localcontext
+from typing import Any
+
+from spool.log import Entry
+from spool.record import NS, Inference, Record
+
+HOUR = 3600
+BEGIN = 1_790_000_000 // 86400 * 86400  # a midnight
+
+
+@dataclass
+class FakeClock:
+    at: float = BEGIN
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class FakeLog:
+    """The part of a log that readers see: numbered entries, closed as soon as they are there."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._grown = asyncio.Event()
+        self._read = asyncio.Event()
+        self._read_upto = 0
+
+    def add(self, records: Sequence[Record | None], *, at: float = BEGIN) -> None:
+        entry = Entry(topic="ai-telemetry", first=self.closed_below(), committed_at=at, records=list(records))
+        self.entries.append(entry)
+        self._grown.set()
+
+    @classmethod
+    def of(cls, other: FakeLog, *, upto: int) -> FakeLog:
+        """The first entries of another log."""
+        log = cls()
+        log.entries = other.entries[:upto]
+        return log
+
+    def forget_below(self, number: int) -> None:
+        """Retention: whole entries from the low end."""
+        self.entries = [entry for entry in self.entries if entry.last >= number]
+
+    def closed_below(self, topic: str = "ai-telemetry") -> int:
+        return self.entries[-1].last + 1 if self.entries else 1
+
+    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+        found = []
+        for entry in self.entries:
+            low, high = max(first, entry.first), min(last, entry.last)
+            if low <= high:
+                cut = entry.records[low - entry.first : high - entry.first + 1]
+                found.append(replace(entry, first=low, records=cut))
+        self._read_upto = max(self._read_upto, last)
+        self._read.set()
+        return found
+
+    async def changes(self, topic: str) -> AsyncIterator[int]:
+        while True:
+            yield self.closed_below()
+            self._grown.clear()
+            await self._grown.wait()
+
+    async def wait_read(self, number: int) -> None:
+        """Until a reader has asked for this number."""
+        while self._read_upto < number:
+            self._read.clear()
+            await self._read.wait()
+
+
+def call(**fields: Any) -> Inference:
+    values: dict[str, Any] = {
+        "id": b"\0" * 16,
+        "source": "litellm",
+        "provider": "openai",
+        "request_model": "gpt-4o",
+        "start_time": BEGIN * NS,
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "estimated_cost": "0.00035",
+        "cost_source": "estimated",
+    }
+    return Inference(**{**values, **fields})
+
+
+Group = tuple[Any, ...]
+
+
+def recount(log: FakeLog, *dimensions: str) -> dict[Group, tuple[int, int, int, Decimal, Decimal]]:
+    """(hour, dimensions...) -> calls, input and output tokens, counted cost, money saved; by brute force."""
+    totals: dict[Group, list[Any]] = defaultdict(lambda: [0, 0, 0, Decimal(0), Decimal(0)])
+    with localcontext(Context(prec=60)):
+        for entry in log.entries:
+            for record in entry.records:
+                if not isinstance(record, Inference) or record.shadow:
+                    continue
+                seconds = entry.committed_at if record.start_time is None else record.start_time // NS
+                group = (int(seconds) // HOUR * HOUR, *(_value(record, name) for name in dimensions))
+                counted = {"reported": record.cost, "estimated": record.estimated_cost}.get(record.cost_source)
+                cached = record.status == "cached"
+                totals[group][0] += 1
+                totals[group][1] += record.input_tokens or 0
+                totals[group][2] += record.output_tokens or 0
+                totals[group][3] += Decimal(0 if cached or counted is None else counted)
+                totals[group][4] += Decimal(record.estimated_cost or 0) if cached else 0
+    return {group: tuple(values) for group, values in totals.items()}
+
+
+def _value(record: Inference, name: str) -> str | None:
+    if name == "model":
+        return record.response_model or record.request_model
+    return record.tags.get("service") if name == "tag:service" else getattr(record, name)
