@@ -36,6 +36,7 @@ from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
 from gateway.shadows import Shadows
 from gateway.supervisor import Supervisor
+from gateway.window import Window
 from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
 from spool.operators import Actor
@@ -146,9 +147,12 @@ class App:
         self._stack.push_async_callback(access.stop)
         shadows = Shadows(self._clock)
         await shadows.remember(spool.log)
+        intake = Intake(spool.log, attribution=Attribution(config), prices=prices, shadows=shadows)
+        window = Window(spool.pending, intake, self._clock)
+        await window.start()
         house = House(
             access=access,
-            intake=Intake(spool.log, attribution=Attribution(config), prices=prices, shadows=shadows),
+            intake=window,
             metrics=metrics,
             clock=self._clock,
             budget=bodies.Budget(server.max_inflight_bytes),
@@ -162,6 +166,7 @@ class App:
         self._stack.push_async_callback(self._supervisor.stop)
         self._supervisor.start("retention", self._retain(spool))
         self._supervisor.start("loop lag", metrics.lag.run())
+        self._supervisor.start("merge window", window.run())
         health = Health(
             spool.log,
             spool.deliveries,

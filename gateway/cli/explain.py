@@ -19,6 +19,7 @@ from gateway.config import Config
 from gateway.errors import BadPayload
 from gateway.intake import Intake
 from gateway.normalise import formats
+from gateway.normalise.formats import langfuse_pending
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, Outcome
 from gateway.prices import PriceBook
@@ -65,7 +66,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     if named is None:
         raise BadPayload("the format was not recognised; name it with --as")
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
-    outcome = _finish(formats.normalise(named, body, options=options))
+    outcome = langfuse_pending.alone(_finish(formats.normalise(named, body, options=options)))
     clock = SystemClock()
     spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
     try:

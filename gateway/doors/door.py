@@ -23,6 +23,7 @@ from gateway.intake import Intake
 from gateway.logs import where
 from gateway.metrics import Metrics
 from gateway.normalise.options import Options
+from gateway.window import Window
 from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.scopes import INGEST
@@ -70,7 +71,7 @@ class House:
     """What the doors stand on; built once by the composition root."""
 
     access: Access
-    intake: Intake
+    intake: Intake | Window  # the window, where reports come in halves
     metrics: Metrics
     clock: Clock
     budget: bodies.Budget

@@ -6,6 +6,7 @@ from spool.clock import Clock
 from spool.log import LogSettings, Observer
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
+from spool.memory.pending import MemoryPending
 
 __all__ = ["MemorySpool", "open_spool"]
 
@@ -16,6 +17,7 @@ class MemorySpool:
     def __init__(self, log: MemoryLog, deliveries: MemoryDeliveries) -> None:
         self.log = log
         self.deliveries = deliveries
+        self.pending = MemoryPending()
 
     async def close(self) -> None:
         await self.log.close()

@@ -13,6 +13,7 @@ from spool.sqlite.database import Database
 from spool.sqlite.deliveries import SqliteDeliveries
 from spool.sqlite.directory import DirectoryLock, lock_directory
 from spool.sqlite.log import SqliteLog
+from spool.sqlite.pending import SqlitePending
 
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
 
@@ -33,6 +34,7 @@ class SqliteSpool:
         database: Database,
         log: SqliteLog,
         deliveries: SqliteDeliveries,
+        pending: SqlitePending,
         *,
         secret: bytes,
         incarnation: str,
@@ -42,6 +44,7 @@ class SqliteSpool:
         self.incarnation = incarnation
         self.log = log
         self.deliveries = deliveries
+        self.pending = pending
         self._database = database
         self._lock = lock
 
@@ -73,6 +76,7 @@ async def open_spool(
                 observer=observer,
             )
             await log.open()
+            pending = await SqlitePending.open(database)
             incarnation = await database.read(recovery.incarnation)
         except BaseException:
             await database.close()
@@ -81,4 +85,4 @@ async def open_spool(
         lock.release()
         raise
     deliveries = SqliteDeliveries(database, log=log, clock=clock)
-    return SqliteSpool(directory, lock, database, log, deliveries, secret=secret, incarnation=incarnation)
+    return SqliteSpool(directory, lock, database, log, deliveries, pending, secret=secret, incarnation=incarnation)
