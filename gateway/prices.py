@@ -28,6 +28,7 @@ from gateway.config import PriceOverride
 from gateway.rate_cards import card as cards
 from gateway.rate_cards import names
 from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
+from spool.ledger import SIZES, TokenSum
 from spool.processing import MARKS, STANDARD, mode_of
 from spool.record import Inference
 
@@ -107,7 +108,33 @@ class PriceBook:
             if given > above:
                 rate = dearer
                 break
-        return _cost(rate, given, record)
+        return _cost(
+            rate,
+            given,
+            record.output_tokens,
+            record.cache_read_tokens or 0,
+            record.cache_write_tokens or 0,
+            record.reasoning_tokens or 0,
+        )
+
+    def estimate_sum(self, total: TokenSum) -> str | None:
+        """The cost of calls that the ledger has added up, as if each had been priced alone (a ledger's Pricer)."""
+        key = (total.provider, total.response_model, total.request_model, total.mode)
+        quote = self._memo.get(key, _NEVER)
+        if not quote.low <= total.time < quote.high:
+            quote = self._remember(key, total.time)
+        if quote.rate is None or not all(_is_size(above) for above, _ in quote.tiers):
+            return None
+        rate = next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
+        return _cost(
+            rate,
+            total.input_tokens,
+            total.output_tokens,
+            total.cache_read_tokens,
+            total.cache_write_tokens,
+            total.reasoning_tokens,
+            total.calls,
+        )
 
     def _remember(self, key: _Names, time: int) -> Quote:
         if len(self._memo) >= _MEMO:
@@ -167,13 +194,13 @@ class PriceBook:
                     yield seller
 
 
-def _cost(rate: Rate, given: int, record: Inference) -> str | None:
-    input_, output, cache_read, cache_write, reasoning, total, digits = rate
-    made = record.output_tokens
-    read = record.cache_read_tokens or 0
-    written = record.cache_write_tokens or 0
+def _cost(
+    rate: Rate, given: int, made: int | None, read: int, written: int, thought: int, calls: int = 1
+) -> str | None:
+    input_, output, cache_read, cache_write, reasoning, per_request, digits = rate
     if input_ is None:
         return None
+    total = per_request * calls
     if read or written:
         if (read and cache_read is None) or (written and cache_write is None):
             return None
@@ -185,7 +212,6 @@ def _cost(rate: Rate, given: int, record: Inference) -> str | None:
     if output is not None:
         if made is None or made < 0:
             return None
-        thought = record.reasoning_tokens
         if reasoning is not None and thought:
             if thought > made:
                 return None
@@ -283,6 +309,11 @@ def _validity(model: Model | None, overriding: list[tuple[int, PriceOverride]], 
 
 def _since(overriding: tuple[int, PriceOverride]) -> int:
     return cards.day_ns(overriding[1].since) if overriding[1].since else 0
+
+
+def _is_size(above: int) -> bool:
+    """Whether the ledger keeps calls beyond this number apart; 199,999 stands for 200,000 in some tables."""
+    return above in SIZES or above + 1 in SIZES
 
 
 def _fits(pattern: str, name: str) -> bool:

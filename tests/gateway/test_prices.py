@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from gateway.config import PriceOverride
 from gateway.prices import PriceBook
 from gateway.rate_cards import card as cards
+from spool.ledger import SIZES, TokenSum
+from spool.ledger.sums import Sums, sized
+from spool.log import Entry
 from spool.record import NS, Inference
 
 BOOK = PriceBook.load()
@@ -259,6 +262,60 @@ def test_unreadable_card(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(cards.CardUnreadable, match=r"card\.json"):
         PriceBook.load(path)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sold=st.sampled_from(
+        [
+            ("openai", "gpt-4o"),
+            ("openai", "o3"),
+            ("anthropic", "claude-sonnet-4-5"),
+            ("gcp.gemini", "gemini-2.5-pro"),
+            ("perplexity", "sonar-pro"),
+            ("openai", "text-embedding-3-small"),
+            ("openai", "nobody-knows"),
+        ]
+    ),
+    tokens=st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 5000), st.floats(0, 1)), min_size=1, max_size=8),
+    time=st.sampled_from(["2025-06-09", "2026-11-01 13:20"]),
+)
+def test_sums_cost_what_their_calls_cost(
+    sold: tuple[str, str], tokens: list[tuple[int, int, float]], time: str
+) -> None:
+    """Pricing the ledger's sums gives the sum of the prices, to the digit, whatever the tiers."""
+    provider, model = sold
+    calls = [
+        call(model, provider=provider, input=given, output=made, read=int(given * cached), time=time)
+        for given, made, cached in tokens
+    ]
+    sums = Sums()
+    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)])
+    totals = []
+    for (hour, key), row in sums.rows.items():
+        beyond, known = sized(key.size)
+        totals.append(
+            BOOK.estimate_sum(
+                TokenSum(
+                    provider=key.provider, response_model=key.model, request_model=key.request_model, mode=key.mode,
+                    time=hour * NS, beyond=beyond, calls=row[0], input_tokens=row[1],
+                    output_tokens=row[2] if known else None, cache_read_tokens=row[3], cache_write_tokens=row[4],
+                    reasoning_tokens=row[5],
+                )
+            )
+        )  # fmt: skip
+    each = [BOOK.estimate(one) for one in calls]
+    assert (None in each) == (None in totals)
+    if None not in each:
+        assert sum(Decimal(cost or 0) for cost in each) == sum(Decimal(cost or 0) for cost in totals)
+
+
+def test_most_tiers_can_be_priced_again() -> None:
+    """The sizes that the ledger keeps apart are those at which the card's prices change, but for a handful."""
+    models = [model for seller in cards.read(cards.newest()).providers.values() for model in seller.models]
+    starts = [tier.above for model in models for price in model.prices for tier in price.tiers]
+    apart = [above for above in starts if above in SIZES or above + 1 in SIZES]
+    assert len(apart) >= 0.95 * len(starts)
 
 
 MODELS = [
