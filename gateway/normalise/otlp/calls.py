@@ -31,7 +31,7 @@ class Call(Struct, gc=False):
     run_id: str | None = None
     resource_who: Who = NOBODY
     inner: list[Call] | None = None  # the nearest calls of the same class below
-    twin_who: tuple[Who, ...] = ()  # of dropped twins, nearest first
+    twin_who: Who = NOBODY  # of dropped twins, the nearest first
     agent: str | None = None
     why: dict[str, str] | None = None
 

@@ -96,30 +96,36 @@ def _below(node: Node, above: Above) -> Above:
     return Above(nearest(node.who, above.who), node.agent or above.agent, calls)
 
 
+class Kept(NamedTuple):
+    """Of the calls below one, those that stay, and of these those with usage."""
+
+    kept: list[Call]
+    counted: list[Call]
+
+
 def _settle(outermost: Call, dropped: set[int]) -> None:
     """
     Keep the innermost call that has usage, with failed ones beside it; none below has usage: keep the outer, if it has.
 
     From a dropped twin, when it stands for exactly one kept call, come identity, cost and the fuller set of tokens.
     """
-    kept_below: dict[int, list[Call]] = {}  # by place of the call
+    below: dict[int, Kept] = {}  # by place of the call
     for call in _inside_out(outermost):
-        kept = _joined(kept_below.pop(inner.place) for inner in call.inner or ())
-        with_usage = [inner for inner in kept if inner.has_usage]
-        if call.has_usage and not with_usage:
+        kept, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
+        if call.has_usage and not counted:
+            failed = [inner for inner in kept if inner.record.status == "error"]
             for inner in kept:
                 if inner.record.status != "error":
                     dropped.add(inner.place)
                     _take_over(call, inner)
-            kept_below[call.place] = [call, *(inner for inner in kept if inner.record.status == "error")]
+            below[call.place] = Kept([call, *failed], [call])
         elif kept:
             dropped.add(call.place)
-            counted = with_usage or kept
-            if len(counted) == 1:
-                _take_over(counted[0], call)
-            kept_below[call.place] = kept
+            if len(counted or kept) == 1:
+                _take_over((counted or kept)[0], call)
+            below[call.place] = Kept(kept, counted)
         else:
-            kept_below[call.place] = [call]
+            below[call.place] = Kept([call], [])
 
 
 def _inside_out(outermost: Call) -> list[Call]:
@@ -133,13 +139,20 @@ def _inside_out(outermost: Call) -> list[Call]:
     return order
 
 
-def _joined(lists: Iterable[list[Call]]) -> list[Call]:
-    joined: list[Call] = []
-    for some in lists:
-        if len(some) > len(joined):
-            joined, some = some, joined  # the shorter one moves, so that long chains stay cheap
-        joined += some
-    return joined
+def _joined(branches: Iterable[Kept]) -> Kept:
+    kept: list[Call] = []
+    counted: list[Call] = []
+    for branch in branches:  # the shorter list moves, so that long chains stay cheap
+        kept = _longer(kept, branch.kept)
+        counted = _longer(counted, branch.counted)
+    return Kept(kept, counted)
+
+
+def _longer(some: list[Call], others: list[Call]) -> list[Call]:
+    if len(others) > len(some):
+        some, others = others, some
+    some += others
+    return some
 
 
 def _take_over(kept: Call, twin: Call) -> None:
@@ -151,5 +164,5 @@ def _take_over(kept: Call, twin: Call) -> None:
             kept.why.update(
                 {field: f"{text} (of a dropped twin)" for field, text in twin.why.items() if "tokens" in field}
             )
-    kept.twin_who += (twin.who, *twin.twin_who)
+    kept.twin_who = nearest(kept.twin_who, nearest(twin.who, twin.twin_who))
     kept.agent = kept.agent or twin.agent

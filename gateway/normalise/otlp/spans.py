@@ -144,9 +144,7 @@ class Spans:
             self._outcome.unrecognised.append(words.names_shown(span.attributes))
 
     def _book(self, call: Call, parent: Key | None) -> None:
-        record, who = call.record, call.who
-        for twin_who in call.twin_who:
-            who = nearest(who, twin_who)
+        record, who = call.record, nearest(call.who, call.twin_who)
         if parent is not None:
             above = self._family.above(parent)
             who = nearest(who, above.who)
