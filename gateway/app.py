@@ -282,6 +282,7 @@ class App:
         at("/readyz", house_side.readyz(rooms.health, tell=operator_side))
         if operator_side:
             at("/metrics", house_side.metrics(rooms.exposition))
+            at("/openapi.json", operator.openapi(self._version))
             app.add_subapp(operator.PREFIX, operator.application(rooms.operators))
         at("/{path:.*}", house_side.nowhere(house))
         return app

@@ -7,6 +7,7 @@ directory and `operator.path` in the data directory says where.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import tempfile
@@ -18,6 +19,7 @@ from aiohttp.typedefs import Handler
 from gateway.doors.operator_sign_in import LOCAL
 
 MAX_PATH_BYTES = 100
+STOP_S = 5.0  # what commands in hand get to finish when the house stops
 PREFIX = "/console/api"
 
 
@@ -28,7 +30,7 @@ class OperatorSocket:
         self._directory = directory
         self._root = web.Application(middlewares=[_local])
         self._root.add_subapp(PREFIX, application)
-        self._runner = web.AppRunner(self._root, access_log=None)
+        self._runner = web.AppRunner(self._root, access_log=None, shutdown_timeout=STOP_S)
         self._shelter: Path | None = None
 
     async def start(self) -> Path:
@@ -66,7 +68,8 @@ class OperatorSocket:
         old = socket_path(self._directory)
         if pointer.exists() and old.parent.name.startswith("tollhouse-"):
             old.unlink(missing_ok=True)
-            shutil.rmtree(old.parent, ignore_errors=True)
+            with contextlib.suppress(OSError):  # gone already, or somebody else's things are in it
+                old.parent.rmdir()
         pointer.unlink(missing_ok=True)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from aiohttp import web
 
 from gateway.doors import (
@@ -12,12 +14,13 @@ from gateway.doors import (
     operator_sign_in,
     operator_spool,
 )
-from gateway.doors.operator_body import said_as_json
+from gateway.doors.openapi import document
+from gateway.doors.operator_body import answer, said_as_json
 from gateway.doors.operator_calls import Call
 from gateway.doors.operator_services import SERVICES, OperatorServices
 from gateway.doors.operator_sign_in import guarded
 
-__all__ = ["CALLS", "PREFIX", "OperatorServices", "application"]
+__all__ = ["CALLS", "PREFIX", "OperatorServices", "application", "openapi"]
 
 PREFIX = "/console/api"  # where the application is mounted, over HTTP and on the socket
 
@@ -42,3 +45,13 @@ def application(services: OperatorServices) -> web.Application:
     for call in CALLS:
         app.router.add_route(call.method, call.path, guarded(call))
     return app
+
+
+def openapi(version: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """What `/openapi.json` answers, without a key: the document names no thing of the house."""
+    described = document(CALLS, prefix=PREFIX, version=version)
+
+    async def handler(_: web.Request) -> web.Response:
+        return answer(described)
+
+    return handler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -69,4 +69,5 @@ class Call:
     summary: str
     _: KW_ONLY
     takes: type[Body] | None = None
-    lists: str | None = None
+    lists: List[Any] | None = None
+    query: tuple[str, ...] = ()

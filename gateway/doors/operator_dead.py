@@ -141,7 +141,7 @@ def _target(letters: Sequence[DeadLetter]) -> str:
 
 
 CALLS = (
-    Call("GET", "/dead", VIEWER, list_dead, "List dead letters", lists="dead"),
+    Call("GET", "/dead", VIEWER, list_dead, "List dead letters", lists=DEAD),
     Call("GET", "/dead/{id}", VIEWER, show_dead, "Show a dead letter's record"),
     Call("POST", "/dead/retry", OPERATOR, retry_dead, "Send dead letters again", takes=Letters),
     Call("POST", "/dead/discard", OPERATOR, discard_dead, "Give dead letters up", takes=Letters),
@@ -151,6 +151,6 @@ CALLS = (
         VIEWER,
         list_refusals,
         "List what partial successes refused",
-        lists="partial_refusals",
+        lists=REFUSALS,
     ),
 )

@@ -56,6 +56,6 @@ async def list_conflicts(asked: Asked) -> web.Response:
 
 
 CALLS = (
-    Call("GET", "/ignored", VIEWER, list_ignored, "List unrecognised AI shapes", lists="ignored"),
-    Call("GET", "/conflicts", VIEWER, list_conflicts, "List reports that disagreed", lists="conflicts"),
+    Call("GET", "/ignored", VIEWER, list_ignored, "List unrecognised AI shapes", lists=IGNORED),
+    Call("GET", "/conflicts", VIEWER, list_conflicts, "List reports that disagreed", lists=CONFLICTS),
 )

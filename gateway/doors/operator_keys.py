@@ -163,12 +163,12 @@ def _now(asked: Asked, key: Key) -> web.Response:
 
 
 CALLS = (
-    Call("GET", "/keys", VIEWER, list_keys, "List API keys", lists="keys"),
+    Call("GET", "/keys", VIEWER, list_keys, "List API keys", lists=KEYS),
     Call("POST", "/keys", ADMIN, create_key, "Create an API key", takes=NewKey),
     Call("GET", "/keys/{name}", VIEWER, show_key, "Show an API key"),
     Call("PATCH", "/keys/{name}", ADMIN, edit_key, "Edit an API key", takes=KeyChanges),
     Call("POST", "/keys/{name}/rotate", ADMIN, rotate_key, "Give a key a new secret", takes=Rotation),
     Call("POST", "/keys/{name}/enable", ADMIN, enable_key, "Enable an API key"),
     Call("POST", "/keys/{name}/disable", ADMIN, disable_key, "Disable an API key"),
-    Call("DELETE", "/keys/{name}", ADMIN, delete_key, "Delete an API key"),
+    Call("DELETE", "/keys/{name}", ADMIN, delete_key, "Delete an API key", query=("confirm",)),
 )

@@ -116,7 +116,7 @@ def _not_oneself(asked: Asked) -> None:
 
 
 CALLS = (
-    Call("GET", "/operators", ADMIN, list_operators, "List operators", lists="operators"),
+    Call("GET", "/operators", ADMIN, list_operators, "List operators", lists=OPERATORS),
     Call("POST", "/operators", ADMIN, add_operator, "Add an operator", takes=NewOperator),
     Call(
         "PATCH",
@@ -127,5 +127,5 @@ CALLS = (
         takes=OperatorChanges,
     ),
     Call("DELETE", "/operators/{email}", ADMIN, remove_operator, "Remove an operator"),
-    Call("GET", "/audit", ADMIN, list_audit, "List every change", lists="audit"),
+    Call("GET", "/audit", ADMIN, list_audit, "List every change", lists=AUDIT),
 )

@@ -57,6 +57,7 @@ class OperatorServices:
 
     def __post_init__(self) -> None:
         self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
+        self.hosts = frozenset(host.lower() for host in self.hosts)
         self.cursor_secret = derived(self.secret, "list cursors")
 
     def the_registry(self) -> Registry:

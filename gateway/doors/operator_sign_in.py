@@ -122,7 +122,7 @@ async def sign_in(asked: Asked) -> web.Response:
     operators = asked.services.the_registry().operators
     address = asked.actor.address
     if given.link is not None and given.email is None and given.password is None:
-        tries = [f"address {neighbourhood(address)}"]
+        tries = [f"link {neighbourhood(address)}"]  # guessed passwords never lock out whoever holds a link
         found = await _tried(asked, tries, partial(operators.follow, given.link, address=address))
         wrong = "this link is unknown, used or too old; make a new one with: tollhouse console link"
     elif given.link is None and given.email is not None and given.password is not None:

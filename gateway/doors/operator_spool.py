@@ -153,7 +153,7 @@ def _time(name: str, text: str) -> float:
 
 CALLS = (
     Call("GET", "/status", VIEWER, status, "Topics, routes and space"),
-    Call("GET", "/routes", VIEWER, list_routes, "List routes", lists="routes"),
+    Call("GET", "/routes", VIEWER, list_routes, "List routes", lists=ROUTES),
     Call("DELETE", "/routes/{destination}/{topic}", OPERATOR, drop_route, "Forget an orphaned route"),
     Call("POST", "/replay", OPERATOR, replay, "Send settled records again", takes=Replay),
     Call("GET", "/receipts/{id}", VIEWER, receipt, "What became of a submission"),
