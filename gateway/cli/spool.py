@@ -153,8 +153,9 @@ def replay(house: House, route: str, since: str, until: str | None, dry_run: boo
         body["until"] = until
     payload = house.ask("POST", "/replay", body=body)
     if not dry_run:
-        if route.startswith("upstream/") and not yes:
-            _ask_first(payload["replay"]["records"])
+        records = payload["replay"]["records"]
+        if records and route.startswith("upstream/") and not yes:
+            _ask_first(records)
         payload = house.ask("POST", "/replay", body={**body, "until": payload["replay"]["until"], "dry_run": False})
     if as_json:
         show_json(payload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,8 +17,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main, operator
+from spool.clock import SystemClock
+from spool.log import LogSettings, RouteSpec, Settlement
+from spool.record import AI_TELEMETRY
 from spool.scopes import SEND_AI_TELEMETRY
-from spool.sqlite import lock_directory
+from spool.sqlite import lock_directory, open_spool
+from tests.spool.contract.world import add, call
 
 Run = Callable[..., Result]
 CREATE = ("keys", "create", "--name", "search team", "--use-case", SEND_AI_TELEMETRY)
@@ -313,3 +318,27 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
             os.kill(server.pid, signal.SIGKILL)
             server.wait(10)
         server.stdout.close()
+
+
+async def _delivered(directory: Path) -> None:
+    """A spool whose upstream has taken three records."""
+    spool = await open_spool(directory, settings=LogSettings(hold_s=0), clock=SystemClock())
+    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    await add(spool.log, *[call(number) for number in range(3)])
+    delivery = await spool.deliveries.due("upstream/ai-telemetry", now=SystemClock().now(), max_records=10)
+    assert delivery is not None
+    await spool.deliveries.settle(delivery, Settlement(delivered=3))
+    await spool.close()
+
+
+def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
+    """It says that the service may count them again; nothing is sent unless somebody agrees or --yes stands there."""
+    asyncio.run(_delivered(tmp_path / "house"))
+    words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")
+    assert 3 == answer(run(*words, "--dry-run"))["replay"]["records"]
+    refused = run(*words, input="n\n", code=1)
+    assert "the service may count them again" in refused.stderr
+    assert "" == refused.stdout
+    assert 0 == answer(run("spool", "route", "list", "--json"))["routes"][0]["queued"]
+    assert 3 == answer(run(*words, "--yes"))["replay"]["records"]
+    assert "0 records will be sent again" in run(*words[:-1]).stdout  # they wait to be sent already

@@ -19,6 +19,7 @@ from schemathesis.specs.openapi.checks import (
 
 from gateway.doors.openapi import document
 from gateway.doors.operator import CALLS, PREFIX
+from spool import operators
 from tests.integration.conftest import Serving
 from tests.integration.operator_house import OperatorHouse, operator_house
 
@@ -55,6 +56,8 @@ def test_a_list_shows_its_parameters() -> None:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OperatorHouse, dict[str, str]]]:
     """A house on a loop of its own, and the headers of a signed-in admin."""
+    costs = pytest.MonkeyPatch()
+    costs.setattr(operators, "SCRYPT_N", 2)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -75,6 +78,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OperatorHo
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+    costs.undo()
 
 
 schema = schemathesis.openapi.from_dict(
