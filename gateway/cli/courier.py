@@ -1,0 +1,148 @@
+"""Bodies to a gateway's door, again and again while a repeat can help, and what its answers say was done with them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from gateway.cli.cuts import Body
+
+ATTEMPTS: Final = 8
+MAX_DELAY_S: Final = 30.0
+TIMEOUT_S: Final = 60.0
+
+_RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
+_HOPELESS: Final = frozenset({401, 403, 404, 405, 415, 501})
+
+
+class Undeliverable(Exception):
+    """Nothing will get through like this: the operator changes the key or the address, or comes back later."""
+
+
+class Refused(Exception):
+    """The gateway read this body and did not take it."""
+
+
+class _Later(Exception):
+    """Not now; a repeat may get through."""
+
+    def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
+        super().__init__(problem)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass
+class Tally:
+    """What became of what was sent."""
+
+    accepted: int = 0
+    ignored: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+
+    def note(self, answer: Answer) -> None:
+        self.accepted += answer.accepted
+        self.ignored += answer.ignored
+        self.rejected.update(answer.rejected)
+
+
+@dataclass(frozen=True)
+class Answer:
+    accepted: int
+    ignored: int
+    rejected: Counter[str]
+
+
+class Courier:
+    """One address and one key. Follows no redirect: the key would go along."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        key: str | None,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._session = session
+        self._url = url
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": key} if key else {})
+        self._sleep = sleep
+
+    async def send(self, body: Body) -> Answer:
+        """Until it was taken; Refused when it never will be, Undeliverable when nothing will be."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self._post(body)
+            except _Later as later:
+                if attempt == ATTEMPTS - 1:
+                    raise Undeliverable(f"{self._url} did not take it in {ATTEMPTS} attempts ({later})") from later
+                backoff = min(MAX_DELAY_S, 2.0**attempt) * random.uniform(0.5, 1.0)
+                await self._sleep(backoff if later.retry_after_s is None else later.retry_after_s)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _post(self, body: Body) -> Answer:
+        try:
+            async with self._session.post(
+                self._url, data=body.content, headers=self._headers, allow_redirects=False
+            ) as response:
+                said = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _Later(str(error) or type(error).__name__) from error
+        if 200 <= response.status < 300:
+            return _answer(said, response.headers.get("Tollhouse-Receipt", ""))
+        problem = f"{response.status}: {_words(said)}"
+        if response.status in _RETRYABLE:
+            raise _Later(problem, _asked(response.headers.get("Retry-After")))
+        if response.status in _HOPELESS or response.status < 400:
+            raise Undeliverable(problem)
+        raise Refused(problem)
+
+
+def session() -> aiohttp.ClientSession:
+    """One connection that is kept open."""
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
+
+
+def _answer(said: bytes, receipt: str) -> Answer:
+    """The receipt counts; the body names the reasons."""
+    told = _json(said)
+    counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
+    reasons = Counter(
+        str(reject.get("reason") or reject.get("error"))
+        for reject in told.get("rejected") or told.get("errors") or ()
+        if isinstance(reject, dict)
+    )
+    unnamed = _number(counts.get("rejected")) - reasons.total()
+    if unnamed > 0:
+        reasons["not said"] += unnamed
+    records = counts.get("records", told.get("accepted", 0))
+    ignored = counts.get("ignored", told.get("ignored", 0))
+    return Answer(accepted=_number(records), ignored=_number(ignored), rejected=reasons)
+
+
+def _words(said: bytes) -> str:
+    error = _json(said).get("error")
+    told = error.get("message") if isinstance(error, dict) else None
+    return str(told or "it does not say why")[:300]
+
+
+def _json(said: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(said, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _number(value: object) -> int:
+    return int(value) if isinstance(value, int | str) and str(value).isdigit() else 0
+
+
+def _asked(retry_after: str | None) -> float | None:
+    return min(float(retry_after), 10 * MAX_DELAY_S) if retry_after and retry_after.isdigit() else None
