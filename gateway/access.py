@@ -19,7 +19,7 @@ from gateway.errors import Refusal
 from gateway.legacy_key import LegacyKey
 from spool.clock import Clock
 from spool.errors import NotThere, SpoolError
-from spool.keys import ENABLED, LEGACY_NAME, Key
+from spool.keys import ENABLED, Key
 from spool.registry import Registry
 from spool.scopes import granting_use_case
 
@@ -210,6 +210,3 @@ def _lacking(scope: str) -> Refusal:
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")
-
-
-__all__ = ["LEGACY_NAME", "Access", "Bearer"]

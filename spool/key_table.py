@@ -90,12 +90,6 @@ class KeyTable:
     def all(self) -> list[Key]:
         return list(self._keys.values())
 
-    def get(self, name: str) -> Key:
-        for key in self._keys.values():
-            if key.name == name:
-                return key
-        raise NotThere(f"there is no key named {name!r}")
-
     async def create(
         self,
         *,

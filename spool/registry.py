@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from spool.clock import Clock, SystemClock
-from spool.errors import RegistryDamaged
 from spool.key_table import KeyTable
 from spool.operator_table import OperatorTable
 from spool.operators import Actor
@@ -60,6 +59,3 @@ class Registry:
 
     async def close(self) -> None:
         await self._file.close()
-
-
-__all__ = ["Registry", "RegistryDamaged"]

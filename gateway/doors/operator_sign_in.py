@@ -164,10 +164,11 @@ async def _tried(
 
 
 async def show_session(asked: Asked) -> web.Response:
+    """Also the version, for the console's foot: nobody else needs to know it."""
     asked.only()
-    if asked.session is None:
-        return answer({"session": {"actor": asked.actor.name, "role": asked.role, "csrf_token": None, "ends": None}})
-    return answer({"session": _shown(asked.session)})
+    session = {"actor": asked.actor.name, "role": asked.role, "csrf_token": None, "ends": None}
+    shown = _shown(asked.session) if asked.session else session
+    return answer({"session": shown, "version": asked.services.version})
 
 
 async def sign_out(asked: Asked) -> web.Response:
