@@ -189,7 +189,8 @@ class Route:
                     _log.exception("%s: the spool failed", self.name, extra={"action": "route_fault"})
                     rest_s = AFTER_A_FAULT_S
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), min(rest_s, LONGEST_REST_S))
+                async with asyncio.timeout(min(rest_s, LONGEST_REST_S)):  # wait_for loses a cancellation in 3.11
+                    await news.wait()
 
     async def _until_due(self) -> float:
         at = await self._deliveries.next_due_at(self.name)
