@@ -157,7 +157,11 @@ class DuplicateIndex:
         return count >= 2 * self._batch and self._closed(self._batch, closed_below)
 
     def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
-        """Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet."""
+        """
+        Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet.
+
+        Numbers close in the order of their arrival, so what is left after the closed ones is open in every topic.
+        """
         taken = self._count_closed(closed_below) if closed_below is not None else min(self._batch, len(self._newest))
         through = dict(self._through)
         by_hour: dict[int, list[int]] = {}
@@ -165,6 +169,8 @@ class DuplicateIndex:
             by_hour.setdefault(hour, []).append(id)
             topic, number = place_of(place)
             through[topic] = number
+        for topic, number in (closed_below or {}).items():  # closed records without an identity have no id here
+            through[topic] = max(number - 1, through.get(topic, 0))
         plan = _Plan(self, now)
         arrived_at = self._arrived_at(taken)
         for hour, ids in by_hour.items():

@@ -67,6 +67,11 @@ class Planner:
         self._amends = hold_s > 0
         self._next: dict[str, int] = {}
 
+    @property
+    def next_numbers(self) -> Mapping[str, int]:
+        """By topic, the number that the next new record gets."""
+        return dict(self._next)
+
     def begin(self, next_numbers: Mapping[str, int]) -> None:
         """Numbers as the disk has them."""
         self._next = dict(next_numbers)

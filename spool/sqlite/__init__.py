@@ -45,15 +45,17 @@ class SqliteSpool:
         self.log = log
         self.deliveries = deliveries
         self.pending = pending
-        self._database = database
+        self.database = database
+        self.open = True
         self._lock = lock
 
     async def close(self) -> None:
         """Finish the commits in hand, close the file, let go of the directory."""
         try:
             await self.log.close()
-            await self._database.close()
+            await self.database.close()
         finally:
+            self.open = False
             self._lock.release()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-import sys
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -101,9 +100,11 @@ class SqliteLog:
         try:
             return await self._commit_once(group)
         except SpoolFull:
-            if self._health.well and await self._make_room():
-                return await self._commit_once(group)
-            raise
+            if not await self._make_room():
+                raise
+            if not self._health.well:
+                await self._health.recover()
+            return await self._commit_once(group)
 
     async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Receipt]:
         async with self._turn:
@@ -333,7 +334,7 @@ class SqliteLog:
         """Commit who waits, fold the newest ids so that the next start reads little."""
         await self._writer.close()
         try:
-            await self._fold_all(dict.fromkeys(TOPICS, sys.maxsize))
+            await self._fold_all(self._planner.next_numbers)
             await self._note()
         except (sqlite3.Error, OSError) as error:  # the next start reads them from the entries instead
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

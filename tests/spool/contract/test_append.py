@@ -168,7 +168,7 @@ async def test_twins_in_one_group_count_once(open_spool: Opener) -> None:
 
 
 async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
-    """10,000 calls of a server that counts from chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new."""
+    """10,000 calls of a server that counts chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new."""
     log = (await open_spool()).log
     batch = []
     for number in range(10_000):

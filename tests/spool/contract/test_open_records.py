@@ -1,4 +1,4 @@
-"""The contract of open records: a later report fills what the first left null, readers see the result once and for all."""
+"""The contract of open records: a later report fills what the first left null, readers see one result."""
 
 from __future__ import annotations
 

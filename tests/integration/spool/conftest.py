@@ -1,0 +1,44 @@
+"""A spool on a real disk."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.log import LogSettings
+from spool.sqlite import SqliteSpool, open_spool
+from tests.moved_clock import MovedClock
+from tests.spool.contract.world import NOON, Observed
+
+Starter = Callable[..., Awaitable[SqliteSpool]]
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock(NOON)
+
+
+@pytest.fixture
+def observed() -> Observed:
+    return Observed()
+
+
+@pytest_asyncio.fixture
+async def start(tmp_path: Path, clock: MovedClock, observed: Observed) -> AsyncIterator[Starter]:
+    """Starts on a directory (default `data`), with records closed at once unless a test says otherwise."""
+    started: list[SqliteSpool] = []
+
+    async def starter(directory: Path | None = None, **changes: Any) -> SqliteSpool:
+        settings = LogSettings(**{"hold_s": 0, **changes})
+        one = await open_spool(directory or tmp_path / "data", settings=settings, clock=clock, observer=observed)
+        started.append(one)
+        return one
+
+    yield starter
+    for one in started:
+        if one.open:
+            await one.close()

@@ -1,0 +1,318 @@
+"""Full disks, failing commits and damaged bytes: nothing is said to be kept that is not, and the log always starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from spool.errors import SpoolFull, SpoolUnavailable
+from spool.log import RouteSpec
+from spool.record import AI_TELEMETRY
+from spool.reserve import Reserve
+from spool.sqlite import SqliteSpool
+from tests.integration.spool.conftest import Starter
+from tests.moved_clock import MovedClock
+from tests.spool.contract.disk import killed
+from tests.spool.contract.test_retention import wide
+from tests.spool.contract.world import (
+    NOON,
+    add,
+    assert_books_balance,
+    call,
+    entries,
+    everything,
+    point,
+    topic_terms,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def failing_commits(spool: SqliteSpool) -> AsyncIterator[None]:
+    """Every commit fails after its entries were written, test commits too."""
+    for table in ("commits", "facts"):
+        raising = "BEGIN SELECT RAISE(ABORT, 'injected fault'); END"
+        await command(spool, f"CREATE TRIGGER {table}_fault BEFORE INSERT ON {table} {raising}")
+    yield
+    for table in ("commits", "facts"):
+        await command(spool, f"DROP TRIGGER {table}_fault")
+
+
+@asynccontextmanager
+async def full_disk(spool: SqliteSpool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The file cannot grow and the disk says that nothing is free."""
+    await command(spool, "PRAGMA max_page_count = 200")
+    with monkeypatch.context() as patch:
+        patch.setattr("spool.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+        yield
+    await command(spool, "PRAGMA max_page_count = 1000000")
+
+
+async def fill(spool: SqliteSpool) -> int:
+    """Append until there is no room; returns how many were kept."""
+    for number in range(10_000):
+        try:
+            await add(spool.log, wide(number))
+        except SpoolFull as full:
+            assert full.retry_after_s >= 1
+            return number
+    raise AssertionError("the disk never was full")
+
+
+async def command(spool: SqliteSpool, sql: str) -> None:
+    """Something done to the file on the one writing connection."""
+    await spool.database.run(lambda connection: connection.execute(sql).fetchall())
+
+
+@contextmanager
+def file_of(directory: Path) -> Iterator[sqlite3.Connection]:
+    """The file of a spool that is closed."""
+    connection = sqlite3.connect(directory / "spool.sqlite", isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> None:
+    """Entries, counters, amendments, books and the memory of ids are as before; the repeat is kept whole."""
+    spool = await start(hold_s=10)
+    await add(spool.log, call(1), points=[point(100, at=NOON + 60)])
+    before = await spool.log.books(), (await spool.log.stats()).duplicate_ids
+    fresh = [call(1, user="ada"), call(2)]
+    async with failing_commits(spool):
+        for _ in range(2):
+            with pytest.raises(SpoolUnavailable, match="injected fault"):
+                await add(spool.log, *fresh, points=[point(130, at=NOON + 120)])
+        stats = await spool.log.stats()
+        assert before == (await spool.log.books(), stats.duplicate_ids)
+        assert (False, True) == (stats.writable, "injected fault" in str(stats.last_error))
+
+    await add(spool.log, *fresh, points=[point(130, at=NOON + 120)])
+
+    terms = await topic_terms(spool.log)
+    assert (4, 1, 1) == (terms["accepted"], terms["duplicates"], terms["amended"])
+    assert (await spool.log.stats()).writable
+    await assert_books_balance(spool.log)
+
+
+async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
+    """Readiness comes back without any request, as soon as a test commit passes."""
+    spool = await start()
+    async with failing_commits(spool):
+        with pytest.raises(SpoolUnavailable):
+            await add(spool.log, call(1))
+        assert not (await spool.log.stats()).writable
+
+    async with asyncio.timeout(10):
+        while not (await spool.log.stats()).writable:  # noqa: ASYNC110 - asked for as a probe does
+            await asyncio.sleep(0.05)
+
+
+async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submissions are told to wait, reading and delivering go on, and room brings the log back without a restart."""
+    spool = await start()
+    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    reserve = spool.directory / "reserve"
+    assert reserve.stat().st_size == 32 << 20
+    async with full_disk(spool, monkeypatch):
+        kept = await fill(spool)
+        assert not reserve.exists()
+        assert (False, "the disk is full") == ((await spool.log.stats()).writable, (await spool.log.stats()).last_error)
+        assert kept == len(await everything(spool.log))
+        assert await spool.deliveries.due("upstream/ai-telemetry", now=NOON, max_records=5) is not None
+
+    await add(spool.log, wide(kept))
+
+    assert kept + 1 == len(await everything(spool.log))
+    assert reserve.stat().st_size == 32 << 20
+    await assert_books_balance(spool.log)
+
+
+async def test_on_a_full_disk_what_nobody_needs_makes_room(
+    start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that no reader waits for go before their time, the file gives their room back, and the log goes on."""
+    spool = await start()
+    for number in range(100):
+        await add(spool.log, wide(number))
+    async with full_disk(spool, monkeypatch):
+        with pytest.raises(SpoolFull):
+            for number in range(100, 10_000):
+                await add(spool.log, wide(number))
+        async with asyncio.timeout(10):
+            while not (await topic_terms(spool.log)).get("expired"):
+                clock.move(2)
+                await asyncio.sleep(0.05)
+        assert (spool.directory / "spool.sqlite").stat().st_size < 50 * 8192
+
+    await add(spool.log, wide(10_001))
+    await assert_books_balance(spool.log)
+
+
+async def test_a_start_on_a_full_disk_reads(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room for the reserve nothing is taken, everything kept can be read, and it is said why."""
+    first = await start()
+    await add(first.log, call(1))
+    await first.close()
+    (first.directory / "reserve").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Reserve, "restore", lambda self: False)
+        spool = await start()
+        assert [call(1)[0]] == await everything(spool.log)
+        with pytest.raises(SpoolFull):
+            await add(spool.log, call(2))
+        stats = await spool.log.stats()
+        assert (False, "the disk is full") == (stats.writable, stats.last_error)
+    await add(spool.log, call(2))
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_entry_is_set_aside(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    """One flipped bit costs the records of that entry alone; their numbers are kept, counted and said once."""
+    first = await start()
+    await add(first.log, call(1))
+    await add(first.log, call(2), call(3))
+    await add(first.log, call(4))
+    await first.close()
+    with file_of(first.directory) as file:
+        (body,) = file.execute("SELECT body FROM entries WHERE first = 2").fetchone()
+        flipped = bytes([body[0] ^ 0, *body[1:-1], body[-1] ^ 4])
+        file.execute("UPDATE entries SET body = ? WHERE first = 2", (flipped,))
+
+    spool = await start()
+
+    for _ in range(2):
+        assert [call(1)[0], None, None, call(4)[0]] == await everything(spool.log)
+    assert [1, 2, 4] == [entry.first for entry in await entries(spool.log)]
+    assert 2 == (await topic_terms(spool.log))["damaged"]
+    assert [] == list((await spool.log.verify()).imbalances)
+    assert 2 == (await topic_terms(spool.log))["damaged"]
+    await add(spool.log, call(5))
+    assert "damaged" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE entries SET first = 100 WHERE first = 2",
+        "UPDATE entries SET version = 9 WHERE first = 2",
+        "UPDATE entries SET body = x'' WHERE first = 2",
+        "DELETE FROM entries WHERE first = 2",
+        "UPDATE commits SET terms = x'80' WHERE id = 2",
+        "UPDATE books SET n = n + 1 WHERE term = 'duplicates'",
+        "UPDATE books SET n = n - 1 WHERE term = 'accepted'",
+    ],
+)
+async def test_a_recount_notices(start: Starter, damage: str) -> None:
+    """Whatever was changed behind the log's back, the log starts and the recount says so or sets it aside."""
+    first = await start()
+    for number in range(1, 5):
+        await add(first.log, call(number), call(number))
+    await first.close()
+    with file_of(first.directory) as file:
+        file.execute(damage)
+
+    spool = await start()
+    books = await spool.log.verify()
+
+    assert list(books.imbalances) or (await topic_terms(spool.log))["damaged"]
+    await add(spool.log, call(9))
+
+
+async def test_a_damaged_amendment_leaves_the_record(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    """The record stands as it first came, and it is said."""
+    first = await start(hold_s=10)
+    await add(first.log, call(1))
+    await add(first.log, call(1, user="ada"))
+    await first.close()
+    with file_of(first.directory) as file:
+        file.execute("UPDATE amendments SET fields = x'81A475736572A3626F62'")
+
+    assert [call(1)[0]] == await everything((await start()).log)
+    assert "amendment is damaged" in caplog.text
+
+
+async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    """A run that changed is left out, said, and nothing else is lost."""
+    first = await start()
+    await add(first.log, call(1))
+    await first.close()
+    with file_of(first.directory) as file:
+        assert 1 == file.execute("UPDATE id_runs SET ids = x'0000000000000000'").rowcount
+
+    spool = await start()
+
+    assert "ids are damaged" in caplog.text
+    await add(spool.log, call(1))
+    assert 2 == len(await everything(spool.log))
+
+
+async def test_a_file_that_cannot_be_opened_is_moved_aside(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged header: the file is kept under another name, a fresh one takes submissions, and it is said how many."""
+    first = await start()
+    await add(first.log, call(1), call(2))
+    await first.close()
+    file = first.directory / "spool.sqlite"
+    file.write_bytes(b"not a database at all" * 40 + file.read_bytes()[840:])
+
+    with caplog.at_level(logging.ERROR):
+        spool = await start()
+    await add(spool.log, call(3))
+
+    assert [call(3)[0]] == await everything(spool.log)
+    assert [f"spool.sqlite.damaged-{NOON}"] == [path.name for path in spool.directory.glob("spool.sqlite.damaged-*")]
+    assert first.incarnation != spool.incarnation
+    (said,) = [record for record in caplog.records if getattr(record, "action", "") == "spool_moved_aside"]
+    assert {AI_TELEMETRY: 2} == said.records  # type: ignore[attr-defined]
+
+
+async def test_an_emptied_file_is_noticed(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that lost everything is not mistaken for a first start."""
+    first = await start()
+    await add(first.log, call(1), call(2))
+    await first.close()
+    (first.directory / "spool.sqlite").write_bytes(b"")
+
+    await add((await start()).log, call(3))
+
+    assert ["spool_lost"] == [getattr(record, "action", "") for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_damage_anywhere_never_stops_a_start(start: Starter, tmp_path: Path, seed: int) -> None:
+    """Pages overwritten at random: the log starts, reads on, and never gives a record that was not given."""
+    first = await start()
+    given = {}
+    for number in range(30):
+        record, known_as = wide(number)
+        given[record.id] = record
+        await add(first.log, (record, known_as))
+    noise = random.Random(seed)
+    name = noise.choice(["spool.sqlite", "spool.sqlite", "spool.sqlite-wal"])
+    if name == "spool.sqlite":  # a close moves everything into the file
+        await first.close()
+    directory = killed(first.directory, tmp_path / "damaged")
+    file = directory / name
+    data = bytearray(file.read_bytes())
+    for _ in range(noise.choice([1, 4])):
+        at = noise.randrange(0, max(1, len(data) - 4096))
+        data[at : at + 4096] = noise.randbytes(4096)
+    file.write_bytes(data)
+
+    spool = await start(directory)
+
+    for record in await everything(spool.log):
+        assert record is None or given[record.id] == record
+    await spool.log.verify()

@@ -1,0 +1,209 @@
+"""What a restart and a kill leave: everything that was acknowledged, and the memory of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spool.errors import SpoolFromTheFuture, SpoolLocked
+from spool.record import AI_TELEMETRY, UsageMetric
+from spool.sqlite import lock_directory
+from spool.sqlite.migrations import migrate
+from tests.integration.spool.conftest import Starter
+from tests.moved_clock import MovedClock
+from tests.spool.contract.disk import killed
+from tests.spool.contract.world import (
+    NOON,
+    Observed,
+    add,
+    assert_books_balance,
+    call,
+    everything,
+    point,
+    topic_terms,
+)
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(params=["restarted", "killed"])
+def again(request: pytest.FixtureRequest, start: Starter, tmp_path: Path) -> Starter:
+    """Starts once more on what the first start left, after a clean close or as a kill leaves it."""
+
+    async def starter(first, **changes):  # type: ignore[no-untyped-def]
+        if request.param == "killed":
+            return await start(killed(first.directory, tmp_path / "killed"), **changes)
+        await first.close()
+        return await start(first.directory, **changes)
+
+    return starter
+
+
+async def test_records_and_numbers_go_on(start: Starter, again: Starter) -> None:
+    """Everything acknowledged is there, and the next number is the next."""
+    first = await start()
+    await add(first.log, call(1), call(2))
+
+    second = await again(first)
+    await add(second.log, call(3))
+
+    assert [call(number)[0] for number in (1, 2, 3)] == await everything(second.log)
+    await assert_books_balance(second.log)
+
+
+@pytest.mark.parametrize("ids", [10, 500, 40_000])
+async def test_known_ids_are_known_again(start: Starter, again: Starter, ids: int) -> None:
+    """Whether an id had become part of a run or not, a repeat after the start is a duplicate."""
+    first = await start()
+    calls = [call(number, at=NOON - number) for number in range(ids)]
+    for begin in range(0, ids, 5000):
+        await add(first.log, *calls[begin : begin + 5000])
+
+    second = await again(first)
+    await add(second.log, *calls)
+
+    assert ids == (await topic_terms(second.log))["accepted"]
+
+
+async def test_an_open_record_is_closed_by_a_start(
+    start: Starter, again: Starter, clock: MovedClock, observed: Observed
+) -> None:
+    """What was amended stays amended; what comes after the start is late, because somebody may have read the record."""
+    first = await start(hold_s=10)
+    await add(first.log, call(1))
+    await add(first.log, call(1, source="kong", user="ada"))
+
+    second = await again(first, hold_s=10)
+
+    assert [call(1, user="ada")[0]] == await everything(second.log)
+    await add(second.log, call(1, source="kong", team="search"))
+    clock.move(11)
+    assert [call(1, user="ada")[0]] == await everything(second.log)
+    assert 1 == (await topic_terms(second.log))["amended"]
+
+
+async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -> None:
+    """A start is no restart of the sender: the next point is a difference, a repeated one adds nothing."""
+    first = await start()
+    await add(first.log, points=[point(100, at=NOON + 60)])
+
+    second = await again(first)
+    await add(second.log, points=[point(100, at=NOON + 60), point(130, at=NOON + 120)])
+
+    assert [100, 30] == [record.value for record in await everything(second.log) if isinstance(record, UsageMetric)]
+
+
+async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter) -> None:
+    """What an operator could look up before, he can look up after."""
+    first = await start()
+    receipt = await add(first.log, call(1), unrecognised=[("llm.x",)])
+    await add(first.log, call(1, source="kong", input_tokens=7))
+    shown = await first.log.receipt(receipt.id), await first.log.conflicts(), await first.log.unrecognised()
+
+    second = await again(first)
+
+    after = await second.log.receipt(receipt.id), await second.log.conflicts(), await second.log.unrecognised()
+    assert shown == after
+    assert first.incarnation == second.incarnation
+
+
+async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Observed) -> None:
+    """64 requests that wait together share a handful of commits, and a lone one waits for nobody."""
+    log = (await start()).log
+    await add(log, call(0))
+    assert 1 == len(observed.commits)
+
+    await asyncio.gather(*[add(log, call(number)) for number in range(1, 65)])
+
+    assert len(observed.commits) <= 3
+    assert 65 == log.closed_below(AI_TELEMETRY) - 1
+
+
+async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: Path) -> None:
+    """The second one is told who holds it; when the holder is killed, the next start finds nothing in its way."""
+    directory = tmp_path / "shared"
+    script = (
+        "import sys, pathlib; from spool.sqlite import lock_directory\n"
+        "lock = lock_directory(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert "held" == holder.stdout.readline().strip()
+        with pytest.raises(SpoolLocked, match=f"in use by process {holder.pid}"):
+            await start(directory)
+    finally:
+        holder.kill()
+        holder.communicate()
+    await add((await start(directory)).log, call(1))
+
+
+async def test_the_directory_is_private(start: Starter, tmp_path: Path) -> None:
+    """Nobody else can read what is kept; a directory that was somebody's before is left as it is."""
+    spool = await start()
+    await add(spool.log, call(1))
+    assert 0o700 == spool.directory.stat().st_mode & 0o777
+    assert {0o600} == {path.stat().st_mode & 0o777 for path in spool.directory.iterdir()}
+
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o755)
+    (theirs / "file").touch()
+    lock_directory(theirs).release()
+    assert 0o755 == theirs.stat().st_mode & 0o777
+
+
+async def test_a_file_from_the_future_is_refused(start: Starter) -> None:
+    """A newer version's data is not touched, and the lock is free again afterwards."""
+    first = await start()
+    await first.close()
+    with sqlite3.connect(first.directory / "spool.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+    with pytest.raises(SpoolFromTheFuture, match="version 99"):
+        await start()
+    lock_directory(first.directory).release()
+
+
+async def test_a_migration_that_is_interrupted_runs_again(tmp_path: Path) -> None:
+    """Half a migration leaves the version before it, and what was there."""
+    connection = sqlite3.connect(tmp_path / "file.sqlite", isolation_level=None)
+    first = "CREATE TABLE one (n INTEGER); INSERT INTO one VALUES (1)"
+    migrate(connection, [first])
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(connection, [first, "CREATE TABLE two (n INTEGER); INSERT INTO nowhere VALUES (1)"])
+    migrate(connection, [first, "CREATE TABLE two (n INTEGER)"])
+    assert [(1,)] == connection.execute("SELECT n FROM one").fetchall()
+    assert [] == connection.execute("SELECT n FROM two").fetchall()
+    connection.close()
+
+
+async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, tmp_path: Path) -> None:
+    """Copies of the directory taken while submissions run hold every acknowledged record, once, and balanced books."""
+    spool = await start(duplicate_ids=200)
+    acknowledged: list[int] = []
+
+    async def report(number: int) -> None:
+        await add(spool.log, call(number), call(number, source="kong"))
+        acknowledged.append(number)
+
+    copies = []
+    for wave in range(6):
+        await asyncio.gather(*[report(wave * 40 + number) for number in range(40)])
+        copies.append((killed(spool.directory, tmp_path / f"copy-{wave}"), list(acknowledged)))
+
+    for directory, known in copies:
+        copy = await start(directory, duplicate_ids=200)
+        assert {call(number)[0].id for number in known} == {
+            record.id for record in await everything(copy.log) if record is not None
+        }
+        assert len(known) == (await topic_terms(copy.log))["accepted"]
+        await assert_books_balance(copy.log)
+        await copy.close()
