@@ -29,7 +29,8 @@ FILE = "ledger.sqlite"
 CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
 PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
 RETRY_S = 10.0
-HOURS_KEPT_S = 62 * DAY_S  # then hours become days
+LATE_S = 6 * HOUR_S  # a day is summed up when most of what comes late is there
+HOURS_KEPT_S = 62 * DAY_S  # then the day alone stays
 MAX_ROWS = 5000  # distinct sets of dimensions in one period; further ones are "(other)"
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class LedgerState:
     damaged: int
     absurd: int
     rows: int
-    whole_hours_since: datetime | None  # before it, sums are kept by day
+    hourly_since: datetime | None  # before it, sums are kept by day; None: all hours are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +115,10 @@ class Ledger:
         missed = last - first + 1 - sum(len(entry.records) for entry in entries)
 
         def work(connection: sqlite3.Connection) -> None:
-            held, until, whole_hours = store.frozen(connection)
+            held, until, hourly = store.frozen(connection)
 
             def skip(number: int, hour: int) -> bool:
-                width = DAY_S if hour < whole_hours else HOUR_S
-                return number < until and (width, hour // width * width) in held
+                return number < until and store.period(hour, hourly) in held
 
             sums = Sums(self.tags, skip=skip if held else None)
             sums.add(entries)
@@ -128,15 +128,15 @@ class Ledger:
         self._reach = last + 1
 
     async def tidy(self) -> int:
-        """Turn hours that are old into days, a day at a time; returns the rows that went."""
+        """Sum up days that are over and let go of hours that are old; returns the rows that went."""
         async with self._turn:
             if (await self._read(store.state))["rebuilding"]:
                 return 0
-            before = int(self._clock.now() - HOURS_KEPT_S)
-            gone = 0
-            while moved := await self._write(lambda connection: store.roll_up(connection, before)):
-                gone += moved
-            return gone
+            now = int(self._clock.now())
+            while await self._write(lambda connection: store.sum_up(connection, now - LATE_S)):
+                pass
+            old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
+            return await self._write(lambda connection: store.drop_hours(connection, old))
 
     async def rebuild(self, log: Log) -> Rebuilt:
         """
@@ -174,11 +174,16 @@ class Ledger:
     async def state(self) -> LedgerState:
         def work(connection: sqlite3.Connection) -> LedgerState:
             values = store.state(connection)
-            counts = [
-                connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in store.TABLES.values()
-            ]
-            whole_hours = _moment(values.pop("whole_hours"))
-            return LedgerState(**values, rows=sum(counts), whole_hours_since=whole_hours)
+            counts = [connection.execute(f"SELECT COUNT(*) FROM {name}").fetchone() for name in store.TABLES.values()]
+            return LedgerState(
+                reach=values["reach"],
+                rebuilding=values["rebuilding"],
+                missed=values["missed"],
+                damaged=values["damaged"],
+                absurd=values["absurd"],
+                rows=sum(count for (count,) in counts),
+                hourly_since=_moment(values["hourly"]),
+            )
 
         return await self._read(work)
 

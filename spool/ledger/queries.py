@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from spool.ledger import money
 from spool.ledger.repricing import in_memory
-from spool.ledger.store import COLUMNS, TABLES, state
+from spool.ledger.store import COLUMNS, DAY_S, state
 from spool.ledger.sums import COUNTS, LATENCY, Row
 
 DIMENSIONS = (
@@ -73,19 +73,17 @@ def costs(connection: sqlite3.Connection, query: CostQuery) -> list[CostRow]:
     grouped = ", ".join(str(place) for place in range(1, len(names) + 3))
     connection.execute("BEGIN")
     try:
-        whole_hours = state(connection)["whole_hours"]
+        values_of = state(connection)
         rows = []
         for start, end in periods(query):
             span = (int(start.timestamp()), int(end.timestamp()))
             totals: dict[tuple[str | None, ...], _Total] = {}
-            for table in TABLES.values():
-                if table == "days" and span[0] >= whole_hours:
-                    continue
+            for table, low, high in _spans(*span, daily=values_of["daily"], hourly=values_of["hourly"]):
                 statement = (
                     f"SELECT {columns} FROM {table} h JOIN keys k ON k.id = h.key"
                     f" WHERE h.start >= ? AND h.start < ?{terms} GROUP BY {grouped}"
                 )
-                for row in connection.execute(statement, (*span, *values)):
+                for row in connection.execute(statement, (low, high, *values)):
                     group = tuple(value or None for value in row[: len(names)])
                     status, cost_source, *sums = row[len(names) :]
                     totals.setdefault(group, _Total()).add(status, cost_source, in_memory(sums))
@@ -158,6 +156,23 @@ class _Total:
             latency_ms=self._latency[0],
             latency=tuple(self._latency[1:]),
         )
+
+
+def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[tuple[str, int, int]]:
+    """
+    Which table answers for which part of a period: whole days that are summed up, hours for the rest.
+
+    A day without hours belongs as a whole to the period in which it begins.
+    """
+    first_day = -(-start // DAY_S) * DAY_S
+    last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))
+    if last_day <= first_day:
+        yield "hours", start, end
+        return
+    yield "days", first_day, last_day
+    for low, high in ((start, first_day), (last_day, end)):
+        if low < high:
+            yield "hours", low, high
 
 
 def _where(query: CostQuery) -> tuple[str, list[str]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from spool.ledger import money
-from spool.ledger.store import COLUMNS, TABLES, Keys, add_rows
+from spool.ledger.store import COLUMNS, TABLES, Keys, add_rows, sum_up_again
 from spool.ledger.sums import COUNTS, INPUT_UNKNOWN, MONEY, Key, Row, sized
 from spool.record import NS
 
@@ -56,7 +56,8 @@ class Repriced:
 
 
 def reprice(connection: sqlite3.Connection, keys: Keys, pricer: Pricer, since: int) -> Repriced:
-    """Estimate again every row that begins at or after `since` (epoch seconds)."""
+    """Estimate again every row that begins at or after `since` (epoch seconds). Days are summed up anew from hours."""
+    sum_up_again(connection)
     changed = unpriced = before = after = 0
     for table, start in _periods(connection, since):
         gone, new = [], []

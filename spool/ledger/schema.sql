@@ -20,8 +20,8 @@ CREATE UNIQUE INDEX keys_by_dimensions ON keys (
     model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode, size
 );
 
--- The lowest number that was counted in a period (width in seconds): a period can be counted anew only while that
--- number is kept. `frozen` while a rebuild reads numbers again that are already in the period's sums.
+-- The lowest number that was counted in an hour, or in a day that has no hours any more (width in seconds): a period can
+-- be counted anew only while that number is kept. `frozen` while a rebuild reads numbers again that the sums have.
 CREATE TABLE periods (
     width INTEGER NOT NULL,
     start INTEGER NOT NULL,
@@ -30,8 +30,8 @@ CREATE TABLE periods (
     PRIMARY KEY (width, start)
 ) STRICT, WITHOUT ROWID;
 
--- reach: the next number to count. rebuilding: below it, frozen periods hold what is read. whole_hours: before it
--- sums are kept by day. missed, damaged, absurd: numbers that could not be counted.
+-- reach: the next number to count. rebuilding: below it, frozen periods hold what is read. daily: days before it are in
+-- `days`. hourly: hours before it are only in their days. missed, damaged, absurd: numbers that could not be counted.
 CREATE TABLE state (
     name TEXT PRIMARY KEY,
     value INTEGER NOT NULL

@@ -1,14 +1,15 @@
 """
 The tables of ledger.sqlite and every change to them, as functions of a connection inside its transaction.
 
-`hours` and `days` have the same columns; a day's sums take the place of its hours once these are old.
+`hours` and `days` have the same columns. A day that is over is summed up once more in `days`, so that a year is not
+read hour by hour; once its hours are old they go, and the day alone stays.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 
 from spool.ledger import money
@@ -46,7 +47,7 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 def state(connection: sqlite3.Connection) -> dict[str, int]:
     """All of the state table; what was never set is 0, except that numbers begin at 1."""
-    values = {"reach": 1, "rebuilding": 0, "whole_hours": 0, "missed": 0, "damaged": 0, "absurd": 0}
+    values = {"reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0}
     return values | dict(connection.execute("SELECT name, value FROM state").fetchall())
 
 
@@ -142,37 +143,43 @@ def write(connection: sqlite3.Connection, sums: Sums, keys: Keys, *, reach: int,
     """Add the sums and move the reach, which is only right together."""
     values = state(connection)
     rows: dict[str, dict[tuple[int, int], Row]] = {table: {} for table in TABLES.values()}
-    for (hour, key), row in sums.rows.items():
-        width = _width(hour, values)
-        table, start = TABLES[width], hour // width * width
-        placed = (start, keys.place(connection, table, start, key))
-        before = rows[table].get(placed)
-        rows[table][placed] = row if before is None else [a + b for a, b in zip(before, row, strict=True)]
+    for hour, key, row in sums.rows():
+        for width, table in TABLES.items():
+            if hour < values["hourly"] if width == HOUR_S else hour >= values["daily"]:
+                continue
+            start = hour // width * width
+            placed = (start, keys.place(connection, table, start, key))
+            before = rows[table].get(placed)
+            rows[table][placed] = row if before is None else [a + b for a, b in zip(before, row, strict=True)]
     for table, added in rows.items():
         add_rows(connection, table, ((start, key, row) for (start, key), row in added.items()))
-    periods = [(width := _width(hour, values), hour // width * width, first) for hour, first in sums.first.items()]
+    periods = [(*period(hour, values["hourly"]), first) for hour, first in sums.first.items()]
     connection.executemany(_ADD_PERIOD, periods)
+    set_state(connection, reach=reach)
+    if values["rebuilding"]:  # what is read again was told of the first time
+        if reach >= values["rebuilding"]:
+            connection.execute("UPDATE periods SET frozen = 0 WHERE frozen")
+            set_state(connection, rebuilding=0)
+        return
     set_state(
         connection,
-        reach=reach,
         missed=values["missed"] + missed,
         damaged=values["damaged"] + sums.damaged,
         absurd=values["absurd"] + sums.absurd,
     )
-    if values["rebuilding"] and reach >= values["rebuilding"]:
-        connection.execute("UPDATE periods SET frozen = 0 WHERE frozen")
-        set_state(connection, rebuilding=0)
 
 
-def _width(hour: int, values: Mapping[str, int]) -> int:
-    return DAY_S if hour < values["whole_hours"] else HOUR_S
+def period(hour: int, hourly: int) -> tuple[int, int]:
+    """The width and start of the smallest period that keeps an hour's sums."""
+    width = HOUR_S if hour >= hourly else DAY_S
+    return width, hour // width * width
 
 
 def frozen(connection: sqlite3.Connection) -> tuple[set[tuple[int, int]], int, int]:
-    """The (width, start) of frozen periods, the number below which they are, and where hours are kept as hours."""
+    """The frozen periods, the number below which they are, and since when hours are kept."""
     values = state(connection)
     rows = connection.execute("SELECT width, start FROM periods WHERE frozen").fetchall()
-    return {(width, start) for width, start in rows}, values["rebuilding"], values["whole_hours"]
+    return {(width, start) for width, start in rows}, values["rebuilding"], values["hourly"]
 
 
 def begin_rebuild(connection: sqlite3.Connection, oldest: int) -> tuple[int, int, int]:
@@ -182,6 +189,7 @@ def begin_rebuild(connection: sqlite3.Connection, oldest: int) -> tuple[int, int
     Returns how many are emptied and frozen, and the end of the last frozen one: the border (0 without one).
     """
     values = state(connection)
+    sum_up_again(connection)
     connection.execute("UPDATE periods SET frozen = (first < ?)", (oldest,))
     for width, table in TABLES.items():
         connection.execute(
@@ -189,31 +197,45 @@ def begin_rebuild(connection: sqlite3.Connection, oldest: int) -> tuple[int, int
         )
     emptied = connection.execute("DELETE FROM periods WHERE NOT frozen").rowcount
     [kept, border] = connection.execute("SELECT COUNT(*), IFNULL(MAX(start + width), 0) FROM periods").fetchone()
-    set_state(connection, reach=min(oldest, values["reach"]), rebuilding=max(values["reach"], values["rebuilding"]))
+    set_state(connection, reach=min(oldest, values["reach"]), rebuilding=values["reach"])
     return emptied, kept, border
 
 
-def roll_up(connection: sqlite3.Connection, before: int) -> int:
-    """Turn the hours of one whole day, the oldest that ends at or before `before`, into its day; how many rows went."""
-    [oldest] = connection.execute("SELECT MIN(start) FROM hours").fetchone()
+def sum_up_again(connection: sqlite3.Connection) -> None:
+    """Forget the days that can be made from their hours, because these are about to change."""
+    hourly = state(connection)["hourly"]
+    connection.execute("DELETE FROM days WHERE start >= ?", (hourly,))
+    set_state(connection, daily=hourly)
+
+
+def sum_up(connection: sqlite3.Connection, before: int) -> bool:
+    """Sum up the next day that ended at or before `before`; False when there is none."""
+    daily = state(connection)["daily"]
+    [oldest] = connection.execute("SELECT MIN(start) FROM hours WHERE start >= ?", (daily,)).fetchone()
     if oldest is None or oldest // DAY_S * DAY_S + DAY_S > before:
-        return 0
+        return False
     day = oldest // DAY_S * DAY_S
-    span = (day, day + DAY_S)
     sums = ", ".join(f"SUM({column})" for column in COLUMNS)
     connection.execute(
-        f"INSERT INTO days SELECT {day}, key, {sums} FROM hours WHERE start >= ? AND start < ? GROUP BY key"
-        f" ON CONFLICT DO UPDATE SET {_ADDED}",
-        span,
+        f"INSERT INTO days SELECT {day}, key, {sums} FROM hours WHERE start >= ? AND start < ? GROUP BY key",
+        (day, day + DAY_S),
     )
-    gone = connection.execute("DELETE FROM hours WHERE start >= ? AND start < ?", span).rowcount
-    connection.execute(
-        "INSERT INTO periods SELECT ?, ?, MIN(first), MAX(frozen) FROM periods"
-        " WHERE width = ? AND start >= ? AND start < ? HAVING COUNT(*)"
-        " ON CONFLICT DO UPDATE SET first = MIN(first, excluded.first), frozen = MAX(frozen, excluded.frozen)",
-        (DAY_S, day, HOUR_S, *span),
-    )
-    connection.execute("DELETE FROM periods WHERE width = ? AND start >= ? AND start < ?", (HOUR_S, *span))
+    set_state(connection, daily=day + DAY_S)
+    return True
+
+
+def drop_hours(connection: sqlite3.Connection, before: int) -> int:
+    """Let go of hours before `before`, a midnight, whose days are summed up; how many rows went."""
     values = state(connection)
-    set_state(connection, whole_hours=max(values["whole_hours"], day + DAY_S))
+    before = min(before, values["daily"])
+    if before <= values["hourly"]:
+        return 0
+    gone = connection.execute("DELETE FROM hours WHERE start < ?", (before,)).rowcount
+    connection.execute(
+        "INSERT INTO periods SELECT ?, start / ? * ?, MIN(first), 0 FROM periods WHERE width = ? AND start < ?"
+        " GROUP BY start / ? ON CONFLICT DO UPDATE SET first = MIN(first, excluded.first)",
+        (DAY_S, DAY_S, DAY_S, HOUR_S, before, DAY_S),
+    )
+    connection.execute("DELETE FROM periods WHERE width = ? AND start < ?", (HOUR_S, before))
+    set_state(connection, hourly=before)
     return gone

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from spool.ledger import money
@@ -70,13 +70,30 @@ class Key(NamedTuple):
 
 
 Row = list[int]  # COUNTS, then MONEY in units, then LATENCY
+# The values of a Key. A plain tuple on the hot path: it is made for every record, and a Key only for every row.
+_Values = tuple[
+    str,
+    str,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str,
+    str,
+    str,
+    str,
+    int,
+]
 
 
 class Sums:
     """Adds up entries. `skip` says of a record's number and hour that it has been counted already."""
 
     def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
-        self.rows: dict[tuple[int, Key], Row] = {}
+        self.hours: dict[int, dict[_Values, Row]] = {}
         self.first: dict[int, int] = {}  # hour -> the lowest number in it
         self.damaged = 0
         self.absurd = 0
@@ -111,7 +128,7 @@ class Sums:
         estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
         if (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY:
             return False
-        key = Key(
+        key = (
             "call", call.source, call.provider, call.response_model or call.request_model, call.request_model,
             call.team, call.user, call.device, call.api_key, self._chosen(call.tags) if call.tags else "",
             call.status, call.cost_source, mode_of(call.tags) if call.tags else "", size(given, made),
@@ -138,7 +155,7 @@ class Sums:
         units = money.units(str(amount)) if paid else int(amount)
         if not 0 <= units <= (MAX_MONEY if paid else MAX_TOKENS):
             return False
-        key = Key(
+        key = (
             "metric", metric.source, None, metric.model, None, metric.team, metric.user, metric.device,
             metric.api_key, self._chosen(metric.tags) if metric.tags else "", "ok", "reported" if paid else "none",
             "", INPUT_UNKNOWN,
@@ -151,10 +168,19 @@ class Sums:
                 row[place] += units
         return True
 
-    def _row(self, hour: int, key: Key) -> Row:
-        row = self.rows.get((hour, key))
+    def rows(self) -> Iterator[tuple[int, Key, Row]]:
+        """What was added up."""
+        for hour, rows in self.hours.items():
+            for values, row in rows.items():
+                yield hour, Key._make(values), row
+
+    def _row(self, hour: int, key: _Values) -> Row:
+        rows = self.hours.get(hour)
+        if rows is None:
+            rows = self.hours[hour] = {}
+        row = rows.get(key)
         if row is None:
-            row = self.rows[hour, key] = [0] * WIDTH
+            row = rows[key] = [0] * WIDTH
         return row
 
     def _chosen(self, tags: dict[str, str]) -> str:

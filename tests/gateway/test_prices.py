@@ -292,7 +292,7 @@ def test_sums_cost_what_their_calls_cost(
     sums = Sums()
     sums.add([Entry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)])
     totals = []
-    for (hour, key), row in sums.rows.items():
+    for hour, key, row in sums.rows():
         beyond, known = sized(key.size)
         totals.append(
             BOOK.estimate_sum(

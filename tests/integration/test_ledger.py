@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -96,23 +97,38 @@ def test_sums_equal_a_recount(tmp_path_factory: pytest.TempPathFactory, steps: l
 
     async def run() -> None:
         directory = tmp_path_factory.mktemp("ledger")
-        log, ledger = FakeLog(), await Ledger.open(directory, clock=FakeClock())
+        log, ledger = FakeLog(), await Ledger.open(directory, clock=FakeClock(BEGIN + 8 * HOUR))
         try:
             for step in steps:
                 if step == "restart":
                     await ledger.close()
-                    ledger = await Ledger.open(directory, clock=FakeClock())
+                    ledger = await Ledger.open(directory, clock=FakeClock(BEGIN + 8 * HOUR))
                 else:
                     log.add(step, at=BEGIN + data.draw(st.integers(0, DAY)))
                     if data.draw(st.booleans()):
                         await ledger.catch_up(log)
+                        await ledger.tidy()
             await ledger.catch_up(log)
             for dimensions in ((), ("model", "team"), ("user", "tag:service"), ("status", "cost_source", "provider")):
                 assert recount(log, *dimensions) == await hourly(ledger, *dimensions)
+                assert await _added_up(ledger, "hourly", dimensions) == await _added_up(ledger, "daily", dimensions)
         finally:
             await ledger.close()
 
     asyncio.run(run())
+
+
+async def _added_up(ledger: Ledger, granularity: str, dimensions: tuple[str, ...]) -> dict[Any, Any]:
+    """Calls and cost by group, over all periods: days come from sums of their own."""
+    totals: dict[Any, Any] = defaultdict(lambda: (0, Decimal(0)))
+    query = CostQuery(
+        since=at(BEGIN - 3 * DAY), until=at(BEGIN + 3 * DAY), granularity=granularity, group_by=dimensions
+    )
+    with localcontext(Context(prec=60)):
+        for row in await ledger.costs(query):
+            calls, cost = totals[row.group]
+            totals[row.group] = calls + row.calls, cost + Decimal(row.cost)
+    return dict(totals)
 
 
 @pytest.mark.asyncio
@@ -306,15 +322,20 @@ async def test_old_hours_become_days(tmp_path: Path) -> None:
         [call(start_time=(BEGIN + hours * HOUR) * NS, user=f"u{hours % 3}") for hours in range(48)], at=BEGIN + 2 * DAY
     )
     await ledger.catch_up(log)
+    clock.at = BEGIN + 3 * DAY
+    assert await ledger.tidy() == 0
+    log.add([call(start_time=(BEGIN + 30 * HOUR) * NS, user="u0")], at=clock.at)
+    await ledger.catch_up(log)
+    assert recount(log, "user") == await hourly(ledger, "user")
     clock.at = BEGIN + 64 * DAY - 1
     assert await ledger.tidy() == 24
     log.add([call(start_time=(BEGIN + 3 * HOUR) * NS, user="u0")], at=clock.at)
     await ledger.catch_up(log)
     days = await ledger.costs(CostQuery(since=at(BEGIN), until=at(BEGIN + 2 * DAY), group_by=("user",)))
-    assert [("u0", 9), ("u1", 8), ("u2", 8), ("u0", 8), ("u1", 8), ("u2", 8)] == [
+    assert [("u0", 9), ("u1", 8), ("u2", 8), ("u0", 9), ("u1", 8), ("u2", 8)] == [
         (row.group[0], row.calls) for row in days
     ]
-    assert (await ledger.state()).whole_hours_since == at(BEGIN + DAY)
+    assert (await ledger.state()).hourly_since == at(BEGIN + DAY)
     assert await ledger.tidy() == 0
 
 

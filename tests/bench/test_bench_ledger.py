@@ -1,0 +1,113 @@
+"""What the ledger costs beside ingest, and how long its questions take on a million rows."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import perf_counter, process_time
+
+import pytest
+
+from spool.ledger import CostQuery, Ledger
+from spool.ledger.store import COLUMNS
+from spool.ledger.sums import Key
+from spool.log import Entry
+from spool.record import AI_TELEMETRY, NS, Inference, pack, unpack
+from tests.spool.ledger_world import BEGIN, HOUR, FakeClock, FakeLog, call
+
+FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
+RECORDS = 200_000 if FULL else 16_384
+
+
+def traffic(number: int) -> Inference:
+    """Calls of 20 users, 5 models and 4 teams, as they come in: mixed."""
+    return call(
+        id=number.to_bytes(16, "big"),
+        request_id=f"chatcmpl-{number:032d}",
+        request_model=f"model-{number % 5}",
+        response_model=f"model-{number % 5}-2026-01-01",
+        user=f"user-{number % 20}",
+        team=f"team-{number % 4}",
+        api_key="key",
+        session=f"session-{number // 50}",
+        tags={"service": "search", "environment": "production", "region": "eu"},
+        cost="0.0063251" if number % 2 else None,
+        cost_source="reported" if number % 2 else "estimated",
+        estimated_cost="0.006325",
+        input_tokens=1200 + number % 777,
+        start_time=(BEGIN + number % 7200) * NS,
+        end_time=(BEGIN + number % 7200) * NS + 900_000_000,
+    )
+
+
+@pytest.mark.bench
+@pytest.mark.asyncio
+async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
+    """Counting a record takes at most 6 times the processor that unpacking it takes: a seventh of what taking it in does."""
+    records = [traffic(number) for number in range(RECORDS)]
+    packed = [pack(records[place : place + 1000]) for place in range(0, RECORDS, 1000)]
+    log = FakeLog()
+    for place in range(0, RECORDS, 1000):
+        log.entries.append(
+            Entry(
+                topic=AI_TELEMETRY,
+                first=place + 1,
+                committed_at=BEGIN + 2 * HOUR,
+                records=records[place : place + 1000],
+            )
+        )
+    ledger = await Ledger.open(tmp_path, clock=FakeClock())
+    start = process_time()
+    await ledger.catch_up(log)
+    counting = (process_time() - start) / RECORDS
+    await ledger.close()
+    start = process_time()
+    for part in packed:
+        unpack(part)
+    unpacking = (process_time() - start) / RECORDS
+    print(f"\ncounting {counting * 1e6:.2f} µs, unpacking {unpacking * 1e6:.2f} µs, ratio {counting / unpacking:.1f}")
+    assert counting <= 6 * unpacking
+
+
+@pytest.mark.bench
+@pytest.mark.asyncio
+async def test_questions_on_many_rows(tmp_path: Path) -> None:
+    """A month by day, and by day and model or user, takes no longer than one plain sum over its hours, and a bit."""
+    keys, hours = (1400, 720) if FULL else (140, 72)
+    ledger = await Ledger.open(tmp_path, clock=FakeClock())
+    await ledger.close()
+    connection = sqlite3.connect(tmp_path / "ledger.sqlite")
+    with connection:
+        for number in range(keys):
+            key = Key(
+                "call", "litellm", "openai", f"m{number % 20}", f"m{number % 20}", f"t{number % 10}", f"u{number}",
+                "", "k", "", "ok", "reported", "", 0,
+            )  # fmt: skip
+            connection.execute(f"INSERT INTO keys VALUES ({number + 1}, {', '.join('?' * len(key))})", key)
+        marks = ", ".join("?" * (2 + len(COLUMNS)))
+        for hour in range(hours):
+            rows = ((BEGIN + hour * HOUR, number + 1, *range(1, len(COLUMNS) + 1)) for number in range(keys))
+            connection.executemany(f"INSERT INTO hours VALUES ({marks})", rows)
+    start = perf_counter()
+    sums = ", ".join(f"SUM({name})" for name in COLUMNS)
+    connection.execute(f"SELECT {sums} FROM hours").fetchall()
+    plain = perf_counter() - start
+    connection.close()
+    since = datetime.fromtimestamp(BEGIN, UTC)
+    ledger = await Ledger.open(tmp_path, clock=FakeClock(BEGIN + (hours + 48) * HOUR))
+    await ledger.tidy()
+    try:
+        for dimensions in ((), ("model",), ("user",)):
+            start = perf_counter()
+            found = await ledger.costs(
+                CostQuery(since=since, until=since + timedelta(hours=hours), group_by=dimensions)
+            )
+            took = perf_counter() - start
+            print(
+                f"\n{keys * hours} rows by day and {dimensions}: {took:.3f} s for {len(found)}, plain sum {plain:.3f} s"
+            )
+            assert took <= plain + 0.3
+    finally:
+        await ledger.close()
