@@ -1,0 +1,62 @@
+"""What a LiteLLM event costs, from the body's bytes to records with identities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.normalise import formats
+from gateway.normalise.options import Options
+from tests.gateway.formats.payloads import case, run
+
+ROUNDS, EVENTS = 9, 512
+
+
+def best(action: Callable[[], object]) -> float:
+    """Seconds, the best of several rounds: noise only ever adds."""
+    times = []
+    for _ in range(ROUNDS):
+        start = perf_counter()
+        action()
+        times.append(perf_counter() - start)
+    return min(times)
+
+
+def batch() -> bytes:
+    """512 events of the logging payload at its real size: the price of its model and the messages are in it."""
+    events: list[dict[str, Any]] = case("litellm", "slp-batch-array")
+    prices = {f"{kind}_cost_per_token_above_{step}k_tokens": 1.25e-06 for kind in "io" for step in range(25)}
+    for event in events:
+        event["model_map_information"]["model_map_value"] |= prices
+        event["messages"] = [{"role": "user", "content": "What does it cost? " * 60}]
+    return json.dumps([events[n % 3] | {"id": f"chatcmpl-{n:024d}"} for n in range(EVENTS)]).encode()
+
+
+@pytest.mark.bench
+def test_an_event_costs_about_what_parsing_it_costs() -> None:
+    """Decoding, normalising, tags and identity together: at most 1.5 times orjson.loads of the same body."""
+    body = batch()
+    ours = best(lambda: run(formats.normalise("litellm", body, options=Options())))
+    theirs = best(lambda: orjson.loads(body))
+    size = len(body) / EVENTS / 1000
+    print(
+        f"\n{ours / EVENTS * 1e6:.1f} µs an event of {size:.1f} kB, orjson.loads {theirs / EVENTS * 1e6:.1f} µs, "
+        f"ratio {ours / theirs:.2f}"
+    )
+    assert ours <= 1.5 * theirs
+
+
+@pytest.mark.bench
+def test_a_broken_member_costs_the_batch_little() -> None:
+    """One NaN sends the array through the slow cut; the other 511 events still go the fast way: at most 8 times."""
+    body = batch()
+    broken = body.replace(b'"saved_cache_cost": 0.0', b'"saved_cache_cost": NaN', 1)
+    whole = best(lambda: run(formats.normalise("litellm", body, options=Options())))
+    cut = best(lambda: run(formats.normalise("litellm", broken, options=Options())))
+    print(f"\nwhole {whole * 1e3:.1f} ms, with a NaN {cut * 1e3:.1f} ms, ratio {cut / whole:.1f}")
+    assert cut <= 8 * whole

@@ -1,0 +1,38 @@
+"""The made-up calls of `tollhouse send --example`."""
+
+from __future__ import annotations
+
+import json
+from time import time_ns
+
+import pytest
+
+from gateway.cli.examples import EXAMPLES, example
+from gateway.normalise import formats
+from spool.record import NS
+from tests.gateway.formats.payloads import one
+
+
+def test_there_is_one_for_every_gateway_format():
+    """And one of OTLP."""
+    assert {name for name in formats.FORMATS if "/" not in name} | {"otlp/traces"} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("format", EXAMPLES)
+def test_it_is_recognised_and_becomes_one_call_of_now(format: str):
+    """With tokens, a model and a provider."""
+    body = example(format)
+    assert format == formats.recognise(body)
+    record = one(None, body)
+    assert (1320, 212) == (record.input_tokens, record.output_tokens)
+    assert record.provider and record.request_model
+    if format != "helicone":  # its webhook has no time
+        assert record.start_time is not None
+        assert abs(time_ns() - record.start_time) < 60 * NS
+
+
+@pytest.mark.parametrize("format", EXAMPLES)
+def test_each_time_it_is_another_call(format: str):
+    """Its ids are new, so it is no duplicate."""
+    assert one(None, example(format)).id != one(None, example(format)).id
+    json.loads(example(format))
