@@ -195,7 +195,7 @@ def _value(value: Any, rule: str, name: str) -> Any:
             return admission.reduced(name, text)
         return None if len(text) > admission.MAX_VALUE else text
     if kind in ("int_value", "bool_value", "double_value"):
-        return getattr(value, kind)
+        return getattr(value, kind) if rule is admission.SCALAR else None
     if kind == "array_value" and rule is admission.WORDS:
         return [part.string_value for part in value.array_value.values if part.string_value] or None
     return None
