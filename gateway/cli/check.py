@@ -1,0 +1,79 @@
+"""`tollhouse check`: would this configuration run, and would what it holds be taken upstream?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import orjson
+
+from exporters.check import OK, REFUSED, StreamCheck
+from exporters.check import check as check_upstream
+from gateway.app import upstream_settings
+from gateway.cli import configured
+from gateway.config import Config
+from gateway.prices import PriceBook
+from spool.clock import SystemClock
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(config: Path | None, as_json: bool) -> None:
+    """
+    Check the configuration, its files, and the upstream, without starting anything.
+
+    An empty export goes to the upstream's OTLP endpoints; no other stream has a request that leaves nothing behind, so
+    those are marked unverified. Exit 1 when something would not work.
+    """
+    settings = configured(config)
+    problems = list(_file_problems(settings))
+    streams = asyncio.run(check_upstream(upstream_settings(settings.upstream), clock=SystemClock()))
+    failed = bool(problems) or any(stream.key and stream.status == REFUSED for stream in streams)
+    if as_json:
+        click.echo(orjson.dumps({"problems": problems, "upstream": [asdict(stream) for stream in streams]}))
+    else:
+        _show(settings, problems, streams)
+    sys.exit(1 if failed else 0)
+
+
+def _file_problems(config: Config) -> Iterator[str]:
+    """What the configuration names on this machine and cannot be used."""
+    directory = config.data_dir if config.data_dir.exists() else config.data_dir.parent
+    if not os.access(directory, os.W_OK):
+        yield f"data_dir: {directory} is not writable"
+    for place, key in enumerate(config.upstream.keys):
+        if key.secret_file and not os.access(key.secret_file, os.R_OK):
+            yield f"upstream.keys[{place}].secret_file: {key.secret_file} cannot be read"
+        if key.secret_env and not os.environ.get(key.secret_env):
+            yield f"upstream.keys[{place}].secret_env: {key.secret_env} is not set"
+    for place, destination in enumerate(config.destinations):
+        if destination.secret_file and not os.access(destination.secret_file, os.R_OK):
+            yield f"destinations[{place}].secret_file: {destination.secret_file} cannot be read"
+    try:
+        PriceBook.load(config.prices.file, config.prices.override)
+    except (OSError, ValueError) as error:
+        yield f"prices: {error}"
+
+
+def _show(config: Config, problems: Sequence[str], streams: Sequence[StreamCheck]) -> None:
+    click.echo(f"data        {config.data_dir}")
+    for problem in problems:
+        click.echo(f"problem     {problem}")
+    if not streams:
+        click.echo("upstream    none: records are kept, priced and shown here")
+    for stream in streams:
+        click.echo(f"upstream    {stream.stream:<20}{_verdict(stream)}")
+
+
+def _verdict(stream: StreamCheck) -> str:
+    if stream.key is None:
+        return f"parked: no key grants {stream.scope}"
+    where = "" if stream.published or stream.status == OK else " (an address that the service does not publish)"
+    words = f": {stream.words}" if stream.words else ""
+    return f"{stream.status} under key {stream.key!r}{words}{where}"
