@@ -7,7 +7,6 @@ Started by `tollhouse serve`; tests start it the same way on port 0.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from gateway.doors.otlp_grpc import GrpcServer, Tls
 from gateway.health import Health
 from gateway.house import log_settings
 from gateway.intake import Intake
-from gateway.listener import Listener
+from gateway.listener import Listener, operator_listen
 from gateway.metrics import Exposition, Metrics, Snapshot
 from gateway.normalise.options import Options
 from gateway.operator_socket import OperatorSocket
@@ -48,7 +47,6 @@ _log = logging.getLogger(__name__)
 
 DRAIN_S = 10.0  # what requests in hand get to finish when the house stops
 RETAIN_EVERY_S = 60.0
-OPERATOR_LISTEN = "127.0.0.1:4319"
 FIRST_KEY = "First key"
 
 
@@ -92,6 +90,8 @@ class App:
         except BaseException:
             await self._stack.aclose()
             raise
+        where = {"url": self.url, "grpc": self.grpc_address, "operator_url": self.operator_url}
+        _log.info("ready", extra={"action": "ready", "version": self._version, **where})
 
     async def failure(self) -> str:
         """Wait until a background task dies; its name."""
@@ -128,38 +128,12 @@ class App:
 
     async def _furnish(self) -> Rooms:
         """The rooms behind the doors, from the disk up."""
-        config, server, metrics = self._config, self._config.server, Metrics()
-        prices = PriceBook.load(config.prices.file, config.prices.override)
-        spool = await open_spool(
-            config.data_dir, settings=log_settings(config.spool), clock=self._clock, observer=metrics
-        )
-        self._stack.push_async_callback(spool.close)
+        metrics = Metrics()
+        spool = await self._open_spool(metrics)
         registry = await self._open_registry(spool)
-        access = Access(
-            registry,
-            clock=self._clock,
-            accept_bearer=server.accept_bearer,
-            api_key_file=server.api_key_file,
-            max_key_requests_per_s=server.max_key_requests_per_s,
-            max_key_bytes_per_s=server.max_key_bytes_per_s,
-        )
-        await access.start()
-        self._stack.push_async_callback(access.stop)
-        shadows = Shadows(self._clock)
-        await shadows.remember(spool.log)
-        intake = Intake(spool.log, attribution=Attribution(config), prices=prices, shadows=shadows)
-        window = Window(spool.pending, intake, self._clock)
-        await window.start()
-        house = House(
-            access=access,
-            intake=window,
-            metrics=metrics,
-            clock=self._clock,
-            budget=bodies.Budget(server.max_inflight_bytes),
-            max_body_bytes=server.max_body_bytes,
-            options=Options(keep_attributes=frozenset(config.privacy.keep_attributes), host_id=config.devices.host_id),
-            cors=Cors(server.cors_origins),
-        )
+        access = await self._open_access(registry)
+        window = await self._open_intake(spool)
+        house = self._house(access, window, metrics)
         routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs())
         self._stack.push_async_callback(routes.stop)
         await routes.start()
@@ -167,13 +141,6 @@ class App:
         self._supervisor.start("retention", self._retain(spool))
         self._supervisor.start("loop lag", metrics.lag.run())
         self._supervisor.start("merge window", window.run())
-        health = Health(
-            spool.log,
-            spool.deliveries,
-            clock=self._clock,
-            keys_read=lambda: registry is not None,
-            closing=lambda: house.gate.closed,
-        )
 
         async def snapshot() -> Snapshot:
             return Snapshot(stats=await spool.log.stats(), routes=await spool.deliveries.routes())
@@ -184,9 +151,21 @@ class App:
             house=house,
             routes=routes,
             operators=self._operator_services(spool, registry, access, routes),
-            health=health,
+            health=Health(
+                spool.log,
+                spool.deliveries,
+                clock=self._clock,
+                keys_read=lambda: registry is not None,
+                closing=lambda: house.gate.closed,
+            ),
             exposition=Exposition(metrics, snapshot, self._clock.monotonic),
         )
+
+    async def _open_spool(self, metrics: Metrics) -> SqliteSpool:
+        settings = log_settings(self._config.spool)
+        spool = await open_spool(self._config.data_dir, settings=settings, clock=self._clock, observer=metrics)
+        self._stack.push_async_callback(spool.close)
+        return spool
 
     async def _open_registry(self, spool: SqliteSpool) -> Registry | None:
         try:
@@ -196,6 +175,43 @@ class App:
             return None
         self._stack.push_async_callback(registry.close)
         return registry
+
+    async def _open_access(self, registry: Registry | None) -> Access:
+        server = self._config.server
+        access = Access(
+            registry,
+            clock=self._clock,
+            accept_bearer=server.accept_bearer,
+            api_key_file=server.api_key_file,
+            max_key_requests_per_s=server.max_key_requests_per_s,
+            max_key_bytes_per_s=server.max_key_bytes_per_s,
+        )
+        await access.start()
+        self._stack.push_async_callback(access.stop)
+        return access
+
+    async def _open_intake(self, spool: SqliteSpool) -> Window:
+        config = self._config
+        shadows = Shadows(self._clock)
+        await shadows.remember(spool.log)
+        prices = PriceBook.load(config.prices.file, config.prices.override)
+        intake = Intake(spool.log, attribution=Attribution(config), prices=prices, shadows=shadows)
+        window = Window(spool.pending, intake, self._clock)
+        await window.start()
+        return window
+
+    def _house(self, access: Access, window: Window, metrics: Metrics) -> House:
+        config, server = self._config, self._config.server
+        return House(
+            access=access,
+            intake=window,
+            metrics=metrics,
+            clock=self._clock,
+            budget=bodies.Budget(server.max_inflight_bytes),
+            max_body_bytes=server.max_body_bytes,
+            options=Options(keep_attributes=frozenset(config.privacy.keep_attributes), host_id=config.devices.host_id),
+            cors=Cors(server.cors_origins),
+        )
 
     def _route_configs(self) -> list[outbound.RouteConfig]:
         destinations = [DestinationSettings(**vars(destination)) for destination in self._config.destinations]
@@ -299,21 +315,6 @@ def upstream_settings(upstream: Upstream) -> UpstreamSettings:
     values["timeout_s"] = values.pop("timeout")
     values["keys"] = tuple(KeySettings(**vars(key)) for key in upstream.keys)
     return UpstreamSettings(**values)
-
-
-def operator_listen(server: Server) -> str | None:
-    """Where /metrics, the console and the operator API are, when that is not `server.listen`."""
-    if server.operator_listen:
-        return server.operator_listen
-    return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
-
-
-def is_loopback(host: str) -> bool:
-    """A name other than localhost may mean anything, so it counts as public."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _grpc_tls(server: Server) -> Tls | None:

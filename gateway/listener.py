@@ -1,8 +1,9 @@
-"""One HTTP listener: a socket, its protocol, and the order in which they stop. It knows no route."""
+"""HTTP listeners: a socket, its protocol, where it stands and how it stops. They know no route."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import ssl
@@ -11,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.config import split_address
+from gateway.config import Server, split_address
 from gateway.doors import answers
 from gateway.errors import Refusal
 
@@ -21,6 +22,7 @@ KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers exp
 LINGER_S = 5.0  # how long a refused upload is read on, so that its sender gets to see the answer
 STOP_S = 10.0
 BACKLOG = 1024
+OPERATOR_LISTEN = "127.0.0.1:4319"
 
 _GRPC_HERE = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 53\r\n\r\n"
@@ -131,3 +133,18 @@ def tls_context(cert_file: Path, key_file: Path | None, client_ca_file: Path | N
     if client_ca_file:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def operator_listen(server: Server) -> str | None:
+    """Where /metrics, the console and the operator API are, when that is not `server.listen`."""
+    if server.operator_listen:
+        return server.operator_listen
+    return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
+
+
+def is_loopback(host: str) -> bool:
+    """A name other than localhost may mean anything, so it counts as public."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -51,7 +51,7 @@ def door(signal: Signal, house: House, *, key: Callable[[web.Request], str | Non
         bearer = house.admit(request, key(request))
         with house.budget.lease() as lease:
             body = await house.body(request, lease, bearer)
-            outcome = await drive(otlp.normalise(signal, body, json=json, options=house.options))
+            outcome = await drive(otlp.normalise(signal, body, json=json, options=house.options), size=len(body))
             receipt = await house.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
         answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)

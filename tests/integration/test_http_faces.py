@@ -13,8 +13,8 @@ import pytest
 from aiohttp import ClientSession
 from backports import zstd
 
-from gateway.app import is_loopback, operator_listen
 from gateway.config import Server
+from gateway.listener import is_loopback, operator_listen
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import ENCODINGS, JSON, traces
