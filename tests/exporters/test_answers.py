@@ -1,0 +1,118 @@
+"""What an answer means, status by status, and what is kept of its words."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from exporters.errors import Refused, Rejected, Retryable, TooLarge
+from exporters.service.answers import LONGEST_WORDS, Answer, problem, retry_after_s, words
+from exporters.service.partial import rejected
+
+NOW = 1_790_000_000.0  # Mon, 21 Sep 2026 14:13:20 GMT
+JSON = {"content-type": "application/json; charset=utf-8"}
+PROTOBUF = {"content-type": "application/x-protobuf"}
+
+
+@pytest.mark.parametrize(
+    ("meaning", "statuses"),
+    [
+        (type(None), [200, 201, 202, 204]),
+        (Retryable, [408, 429, 500, 502, 503, 504, 507, 599]),
+        (TooLarge, [413]),
+        (Rejected, [400, 402, 406, 409, 410, 411, 414, 422, 431, 451]),
+        (Refused, [300, 301, 302, 303, 304, 307, 308, 401, 403, 404, 405, 415, 501]),
+    ],
+)
+def test_every_status_says_whose_move_is_next(meaning: type[object], statuses: list[int]) -> None:
+    """2xx settles, some ask for patience, some blame the records, some the key or the address."""
+    assert dict.fromkeys(statuses, meaning) == {
+        status: type(problem(Answer(status=status), now=NOW)) for status in statuses
+    }
+
+
+def test_only_a_gateway_error_keeps_the_key() -> None:
+    """502 and 504 leave it open whether the service saw the request; any other answer is remembered by it."""
+    kept = {}
+    for status in (408, 429, 500, 502, 503, 504):
+        error = problem(Answer(status=status), now=NOW)
+        assert isinstance(error, Retryable)
+        kept[status] = error.keep_key
+    assert {408: False, 429: False, 500: False, 502: True, 503: False, 504: True} == kept
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        (" 0 ", 0.0),
+        ("Mon, 21 Sep 2026 14:14:20 GMT", 60.0),
+        ("Mon, 21 Sep 2026 14:14:20 -0000", 60.0),
+        ("Mon, 21 Sep 2026 14:00:00 GMT", 0.0),
+        ("-5", None),
+        ("soon", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
+    """Both forms of the header count; what is neither says nothing."""
+    assert seconds == retry_after_s(value, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "said"),
+    [
+        (JSON, b'{"error": {"message": "bad stream", "type": "x"}}', "bad stream"),
+        (JSON, b'{"message": "not authorized"}', "not authorized"),
+        (JSON, b'{"error": "plain"}', "plain"),
+        (JSON, b'["odd"]', '["odd"]'),
+        ({"content-type": "text/html"}, b"<h1>Bad\n\tGateway</h1>\x00", "<h1>Bad Gateway</h1>"),
+        (PROTOBUF, Status(message="invalid span").SerializeToString(), "invalid span"),
+        (PROTOBUF, b"\xff\xff", ""),
+        ({}, b"\xff\xfe", "\ufffd\ufffd"),
+        ({}, b"", ""),
+    ],
+)
+def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: bytes, said: str) -> None:
+    """Whatever form an answer has, one printable line is kept of it."""
+    assert said == words(Answer(status=400, headers=headers, body=body))
+
+
+def test_secrets_are_struck_out_and_words_are_bounded() -> None:
+    """An upstream that echoes the key does not bring it into our files, and a page of HTML does not either."""
+    answer = Answer(status=403, body=b"key th_secret is disabled. " + b"x" * 10_000)
+    said = words(answer, secrets=["th_secret"])
+    assert said.startswith("key [key] is disabled. xxx")
+    assert LONGEST_WORDS + 3 == len(said)
+
+
+@pytest.mark.parametrize(
+    ("stream", "headers", "body", "expected"),
+    [
+        ("traces", JSON, b'{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "old"}}', (3, "old")),
+        ("metrics", JSON, b'{"partialSuccess": {"rejectedDataPoints": 2}}', (2, None)),
+        ("traces", JSON, b'{"partialSuccess": {"errorMessage": "a warning"}}', (0, None)),
+        ("traces", JSON, b'{"partialSuccess": {}}', (0, None)),
+        ("traces", JSON, b"{}", (0, None)),
+        ("traces", JSON, b"<", (0, None)),
+        ("traces", JSON, b'{"partialSuccess": {"rejectedSpans": "many"}}', (0, None)),
+        ("traces", PROTOBUF, b"\x0a\x00", (0, None)),
+        ("traces", PROTOBUF, b"", (0, None)),
+        ("traces", {}, b"OK", (0, None)),
+        (
+            "metrics",
+            PROTOBUF,
+            ExportMetricsServiceResponse(
+                partial_success={"rejected_data_points": 4, "error_message": "no"}
+            ).SerializeToString(),
+            (4, "no"),
+        ),
+    ],
+)
+def test_a_partial_success_is_read_in_both_encodings(
+    stream: str, headers: dict[str, str], body: bytes, expected: tuple[int, str | None]
+) -> None:
+    """Count and words; a warning or an unreadable body refuses nothing."""
+    assert expected == rejected(Answer(status=200, headers=headers, body=body), stream)

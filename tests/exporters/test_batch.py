@@ -1,0 +1,58 @@
+"""What of a delivery leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from exporters import batch
+from spool.log import Delivery, Entry, Settlement
+from spool.record import AI_TELEMETRY, Record
+from tests.exporters.house import ROUTE, call, calls, counter
+
+
+def delivery(first: int, last: int) -> Delivery:
+    return Delivery(id=1, route=ROUTE, first=first, last=last, attempts=0, idempotency_key="k")
+
+
+def entry(first: int, records: Sequence[Record | None]) -> Entry:
+    return Entry(topic=AI_TELEMETRY, first=first, committed_at=float(first), records=records)
+
+
+def test_shadows_and_damage_are_told_from_what_leaves() -> None:
+    """Every number of the delivery is in one term, whether its entry holds it, lost it or is gone."""
+    entries = [entry(1, [call(1), call(2, shadow=True), None]), entry(6, [call(6)])]
+    sorted_out = batch.without_shadows(delivery(1, 8), entries)
+    assert [(call(1), 1.0), (call(6), 6.0)] == sorted_out.records
+    assert Settlement(delivered=1, refused=1, shadow=1, damaged=5, words="w") == sorted_out.settlement(
+        refused=1, words="w"
+    )
+
+
+def test_a_destination_that_keeps_gets_shadows_too() -> None:
+    """With shadows, they count as delivered."""
+    sorted_out = batch.with_shadows(delivery(1, 2), [entry(1, [call(1), call(2, shadow=True)])])
+    assert Settlement(delivered=2) == sorted_out.settlement()
+
+
+def test_no_more_can_be_refused_than_was_sent() -> None:
+    """An upstream that counts wrong does not upset the books."""
+    sorted_out = batch.without_shadows(delivery(1, 2), [entry(1, calls(1, 2))])
+    assert Settlement(delivered=0, refused=2) == sorted_out.settlement(refused=99)
+
+
+@pytest.mark.parametrize(
+    ("records", "boundary"),
+    [
+        (calls(1, 4), None),
+        ([call(1), call(2), counter(3), counter(4)], 3),
+        ([call(1), counter(2), counter(3), counter(4), call(5), call(6)], 5),
+        ([call(1), counter(2, shadow=True), call(3), None], None),
+        ([counter(1), counter(2, shadow=True), call(3), call(4)], 3),
+    ],
+)
+def test_a_mixed_batch_is_split_near_its_middle(records: Sequence[Record | None], boundary: int | None) -> None:
+    """The boundary between kinds that halves best; shadows make none."""
+    whole = delivery(1, len(records))
+    assert boundary == batch.nearest_boundary(whole, batch.without_shadows(whole, [entry(1, records)]))

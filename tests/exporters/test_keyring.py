@@ -1,0 +1,122 @@
+"""Which key a stream leaves under."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exporters.errors import Refused
+from exporters.keyring import Keyring
+from exporters.service.paths import STREAMS, Paths
+from exporters.settings import KeySettings, UpstreamSettings
+from spool import scopes
+
+WIDE = KeySettings(name="wide", secret_env="WIDE", scopes=(scopes.INGEST, scopes.ENROLL))
+NARROW = KeySettings(name="narrow", secret_env="NARROW", use_cases=(scopes.SEND_AI_TELEMETRY,))
+ENVIRON = {"WIDE": "secret-wide", "NARROW": "secret-narrow"}
+
+
+def test_a_managed_use_case_goes_first() -> None:
+    """Of two keys that grant a scope, the one with a use case carries it, wherever it stands in the file."""
+    keyring = Keyring([WIDE, NARROW], ENVIRON)
+    assert "secret-narrow" == keyring.secret_for(scopes.INGEST)
+    assert "secret-wide" == keyring.secret_for(scopes.ENROLL)
+
+
+def test_a_missing_scope_is_named_with_what_would_grant_it() -> None:
+    """The reason of a parked route says which key is missing."""
+    with pytest.raises(Refused, match=r"covers the scope ai-telemetry-ingest:ingest-ai-telemetry .*Send AI Telemetry"):
+        Keyring([], ENVIRON).secret_for(scopes.INGEST)
+
+
+def test_a_use_case_is_resolved_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scope that joins a use case opens for keys that exist, with no edit."""
+    keyring = Keyring([NARROW], ENVIRON)
+    assert keyring.covering(scopes.PING) is None
+    monkeypatch.setitem(scopes.USE_CASES, scopes.SEND_AI_TELEMETRY, frozenset({scopes.INGEST, scopes.PING}))
+    assert "secret-narrow" == keyring.secret_for(scopes.PING)
+
+
+def test_a_secret_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    """The next request goes under the new secret, and the stamp tells that it changed."""
+    file = tmp_path / "key"
+    file.write_text("one\n")
+    keyring = Keyring([KeySettings(name="k", secret_file=file, scopes=(scopes.INGEST,))])
+    before = keyring.stamps()
+    assert "one" == keyring.secret_for(scopes.INGEST)
+    assert before == keyring.stamps()
+    new = tmp_path / "key.new"
+    new.write_text("two\n")
+    new.replace(file)
+    assert "two" == keyring.secret_for(scopes.INGEST)
+    assert before != keyring.stamps()
+
+
+@pytest.mark.parametrize("content", [None, "", "\n", "two\nlines", "a b", "bell\x07"])
+def test_a_secret_that_cannot_be_used_refuses(tmp_path: Path, content: str | None) -> None:
+    """Missing, empty or mangled: the route waits, the message names file and key and never the content."""
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_text(content)
+    keyring = Keyring([KeySettings(name="telemetry", secret_file=file, scopes=(scopes.INGEST,))])
+    with pytest.raises(Refused, match="upstream key telemetry") as refusal:
+        keyring.secret_for(scopes.INGEST)
+    assert "lines" not in str(refusal.value)
+    assert str(file) in str(refusal.value)
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    """An empty environment is the operator's to mend."""
+    with pytest.raises(Refused, match="NARROW"):
+        Keyring([NARROW], {}).secret_for(scopes.INGEST)
+
+
+def test_the_secret_is_in_no_repr() -> None:
+    """What logs may print of a keyring holds no secret."""
+    keyring = Keyring([NARROW], ENVIRON)
+    keyring.secret_for(scopes.INGEST)
+    assert "secret-narrow" not in repr(vars(keyring)) + repr(keyring.covering(scopes.INGEST))
+
+
+def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
+    """No stream can be parked for a scope that no key could ever have."""
+    assert set() == {stream.scope for stream in STREAMS.values()} - scopes.SCOPES
+
+
+@pytest.mark.parametrize(
+    ("settings", "stream", "parts", "url"),
+    [
+        ({}, "traces", {}, "https://cost.example/v1/traces"),
+        ({"ai_telemetry_url": "https://otel.example/ai/"}, "metrics", {}, "https://otel.example/ai/v1/metrics"),
+        ({"ai_telemetry_url": "https://otel.example"}, "ping", {}, "https://cost.example/v1/ai-control-plane/ping"),
+        ({"paths": {"traces": "/otlp/t"}}, "traces", {}, "https://cost.example/otlp/t"),
+        ({"paths": {"traces": "https://b.example/t"}}, "traces", {}, "https://b.example/t"),
+        ({"paths": {"metrics": ""}}, "metrics", {}, None),
+        ({}, "usage-events", {}, None),
+        (
+            {"connection_id": "c/1"},
+            "billing-drops",
+            {},
+            "https://cost.example/v2/connections/billing/external/c%2F1/billing_drops",
+        ),
+        (
+            {},
+            "unit-cost",
+            {"kind": "metric", "stream": "a b", "operation": "sum"},
+            "https://cost.example/unit-cost/v1/telemetry/metric/a%20b/sum",
+        ),
+    ],
+)
+def test_a_stream_has_one_address(
+    settings: dict[str, object], stream: str, parts: dict[str, str], url: str | None
+) -> None:
+    """The table's default, the base of its kind, or what upstream.paths says."""
+    upstream = UpstreamSettings(base_url="https://cost.example/", **settings)  # type: ignore[arg-type]
+    assert url == Paths(upstream).url(stream, **parts)
+
+
+def test_an_overridden_path_is_not_the_published_one() -> None:
+    """What an operator chose, and what only a Tollhouse has, counts as unverified."""
+    paths = Paths(UpstreamSettings(base_url="https://x", paths={"billing-drops": "/b"}))
+    assert [False, False, True] == [paths.published(name) for name in ("billing-drops", "traces", "unit-cost")]
