@@ -25,6 +25,7 @@ from gateway.normalise.tags import is_content
 from spool.record import TOPICS
 from spool.scopes import SCOPES, USE_CASES
 
+MAX_LEDGER_TAGS = 8
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
@@ -170,6 +171,13 @@ class AttributionRule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """`tags` are the tags that costs can be grouped by; a change holds for what is counted from then on."""
+
+    tags: tuple[str, ...] = ("service",)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Source:
     count: bool = True
 
@@ -191,6 +199,7 @@ class Config:
     prices: Prices = field(default_factory=Prices)
     attribution: tuple[AttributionRule, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
     log: Log = field(default_factory=Log)
 
 
@@ -368,6 +377,8 @@ def _problems(config: Config) -> Iterator[str]:
     for name in config.privacy.keep_attributes:
         if is_content(name):
             yield f"privacy.keep_attributes: {name} is message content and can never be kept"
+    if len(config.ledger.tags) > MAX_LEDGER_TAGS or not all(config.ledger.tags):
+        yield f"ledger.tags must be at most {MAX_LEDGER_TAGS} names of tags"
     for place, rule in enumerate(config.attribution):
         if rule.match == Match():
             yield f"attribution[{place}].match needs api_key, user, device, model or tag"

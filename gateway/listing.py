@@ -59,6 +59,8 @@ class List(Generic[Row]):
     sorts: Mapping[str, Sort[Row]]
     default_sort: tuple[str, str]
     filters: Mapping[str, Filter[Row]] = field(default_factory=dict)
+    default_limit: int = DEFAULT_LIMIT
+    max_limit: int = MAX_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +223,15 @@ def _view(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) ->
     for name in _RESERVED:
         if len(asked.get(name, ())) > 1:
             raise _wrong(f"{name} may be given only once")
-    limit = _limit(asked["limit"][0]) if "limit" in asked else None
+    limit = _limit(asked["limit"][0], listed.max_limit) if "limit" in asked else None
     sort_key = _one_of("sort_key", asked.get("sort_key"), tuple(listed.sorts))
     sort_order = _one_of("sort_order", asked.get("sort_order"), ORDERS)
     filters = {name: _filter(name, listed.filters[name], asked[name]) for name in listed.filters if name in asked}
     if "cursor" not in asked:
         default_key, default_order = listed.default_sort
         order = sort_order or (default_order if sort_key in (None, default_key) else "asc")
-        return View(sort_key=sort_key or default_key, sort_order=order, filters=filters, limit=limit or DEFAULT_LIMIT)
+        limit = limit or listed.default_limit
+        return View(sort_key=sort_key or default_key, sort_order=order, filters=filters, limit=limit)
     view = _opened(listed, asked["cursor"][0], secret)
     if (sort_key or view.sort_key, sort_order or view.sort_order) != (view.sort_key, view.sort_order):
         raise _stale("it was made under another sort")
@@ -239,9 +242,9 @@ def _view(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) ->
     return replace(view, limit=limit or view.limit)
 
 
-def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= MAX_LIMIT):
-        raise _wrong(f"limit must be a whole number from 1 to {MAX_LIMIT}")
+def _limit(text: str, most: int) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= most):
+        raise _wrong(f"limit must be a whole number from 1 to {most}")
     return int(text)
 
 
