@@ -1,0 +1,230 @@
+"""The record file: every record one line, no line twice, whatever happens between write and settle."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from exporters.errors import Refused, Retryable
+from exporters.files import NdjsonExporter
+from spool.log import Delivery, Entry, Settlement
+from spool.record import AI_TELEMETRY, Record, as_json
+from tests.exporters.house import call, calls
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "archive" / "deep" / "records.ndjson"
+
+
+@pytest_asyncio.fixture
+async def exporter(path: Path) -> AsyncIterator[NdjsonExporter]:
+    exporter = NdjsonExporter(path)
+    yield exporter
+    await exporter.close()
+
+
+def delivery(first: int, last: int, *, mark: str | None = None) -> Delivery:
+    return Delivery(
+        id=1, route="archive/ai-telemetry", first=first, last=last, attempts=0, idempotency_key="k", mark=mark
+    )
+
+
+async def marked(exporter: NdjsonExporter, sent: Delivery) -> Delivery:
+    """As the route does it: a mark is stored before anything is written."""
+    mark = await exporter.prepare(sent)
+    return sent if mark is None else replace(sent, mark=mark)
+
+
+async def attempt(exporter: NdjsonExporter, sent: Delivery, records: Sequence[Record]) -> tuple[Delivery, Settlement]:
+    ready = await marked(exporter, sent)
+    entry = Entry(topic=AI_TELEMETRY, first=sent.first, committed_at=0.0, records=records)
+    return ready, await exporter.send(ready, [entry])
+
+
+def lines(*paths: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for path in paths for line in path.read_bytes().splitlines()]
+
+
+def rows(first: int, last: int) -> list[dict[str, Any]]:
+    return [as_json(record) for record in calls(first, last)]
+
+
+@pytest.mark.asyncio
+async def test_a_record_is_a_canonical_line(exporter: NdjsonExporter, path: Path) -> None:
+    """Directories are made, each record is its JSON form on one line, shadows say so and count as delivered."""
+    records = [call(1, tags={"note": "a\nb"}), call(2, shadow=True)]
+    _, settlement = await attempt(exporter, delivery(1, 2), records)
+    assert [as_json(record) for record in records] == lines(path)
+    assert [False, True] == [line["shadow"] for line in lines(path)]
+    assert Settlement(delivered=2) == settlement
+
+
+@pytest.mark.asyncio
+async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
+    """Killed after the write and before the settling: the next process cuts back to the mark and writes again."""
+    first = NdjsonExporter(path)
+    await attempt(first, delivery(1, 2), calls(1, 2))
+    crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
+    with path.open("ab") as file:
+        file.write(b'{"kind": "inf')  # torn
+    await first.close()
+    second = NdjsonExporter(path)
+    await attempt(second, crashed, calls(3, 5))
+    await attempt(second, delivery(6, 6), calls(6, 6))
+    await second.close()
+    assert rows(1, 6) == lines(path)
+
+
+@pytest.mark.asyncio
+async def test_a_rotated_file_is_opened_anew(exporter: NdjsonExporter, path: Path) -> None:
+    """After a rename the next delivery goes to a new file at the path."""
+    await attempt(exporter, delivery(1, 2), calls(1, 2))
+    old = path.rename(path.with_suffix(".1"))
+    await attempt(exporter, delivery(3, 4), calls(3, 4))
+    assert rows(1, 2) == lines(old)
+    assert rows(3, 4) == lines(path)
+
+
+@pytest.mark.asyncio
+async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
+    """Rotated between crash and repeat: the half-written delivery is cut off the old file and written to the new."""
+    first = NdjsonExporter(path)
+    await attempt(first, delivery(1, 2), calls(1, 2))
+    crashed, _ = await attempt(first, delivery(3, 4), calls(3, 4))
+    await first.close()
+    old = path.rename(path.with_suffix(".1"))
+    second = NdjsonExporter(path)
+    again, _ = await attempt(second, crashed, calls(3, 4))
+    assert crashed.mark != again.mark
+    await second.close()
+    third = NdjsonExporter(path)  # killed once more, now with the new file's mark
+    await attempt(third, again, calls(3, 4))
+    await third.close()
+    assert rows(1, 4) == lines(old, path)
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
+    """Deleted or moved away between crash and repeat: the delivery is written to a new file."""
+    first = NdjsonExporter(path)
+    crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
+    await first.close()
+    path.unlink()
+    second = NdjsonExporter(path)
+    await attempt(second, crashed, calls(1, 2))
+    await second.close()
+    assert rows(1, 2) == lines(path)
+
+
+@pytest.mark.asyncio
+async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
+    """An operator may point the path elsewhere; a repeat cuts what the link leads to."""
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "records.ndjson"
+    link.symlink_to(tmp_path / "disk" / "real.ndjson")
+    first = NdjsonExporter(link)
+    crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
+    await first.close()
+    second = NdjsonExporter(link)
+    await attempt(second, crashed, calls(1, 2))
+    await second.close()
+    assert link.is_symlink()
+    assert rows(1, 2) == lines(tmp_path / "disk" / "real.ndjson")
+
+
+@pytest.mark.asyncio
+async def test_lines_are_flushed_before_the_delivery_settles(
+    exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When send returns, the last thing that happened to the file was a flush of all it holds."""
+    sizes: list[int] = []
+    flush = os.fsync
+
+    def noted(descriptor: int) -> None:
+        flush(descriptor)
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            sizes.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    await attempt(exporter, delivery(1, 3), calls(1, 3))
+    assert path.stat().st_size == sizes[-1]
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
+    exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may still be writing for a send that nobody waits for: the repeat comes after it and cuts it off."""
+    ready = await marked(exporter, delivery(1, 3))
+    entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=0.0, records=calls(1, 3))
+    loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    flush = os.fsync
+
+    def slow(descriptor: int) -> None:
+        loop.call_soon_threadsafe(writing.set)
+        go_on.wait(10)
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    sending = asyncio.create_task(exporter.send(ready, [entry]))
+    await writing.wait()
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    repeat = asyncio.create_task(attempt(exporter, ready, calls(1, 3)))
+    go_on.set()
+    await repeat
+    assert rows(1, 3) == lines(path)
+
+
+def failing(code: int, *, after: int) -> Callable[[int, Any], int]:
+    """os.write that writes part of the first call and then fails."""
+    write = os.write
+
+    def broken(descriptor: int, data: Any) -> int:
+        if after and not getattr(broken, "done", False):
+            broken.done = True  # type: ignore[attr-defined]
+            return write(descriptor, bytes(data)[:after])
+        raise OSError(code, os.strerror(code))
+
+    return broken
+
+
+@pytest.mark.asyncio
+async def test_a_full_disk_is_waited_for(exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a delivery written, then no space: retried, and the half is cut off first."""
+    await attempt(exporter, delivery(1, 1), calls(1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", failing(errno.ENOSPC, after=20))
+        ready = await marked(exporter, delivery(2, 3))
+        with pytest.raises(Retryable, match="No space left"):
+            await attempt(exporter, ready, calls(2, 3))
+    await attempt(exporter, ready, calls(2, 3))
+    assert rows(1, 3) == lines(path)
+
+
+@pytest.mark.asyncio
+async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
+    """A directory in the place of the file is for the operator to mend: the message names it."""
+    exporter = NdjsonExporter(tmp_path)
+    with pytest.raises(Refused, match="Is a directory"):
+        await exporter.prepare(delivery(1, 1))
+    await exporter.close()
+
+
+@pytest.mark.asyncio
+async def test_the_file_is_not_for_everybody(exporter: NdjsonExporter, path: Path) -> None:
+    """It names people and teams: others on the machine cannot read it."""
+    await attempt(exporter, delivery(1, 1), calls(1, 1))
+    assert 0 == path.stat().st_mode & 0o007
