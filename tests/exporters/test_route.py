@@ -1,0 +1,262 @@
+"""The loop of a route, step by step over a spool in memory: answers are scripted, the clock is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporters.backoff import Backoff
+from exporters.capture import Capture
+from exporters.errors import Divide, Refused, Rejected, Retryable, SendError, TooLarge, Unknown
+from exporters.gate import ANOTHER_SUSPECT_S, MAX_SUSPECTS, Gate
+from exporters.route import Route
+from spool.log import Delivery, Entry, Settlement
+from tests.exporters.house import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
+
+DOWN = Retryable("no answer", answered=False, keep_key=True)
+BUSY = Retryable("503", status=503)
+BAD = Rejected("400 bad", status=400)
+LARGE = TooLarge("413", status=413)
+FORBIDDEN = Refused("403", status=403)
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest_asyncio.fixture
+async def house(tmp_path: Path, clock: StoppedClock) -> AsyncIterator[Spooled]:
+    async with spooled("memory", tmp_path, clock) as house:
+        await house.deliveries.declare([SPEC])
+        yield house
+
+
+def route_of(house: Spooled, exporter: Capture) -> Route:
+    return Route(SPEC, exporter, deliveries=house.deliveries, log=house.log, clock=house.clock, backoff=Backoff())
+
+
+def spans(exporter: Capture) -> list[tuple[int, int]]:
+    return [(delivery.first, delivery.last) for delivery in exporter.deliveries]
+
+
+@pytest.mark.asyncio
+async def test_nothing_due_is_said(house: Spooled) -> None:
+    """An idle route asks for nothing."""
+    exporter = Capture()
+    assert not await route_of(house, exporter).forward_once()
+    assert [] == exporter.deliveries
+
+
+@pytest.mark.asyncio
+async def test_a_failed_delivery_does_not_hold_the_next(house: Spooled, clock: StoppedClock) -> None:
+    """After one failure the next delivery is tried at once; the failed one comes back in its time, the same."""
+    await house.add(calls(1, 20))
+    exporter = Capture(answers=[DOWN, None, None], max_records=10)
+    route = route_of(house, exporter)
+    assert [True, True, False] == [await route.forward_once() for _ in range(3)]
+    clock.move(2)
+    assert await route.forward_once()
+    assert [(1, 10), (11, 20), (1, 10)] == spans(exporter)
+    assert exporter.deliveries[0].idempotency_key == exporter.deliveries[2].idempotency_key
+    assert {"delivered": 20} == await house.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_step_of_the_wall_clock_delays_nobody(house: Spooled, clock: StoppedClock) -> None:
+    """Set back by a day while a delivery waits for two seconds, it still waits for two seconds."""
+    await house.add(calls(1, 10))
+    route = route_of(house, Capture(answers=[DOWN]))
+    await route.forward_once()
+    clock.at -= 86_400
+    assert not await route.forward_once()
+    clock.move(2)
+    assert await route.forward_once()
+    assert {"delivered": 10} == await house.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_our_own_is_a_retry(house: Spooled, caplog: pytest.LogCaptureFixture) -> None:
+    """An exporter that fails inside loses nothing: the delivery goes back under its key, the fault is logged."""
+
+    class Broken(Capture):
+        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+            raise KeyError("a secret value")
+
+    await house.add(calls(1, 10))
+    assert await route_of(house, Broken()).forward_once()
+    assert "failed inside" in caplog.text
+    assert {"queued": 10} == await house.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_send_settles_nothing(house: Spooled) -> None:
+    """Neither settled nor retried: after the next declaration it is due again, the same."""
+    sending = asyncio.Event()
+
+    class Slow(Capture):
+        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+            self.deliveries.append(delivery)
+            sending.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    await house.add(calls(1, 10))
+    slow = Slow()
+    task = asyncio.create_task(route_of(house, slow).forward_once())
+    await sending.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await house.deliveries.declare([SPEC])
+    exporter = Capture()
+    assert await route_of(house, exporter).forward_once()
+    assert slow.deliveries == exporter.deliveries
+
+
+@pytest.mark.asyncio
+async def test_what_must_not_be_sent_twice_is_left_to_the_operator(house: Spooled) -> None:
+    """An unknown outcome settles as unknown."""
+    await house.add(calls(1, 3))
+    await route_of(house, Capture(answers=[Unknown("no answer")])).forward_once()
+    assert {"unknown": 3} == await house.terms()
+
+
+@pytest.mark.asyncio
+async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(house: Spooled) -> None:
+    """The children begin at the named number; nothing counts as refused."""
+    await house.add(calls(1, 10))
+    exporter = Capture(answers=[Divide("two kinds", at=4)])
+    route = route_of(house, exporter)
+    while await route.forward_once():
+        pass
+    assert [(1, 10), (1, 3), (4, 10)] == spans(exporter)
+
+
+@pytest.mark.asyncio
+async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(house: Spooled, clock: StoppedClock) -> None:
+    """Even when the route is proven to work, one refusal of a single record is not enough."""
+    await house.add(calls(1, 2))
+    exporter = Capture(answers=[BAD, None, BAD])
+    route = route_of(house, exporter)
+    for _ in range(3):
+        await route.forward_once()
+    assert [(1, 2), (1, 1), (2, 2)] == spans(exporter)
+    assert [] == list(await house.deliveries.dead())
+    clock.move(4)
+    await route.forward_once()
+    assert {"delivered": 2} == await house.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_refusing_route_tries_other_single_records(house: Spooled, clock: StoppedClock) -> None:
+    """One refused record, unproven: the newest others are tried one at a time, and refused ones again when due."""
+    await house.add(calls(1, 1))
+    exporter = Capture(answers=[BAD] * 4)
+    route = route_of(house, exporter)
+    await route.forward_once()
+    await house.add(calls(2, 9))
+    state = await house.state()
+    assert ("refusing", "400 bad") == (state.state, state.reason)
+    for _ in range(3):
+        clock.move(60)
+        await route.forward_once()
+    assert [1, 1, 1, 1] == [delivery.count for delivery in exporter.deliveries]
+    assert 4 == len({delivery.first for delivery in exporter.deliveries})
+    clock.move(60)
+    await route.forward_once()
+    assert "running" == (await house.state()).state
+
+
+@pytest.mark.asyncio
+async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> None:
+    """So many single records are tried at first, then one more every ten minutes: a run of bad ones cannot block."""
+    gate = Gate(clock, Backoff())
+    gate.refused()
+    assert MAX_SUSPECTS == gate.max_suspects()
+    clock.move(10 * ANOTHER_SUSPECT_S)
+    gate.refused()
+    assert MAX_SUSPECTS + 10 == gate.max_suspects()
+
+
+@pytest.mark.asyncio
+async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
+    """Failures of one round are one; the wait grows with rounds; a success ends it, but not what was asked for."""
+    gate = Gate(clock, Backoff())
+    began = gate.round
+    assert [False, False] == [gate.failed(began, hint_s=None) for _ in range(2)]
+    assert 0 == gate.rest_s(0)
+    assert gate.rest_s(1) > 1e9
+    assert gate.failed(gate.round, hint_s=None)
+    assert 1 <= gate.rest_s(0) <= 2
+    gate.failed(gate.round, hint_s=100.0)
+    assert gate.worked()
+    assert [100, 100] == [gate.rest_s(0), gate.rest_s(1)]
+    gate.open()
+    assert [0, 0] == [gate.rest_s(0), gate.rest_s(1)]
+
+
+@pytest.mark.asyncio
+async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> None:
+    """Only the first worker goes on, after the wait."""
+    gate = Gate(clock, Backoff())
+    gate.park(60)
+    assert (60, True) == (gate.rest_s(0), gate.rest_s(1) > 1e9)
+    clock.move(60)
+    assert 0 == gate.rest_s(0)
+
+
+ANSWERS: dict[str, SendError | None] = {
+    "accepted": None,
+    "down": DOWN,
+    "busy": BUSY,
+    "gateway": Retryable("502", status=502, keep_key=True),
+    "bad": BAD,
+    "large": LARGE,
+    "forbidden": FORBIDDEN,
+}
+
+
+class Partial(Capture):
+    """Accepts all but one of every batch of more than five."""
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        settlement = await super().send(delivery, entries)
+        if delivery.count <= 5:
+            return settlement
+        return Settlement(delivered=settlement.delivered - 1, refused=1, words="one was odd")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(sorted(ANSWERS)), max_size=60), st.integers(1, 40), st.integers(1, 15))
+def test_the_books_balance_under_any_answers(answers: list[str], records: int, max_records: int) -> None:
+    """After every single answer each accepted number is in exactly one term, and at the end none is queued."""
+
+    async def run() -> None:
+        clock = StoppedClock()
+        async with spooled("memory", Path(), clock) as house:
+            await house.deliveries.declare([SPEC])
+            await house.add(calls(1, records))
+            exporter = Partial(answers=[ANSWERS[name] for name in answers], max_records=max_records)
+            route = route_of(house, exporter)
+            for step in range(600):
+                clock.move(60)
+                busy = await route.forward_once()
+                books = await house.log.books()
+                assert [] == list(books.imbalances)
+                terms = books.routes[ROUTE]
+                assert records == sum(terms.values())
+                if not busy and step > len(answers):
+                    break
+            assert 0 == terms["queued"]
+            arrived = [record.id for record in exporter.records]
+            assert len(arrived) == len(set(arrived))
+            dead = {letter.record.id for letter in await house.deliveries.dead()}
+            assert {record_id(n) for n in range(1, records + 1)} == dead | set(arrived)
+
+    asyncio.run(run())
