@@ -1,0 +1,79 @@
+"""
+Environments of the clients, each made once under `.venv-clients-NAME` (for Node: `.venv-clients-node`) and reused.
+
+One is made again when its lock changes. Where the package index cannot be reached the test is skipped and says so; an
+index that answers and a lock that cannot be installed is a failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+_STAMP = "lock.sha256"
+# What pip and npm say when nobody answered, as against an answer that does not fit.
+_NO_INDEX = ("connection broken by", "No matching distribution", "ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT")
+
+
+def python(name: str) -> Path:
+    """The interpreter of a client's environment; made when it is not there."""
+    place = ROOT / f".venv-clients-{name}"
+    lock = HERE / "requirements" / f"{name}.lock"
+    interpreter = place / "bin" / "python"
+    if not _is_current(place, lock):
+        shutil.rmtree(place, ignore_errors=True)
+        _make([sys.executable, "-m", "venv", str(place)])
+        quietly = ["install", "--quiet", "--disable-pip-version-check"]
+        _make([str(interpreter), "-m", "pip", *quietly, "--require-hashes", "-r", str(lock)])
+        _stamp(place, lock)
+    return interpreter
+
+
+def node(name: str) -> Path:
+    """The directory of a Node program with its packages installed."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("node and npm are not installed")
+    place = ROOT / f".venv-clients-{name}"
+    source = HERE / "node"
+    lock = source / "package-lock.json"
+    if not _is_current(place, lock):
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place, ignore=shutil.ignore_patterns("node_modules"))
+        _make([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], place)
+        _stamp(place, lock)
+    for program in source.glob("*.mjs"):
+        shutil.copy(program, place)
+    return place
+
+
+def _make(command: Sequence[str], directory: Path = ROOT) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=850, env=dict(os.environ))
+    if done.returncode == 0:
+        return
+    said = done.stderr + done.stdout
+    if any(sign in said for sign in _NO_INDEX):
+        pytest.skip(f"the package index cannot be reached: {said.strip().splitlines()[-1][:200]}")
+    raise AssertionError(f"{command} ended with {done.returncode}\n{said[-4000:]}")
+
+
+def _is_current(place: Path, lock: Path) -> bool:
+    stamp = place / _STAMP
+    return stamp.exists() and stamp.read_text() == _digest(lock)
+
+
+def _stamp(place: Path, lock: Path) -> None:
+    (place / _STAMP).write_text(_digest(lock))
+
+
+def _digest(lock: Path) -> str:
+    return hashlib.sha256(lock.read_bytes()).hexdigest()
