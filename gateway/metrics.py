@@ -22,6 +22,9 @@ CACHE_S = 1.0
 LAG_EVERY_S = 0.1
 LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that no peak falls between two scrapes
 
+MAX_DETAILS = 500  # sources and reasons that have a series of their own
+OTHER = "other"
+
 ROUTE_STATES = ("running", "parked", "refusing", "orphaned")
 
 # term of a commit -> (metric, the label beside topic, help)
@@ -71,6 +74,7 @@ class Metrics:
             "tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS, registry=self.registry
         )
         self._requests = Counter("tollhouse_requests", "Answered requests", ["door", "status"], registry=self.registry)
+        self._details: set[str] = set()
         self._request_children: dict[tuple[str, int | str], Counter] = {}
         self.lag = LoopLag(
             Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=self.registry)
@@ -84,8 +88,16 @@ class Metrics:
         for (topic, term, detail), n in commit.terms.items():
             counter = self._records.get(term)
             if counter is not None and n > 0:
-                labels = (topic, detail) if _TERMS[term][1] else (topic,)
+                labels = (topic, self._bounded(detail)) if _TERMS[term][1] else (topic,)
                 counter.labels(*labels).inc(n)
+
+    def _bounded(self, detail: str) -> str:
+        """A source may be named by a sender, and every new name costs a series for good."""
+        if detail not in self._details:
+            if len(self._details) >= MAX_DETAILS:
+                return OTHER
+            self._details.add(detail)
+        return detail
 
     def requests(self, door: str, status: int | str) -> None:
         """An answer was given. `status` is the HTTP status, or the name of the gRPC code."""

@@ -52,6 +52,7 @@ def door(signal: Signal, house: House, *, key: Callable[[web.Request], str | Non
         with house.budget.lease() as lease:
             body = await house.body(request, lease, bearer)
             outcome = await drive(otlp.normalise(signal, body, json=json, options=house.options), size=len(body))
+            del body  # the records are out of it, and the commit may take a while
             receipt = await house.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
         answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)

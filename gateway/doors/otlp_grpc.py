@@ -106,6 +106,7 @@ def _export(signal: Signal, house: House) -> Export:
         with house.budget.lease() as lease:
             body = await _receive(messages, house, lease, bearer)
             outcome = await drive(otlp.normalise(signal, body, json=False, options=house.options), size=len(body))
+            del body  # the records are out of it, and the commit may take a while
             receipt = await house.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))

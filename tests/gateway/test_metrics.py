@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.metrics import Exposition, Metrics, Snapshot
+from gateway.metrics import MAX_DETAILS, Exposition, Metrics, Snapshot
 from spool.log import Commit, RouteState, Stats
 
 STATS = Stats(
@@ -66,6 +66,18 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
     assert 2 == read["tollhouse_records_rejected_total", (("reason", "malformed"), topic)]
     assert 2 == read["tollhouse_commit_seconds_count", ()]
     assert 0.004 == read["tollhouse_flush_seconds_sum", ()]
+
+
+def test_sources_that_senders_name_are_bounded() -> None:
+    """A sender that makes up names cannot make up series without end; its records are counted all the same."""
+    metrics = Metrics()
+    for number in range(2 * MAX_DETAILS):
+        terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
+        metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    counted = {labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total"}
+    assert (MAX_DETAILS + 1, 2 * MAX_DETAILS) == (len(counted), sum(counted.values()))
+    assert MAX_DETAILS == counted[(("source", "other"), ("topic", "ai-telemetry"))]
 
 
 def test_routes_and_space_are_read_when_asked() -> None:
