@@ -108,6 +108,7 @@ async def test_a_crash_after_the_record_counts_it_once(tmp_path: Path) -> None:
     house = await House.open(tmp_path, clock)
     await house.take(batch(update()))  # its sender never heard the answer
     assert [10] == [record.input_tokens for record in await house.records()]
+    assert [] == list((await house.spool.log.verify()).imbalances)
     await house.spool.close()
 
 

@@ -38,15 +38,16 @@ from gateway.normalise.outcome import Outcome
 
 __all__ = ["FORMATS", "normalise", "recognise"]
 
-_FORMATS: Mapping[str, Format] = {
+_BY_ITEM: Mapping[str, Format] = {
     module.NAME: module.FORMAT
     for module in (
-        litellm, openrouter, langfuse, kong, portkey, bedrock, cloudflare, envoy_ai_gateway, helicone, bifrost, apisix,
-        higress, agentgateway, vertex, azure_apim, openmeter,
+        litellm, openrouter, kong, portkey, bedrock, cloudflare, envoy_ai_gateway, helicone, bifrost, apisix, higress,
+        agentgateway, vertex, azure_apim, openmeter,
     )
 }  # fmt: skip
+_NEAR = 4096  # an OTLP request has no other member that its name could stand behind
 OTLP = ("otlp/traces", "otlp/metrics", "otlp/logs")
-FORMATS: tuple[str, ...] = (*_FORMATS, *OTLP)
+FORMATS: tuple[str, ...] = (*_BY_ITEM, langfuse.NAME, *OTLP)
 
 
 def normalise(format: str | None, body: bytes, *, options: Options) -> Generator[None, None, Outcome]:
@@ -64,14 +65,14 @@ def normalise(format: str | None, body: bytes, *, options: Options) -> Generator
         return (yield from otlp.normalise(signal, body, json=body.lstrip()[:1] == b"{", options=options))
     if named == langfuse.NAME:
         return (yield from langfuse.normalise(body, options=options))
-    if named not in _FORMATS:
+    if named not in _BY_ITEM:
         raise BadPayload("the format is not known")
-    return (yield from driver.read(_FORMATS[named], body, options=options))
+    return (yield from driver.read(_BY_ITEM[named], body, options=options))
 
 
 def _shown_otlp(body: bytes) -> str | None:
     """The OTLP signal of a JSON body that is one document, whatever it was called."""
-    if body.lstrip()[:1] != b"{":
+    if body.lstrip()[:1] != b"{" or b"resource" not in body[:_NEAR]:
         return None
     shown = format_of(payload.peek(body))
     return shown if shown in OTLP else None

@@ -4,7 +4,7 @@ Items of one body through one format, in slices: the account of every item, and 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gateway.normalise.formats import payload
@@ -64,11 +64,10 @@ def account(outcome: Outcome, format: Format, event: Any, found: Iterable[Call])
         return
     outcome.split += len(calls) - 1
     for record, identity, left_out in calls:
-        outcome.add(record, identity, None if outcome.why is None else origins(format, record))
+        outcome.add(record, identity, None if outcome.why is None else explained(format.origins, record))
         outcome.left_out += left_out
 
 
-def origins(format: Format, record: Inference) -> dict[str, str]:
+def explained(origins: Mapping[str, str], record: Inference) -> dict[str, str]:
     """Which field of the payload stands behind each field that the record has."""
-    said = (field for field in format.origins if getattr(record, field) is not None)
-    return {field: format.origins[field] for field in said}
+    return {field: origin for field, origin in origins.items() if getattr(record, field) is not None}

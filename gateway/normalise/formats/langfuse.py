@@ -15,8 +15,8 @@ import msgspec
 
 from gateway.errors import BadPayload
 from gateway.normalise.formats import litellm, payload
-from gateway.normalise.formats.call import OTHER, Call, Format, count_tokens, fail, is_call
-from gateway.normalise.formats.driver import SLICE_BYTES, origins
+from gateway.normalise.formats.call import OTHER, Call, count_tokens, fail, is_call
+from gateway.normalise.formats.driver import SLICE_BYTES, explained
 from gateway.normalise.formats.langfuse_usage import Named, cost_of_details, of_details, of_named
 from gateway.normalise.formats.metadata import Metadata
 from gateway.normalise.formats.models import model_name, provider
@@ -31,6 +31,26 @@ from spool.record import Inference
 NAME = "langfuse"
 GENERATION: Final = "generation"
 TRACE: Final = "trace"
+
+_ORIGINS = {
+    "request_id": "body.id",
+    "trace_id": "body.traceId",
+    "start_time": "body.startTime",
+    "end_time": "body.endTime",
+    "provider": "the model",
+    "request_model": "body.model",
+    "input_tokens": "body.usageDetails, else body.usage",
+    "output_tokens": "body.usageDetails, else body.usage",
+    "cache_read_tokens": "body.usageDetails",
+    "cache_write_tokens": "body.usageDetails",
+    "reasoning_tokens": "body.usageDetails",
+    "cost": "body.costDetails, else body.usage.totalCost",
+    "status": "body.level, body.metadata.cache_hit",
+    "error_type": "body.level",
+    "user": "userId of the trace",
+    "team": "metadata of the trace",
+    "session": "sessionId of the trace",
+}
 
 # LiteLLM's integration puts the clock before the id that its other callbacks report.
 _BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
@@ -233,7 +253,7 @@ class _Batch:
         if call is None:
             self._outcome.ignored[NOT_AI] += 1
             return
-        why = None if self._outcome.why is None else origins(FORMAT, call.record)
+        why = None if self._outcome.why is None else explained(_ORIGINS, call.record)
         self._outcome.add(call.record, call.identity, why)
 
 
@@ -274,29 +294,3 @@ def _identity(record: Inference) -> Identity:
         return of_call(record, own_id=record.request_id)
     found = litellm.identity(msgspec.structs.replace(record, request_id=written[1]))
     return found if record.status != "cached" else of_call(record, own_id=record.request_id)
-
-
-FORMAT = Format(
-    NAME,
-    _Event,
-    lambda event: (),
-    origins={
-        "request_id": "body.id",
-        "trace_id": "body.traceId",
-        "start_time": "body.startTime",
-        "end_time": "body.endTime",
-        "provider": "the model",
-        "request_model": "body.model",
-        "input_tokens": "body.usageDetails, else body.usage",
-        "output_tokens": "body.usageDetails, else body.usage",
-        "cache_read_tokens": "body.usageDetails",
-        "cache_write_tokens": "body.usageDetails",
-        "reasoning_tokens": "body.usageDetails",
-        "cost": "body.costDetails, else body.usage.totalCost",
-        "status": "body.level, body.metadata.cache_hit",
-        "error_type": "body.level",
-        "user": "userId of the trace",
-        "team": "metadata of the trace",
-        "session": "sessionId of the trace",
-    },
-)

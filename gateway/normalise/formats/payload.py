@@ -11,7 +11,6 @@ import binascii
 import re
 import zlib
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final, TypeVar
 
 import msgspec
@@ -28,6 +27,7 @@ _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\n]+")
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _MARK = re.compile(_STRING + rb"|[\[\]{},]", re.DOTALL)
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _STRING_OR_NOT_JSON = re.compile(_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(_HIGH + _LOW + rb"|(" + _HIGH + rb"|" + _LOW + rb")|\\.", re.DOTALL)
@@ -42,7 +42,7 @@ class TooBig(Exception):
 
 
 def items(body: bytes) -> Iterator[Raw]:
-    """The items of a body, lazily. BadPayload when it is no JSON at all, or breaks off."""
+    """The items of a body, lazily. BadPayload, at once or on the way, when it is no JSON at all, or breaks off."""
     body = body.removeprefix(_BOM)
     first = body.lstrip()[:1]
     if first == b"[":
@@ -145,9 +145,10 @@ def _lines(body: bytes) -> Iterator[Raw]:
             yield from (line,) if line else ()
             continue
         try:
-            yield from _elements(line)
+            elements = list(_elements(line))
         except BadPayload:  # refused where it stands, and its neighbours are kept
-            yield line
+            elements = [line]
+        yield from elements
 
 
 def _column_zero(body: bytes) -> Iterator[bytes]:
@@ -170,28 +171,44 @@ def _is_document(text: bytes) -> bool:
 
 def _split(body: bytes) -> Iterator[bytes]:
     """
-    The elements of an array that no strict parser takes, cut at the commas between them and not looked into.
+    The elements of an array that no strict parser takes as a whole, cut at the commas between them.
 
-    An array that breaks off is refused before its first element is given out, or a repeat would be half a repeat.
+    BadPayload on the way when the array breaks off: what was given out until then must not be kept.
     """
-    begin = body.index(b"[") + 1
-    depth, cuts = 0, [begin - 1]
-    for mark in _MARK.finditer(body, begin):
-        sign = mark[0]
-        if sign in b"{[":
-            depth += 1
-        elif sign in b"}]":
-            if depth == 0:
-                cuts.append(mark.start())
-                break
-            depth -= 1
-        elif sign == b"," and depth == 0:
-            cuts.append(mark.start())
-    else:
-        raise BadPayload("the JSON array breaks off")
-    if body[cuts[-1] + 1 :].strip():
+    view = memoryview(body)
+    place, end = body.index(b"[") + 1, 0
+    while body[end : end + 1] != b"]":
+        end = _end_of_element(body, view, place)
+        yield body[place:end].strip()
+        place = end + 1
+    if body[place:].strip():
         raise BadPayload("there is more behind the JSON array")
-    return (body[left + 1 : right].strip() for left, right in pairwise(cuts))
+
+
+def _end_of_element(body: bytes, view: memoryview, place: int) -> int:
+    """Where the comma or bracket behind an element stands: the parser says it, or else the brackets are counted."""
+    told = _told_end(view[place:])
+    if told is not None and body[place + told : place + told + 1] in (b",", b"]"):
+        return place + told
+    depth = 0
+    for mark in _MARK.finditer(body, place):
+        sign = mark[0]
+        if depth == 0 and sign in (b",", b"]"):
+            return mark.start()
+        depth += (sign in (b"{", b"[")) - (sign in (b"}", b"]"))
+    raise BadPayload("the JSON array breaks off")
+
+
+def _told_end(text: memoryview) -> int | None:
+    """Where the parser meets what does not belong to a good value any more; it has then read that byte."""
+    try:
+        _document.decode(text)
+    except RecursionError:
+        return None
+    except msgspec.DecodeError as error:
+        found = _TRAILING.search(str(error))
+        return int(found[1]) - 1 if found is not None else None
+    return None
 
 
 def _cleaned(found: re.Match[bytes]) -> bytes:

@@ -17,11 +17,12 @@ _FAR_ENOUGH: Final = 512  # items that are looked at before a payload counts as 
 def recognise(body: bytes) -> str | None:
     """The format of a JSON body, or None; the first item that gives itself away decides for all."""
     try:
-        items = payload.items(body)
+        for item in islice(payload.items(body), _FAR_ENOUGH):
+            if (found := format_of(payload.peek(item))) is not None:
+                return found
     except BadPayload:
-        return None
-    found = (format_of(payload.peek(item)) for item in islice(items, _FAR_ENOUGH))
-    return next((format for format in found if format is not None), None)
+        pass
+    return None
 
 
 def format_of(members: Members) -> str | None:

@@ -70,7 +70,7 @@ def test_every_number_is_explained(case: Case):
 def test_formats_are_the_published_names():
     """The names that the doors, the command line and the record's source use."""
     assert (
-        "litellm", "openrouter", "langfuse", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway",
-        "helicone", "bifrost", "apisix", "higress", "agentgateway", "vertex", "azure_apim", "openmeter",
+        "litellm", "openrouter", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway", "helicone", "bifrost",
+        "apisix", "higress", "agentgateway", "vertex", "azure_apim", "openmeter", "langfuse",
         "otlp/traces", "otlp/metrics", "otlp/logs",
     ) == formats.FORMATS  # fmt: skip
