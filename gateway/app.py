@@ -21,7 +21,7 @@ from gateway import listener
 from gateway.access import Access
 from gateway.attribution import Attribution
 from gateway.config import Config, ConfigError, Server, Upstream, split_address
-from gateway.doors import ai_telemetry, bodies, foreign, house_side, operator, otlp
+from gateway.doors import ai_telemetry, bodies, costs, foreign, house_side, operator, otlp
 from gateway.doors.cors import Cors
 from gateway.doors.door import Handler, House
 from gateway.doors.otlp_grpc import GrpcServer, Tls
@@ -38,6 +38,8 @@ from gateway.supervisor import Supervisor
 from gateway.window import Window
 from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
+from spool.installation import derived
+from spool.ledger import Ledger
 from spool.operators import Actor
 from spool.registry import Registry
 from spool.scopes import SEND_AI_TELEMETRY
@@ -58,6 +60,7 @@ class Rooms:
     registry: Registry | None
     house: House
     routes: Routes
+    ledger: Ledger
     operators: operator.OperatorServices
     health: Health
     exposition: Exposition
@@ -130,6 +133,7 @@ class App:
         """The rooms behind the doors, from the disk up."""
         metrics = Metrics()
         spool = await self._open_spool(metrics)
+        ledger = await self._open_ledger(spool)
         registry = await self._open_registry(spool)
         access = await self._open_access(registry)
         window = await self._open_intake(spool)
@@ -141,6 +145,7 @@ class App:
         self._supervisor.start("retention", self._retain(spool))
         self._supervisor.start("loop lag", metrics.lag.run())
         self._supervisor.start("merge window", window.run())
+        self._supervisor.start("ledger", ledger.follow(spool.log))
 
         async def snapshot() -> Snapshot:
             return Snapshot(stats=await spool.log.stats(), routes=await spool.deliveries.routes())
@@ -150,7 +155,8 @@ class App:
             registry=registry,
             house=house,
             routes=routes,
-            operators=self._operator_services(spool, registry, access, routes),
+            ledger=ledger,
+            operators=self._operator_services(spool, registry, access, routes, ledger),
             health=Health(
                 spool.log,
                 spool.deliveries,
@@ -166,6 +172,12 @@ class App:
         spool = await open_spool(self._config.data_dir, settings=settings, clock=self._clock, observer=metrics)
         self._stack.push_async_callback(spool.close)
         return spool
+
+    async def _open_ledger(self, spool: SqliteSpool) -> Ledger:
+        ledger = await Ledger.open(self._config.data_dir, clock=self._clock, tags=self._config.ledger.tags)
+        self._stack.push_async_callback(ledger.close)
+        spool.log.holders.append(ledger.needs)
+        return ledger
 
     async def _open_registry(self, spool: SqliteSpool) -> Registry | None:
         try:
@@ -195,7 +207,8 @@ class App:
         shadows = Shadows(self._clock)
         await shadows.remember(spool.log)
         prices = PriceBook.load(config.prices.file, config.prices.override)
-        intake = Intake(spool.log, attribution=Attribution(config), prices=prices, shadows=shadows)
+        attribution = Attribution(config, secret=derived(spool.secret, "e-mails"))
+        intake = Intake(spool.log, attribution=attribution, prices=prices, shadows=shadows)
         window = Window(spool.pending, intake, self._clock)
         await window.start()
         return window
@@ -221,7 +234,7 @@ class App:
             raise ConfigError([str(error)]) from error
 
     def _operator_services(
-        self, spool: SqliteSpool, registry: Registry | None, access: Access, routes: Routes
+        self, spool: SqliteSpool, registry: Registry | None, access: Access, routes: Routes, ledger: Ledger
     ) -> operator.OperatorServices:
         return operator.OperatorServices(
             log=spool.log,
@@ -235,6 +248,8 @@ class App:
             hosts=frozenset({split_address(operator_listen(self._config.server) or self._config.server.listen)[0]}),
             console_url=lambda: f"{self.operator_url}/console/",
             wake=lambda _: routes.poke(),
+            ledger=ledger,
+            prices=lambda: PriceBook.load(self._config.prices.file, self._config.prices.override),
         )
 
     async def _open_doors(self, rooms: Rooms) -> None:
@@ -292,6 +307,10 @@ class App:
             at("/api/public/health", foreign.langfuse_health(house, version=self._version))
             at("/api/public/projects", foreign.langfuse_projects(house))
             at("/api/v1/events", foreign.openmeter(house))
+            cursors = rooms.operators.cursor_secret
+            at("/v2/billing/costs", costs.costs(house, rooms.ledger, secret=cursors))
+            at("/v2/billing/dimensions", costs.dimensions(house, rooms.ledger, secret=cursors))
+            at("/v2/billing/resource_tags", costs.resource_tags(house, rooms.ledger, secret=cursors))
             if house.cors:
                 app.on_response_prepare.append(house.cors.on_prepare)
         at("/livez", house_side.livez(rooms.health, tell=operator_side))

@@ -11,8 +11,10 @@ from gateway.access import Access
 from gateway.config import Config, Spool
 from gateway.doors.operator import OperatorServices, application
 from gateway.operator_socket import OperatorSocket
+from gateway.prices import PriceBook
 from spool.clock import SystemClock
 from spool.errors import RegistryDamaged
+from spool.ledger import Ledger
 from spool.log import LogSettings
 from spool.registry import Registry
 from spool.sqlite import open_spool
@@ -35,6 +37,9 @@ async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
             stack.push_async_callback(registry.close)
         except RegistryDamaged as error:
             problem = str(error)
+        ledger = await Ledger.open(config.data_dir, clock=clock, tags=config.ledger.tags)
+        stack.push_async_callback(ledger.close)
+        spool.log.holders.append(ledger.needs)
         access = Access(registry, clock=clock, api_key_file=config.server.api_key_file)
         await access.start()
         stack.push_async_callback(access.stop)
@@ -48,6 +53,8 @@ async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
             secret=spool.secret,
             version=version,
             console_url=lambda: _console_url(config),
+            ledger=ledger,
+            prices=lambda: PriceBook.load(config.prices.file, config.prices.override),
         )
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
         socket = OperatorSocket(Path(place), application(services))

@@ -10,6 +10,7 @@ from gateway.doors import (
     operator_dead,
     operator_findings,
     operator_keys,
+    operator_ledger,
     operator_people,
     operator_sign_in,
     operator_spool,
@@ -30,6 +31,7 @@ CALLS: tuple[Call, ...] = (
     *operator_spool.CALLS,
     *operator_dead.CALLS,
     *operator_findings.CALLS,
+    *operator_ledger.CALLS,
     *operator_people.CALLS,
 )
 

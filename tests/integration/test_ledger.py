@@ -408,6 +408,23 @@ async def _spoil(ledger: Ledger, directory: Path, hour: int) -> None:
     connection.close()
 
 
+@pytest.mark.asyncio
+async def test_a_log_that_begins_anew(tmp_path: Path) -> None:
+    """When the log was lost or restored, its numbers come again: what was counted stays, what is new is added."""
+    log, ledger = FakeLog(), await opened(tmp_path)
+    log.add([call(), call(), call()])
+    await ledger.catch_up(log)
+    await ledger.close()
+    log, ledger = FakeLog(), await opened(tmp_path)
+    await ledger.catch_up(log)
+    log.add([call(), call()])
+    await ledger.catch_up(log)
+    assert (5, 3) == ((await total(ledger)).calls, ledger.reach)
+    assert (0, 1) == ((rebuilt := await ledger.rebuild(log)).periods, rebuilt.kept)
+    await ledger.catch_up(log)
+    assert (await total(ledger)).calls == 5
+
+
 class Flat:
     """A pricer for one model: 2 and 4 dollars per million."""
 

@@ -1,0 +1,56 @@
+"""`tollhouse ledger`: how far the sums reach, and counting or pricing them again."""
+
+from __future__ import annotations
+
+import click
+
+from gateway.cli.operator import House, as_json, on_a_house, show_json, show_table
+
+
+@click.group()
+def ledger() -> None:
+    """The sums behind reports: their state, and making them again."""
+
+
+@ledger.command()
+@as_json
+@on_a_house
+def status(house: House, as_json: bool) -> None:
+    """How far the sums reach, and what they could not count."""
+    payload = house.ask("GET", "/ledger")
+    if as_json:
+        show_json(payload)
+        return
+    rows = [{"field": name.replace("_", " "), "value": value} for name, value in payload["ledger"].items()]
+    show_table(rows, ("field", "value"))
+
+
+@ledger.command()
+@as_json
+@on_a_house
+def rebuild(house: House, as_json: bool) -> None:
+    """Count anew every hour whose records are all kept; the rest stays as it is."""
+    payload = house.ask("POST", "/ledger/rebuild", body={})
+    if as_json:
+        show_json(payload)
+        return
+    done = payload["rebuild"]
+    click.echo(f"counted {done['periods']} hours anew, from record {done['first']} on")
+    if done["kept"]:
+        click.echo(f"{done['kept']} stay as they are, the last ends {done['border']}: some of their records are gone")
+
+
+@ledger.command()
+@click.option("--from", "since", required=True, metavar="DAY", help="What happened before it keeps its estimates.")
+@as_json
+@on_a_house
+def reprice(house: House, since: str, as_json: bool) -> None:
+    """Price estimated and unpriced sums again, with today's price book; reported costs stay."""
+    payload = house.ask("POST", "/ledger/reprice", body={"since": since})
+    if as_json:
+        show_json(payload)
+        return
+    done = payload["reprice"]
+    click.echo(f"priced {done['rows']} sums again with {done['price_book']}: ${done['before']} became ${done['after']}")
+    if done["unpriced"]:
+        click.echo(f"{done['unpriced']} sums have no price in it and stay as they were")

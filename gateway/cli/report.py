@@ -1,0 +1,98 @@
+"""`tollhouse report`: what AI cost, by whatever is asked, as a table, JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal, localcontext
+from typing import Any
+
+import click
+
+from gateway.cli.operator import House, on_a_house, show_json, show_table
+from spool.ledger import GRANULARITIES
+
+SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
+_MONEY = ("cost", "reported", "estimated", "saved")
+
+
+@click.command()
+@click.option("--by", multiple=True, default=("model",), show_default=True, help="Dimensions, separated by commas.")
+@click.option("--from", "since", metavar="DAY", help="First day, or a time; default: the first of this month.")
+@click.option("--to", "until", metavar="DAY", help="Last day, which is part of it, or a time; default: now.")
+@click.option("--per", type=click.Choice(GRANULARITIES), help="A line for each period; default: one for all.")
+@click.option("--tz", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
+@click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only these, such as team=search; may repeat.")
+@click.option("--json", "form", flag_value="json", help="Print what the operator API answers.")
+@click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
+@on_a_house
+def report(
+    house: House,
+    by: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    per: str | None,
+    tz: str | None,
+    where: tuple[str, ...],
+    form: str | None,
+) -> None:
+    """What AI cost, by model unless asked otherwise. Amounts are dollars: reported where known, else estimated."""
+    once = {"from": since, "to": until, "per": per, "tz": tz}
+    query = [(name, value) for name, value in once.items() if value is not None]
+    query += [("by", name) for name in by] + [("where", term) for term in where]
+    payload = house.ask("GET", "/report", query=query)
+    if form == "json":
+        show_json(payload)
+    elif form == "csv":
+        _show_csv(payload)
+    else:
+        _show(payload)
+
+
+def _show(payload: Mapping[str, Any]) -> None:
+    rows, by = payload["rows"], payload["report"]["by"]
+    names = [*(["period"] if payload["report"]["per"] != "total" else []), *by]
+    ordered = rows if "period" in names else sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
+    lines = [_line(row, names) for row in ordered]
+    if len(rows) > 1:
+        lines.append(_line(_sum(rows), names) | {names[0]: "total"} if names else _line(_sum(rows), names))
+    show_table(lines, (*names, *SHOWN))
+
+
+def _line(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, object]:
+    """Money to the cent where it is large and to what can be seen where it is small."""
+    line: dict[str, object] = {name: row.get(name) for name in names}
+    for name in SHOWN:
+        line[name] = f"{Decimal(row[name]):,.4f}" if name in _MONEY else f"{row[name]:,}"
+    return line
+
+
+def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    with localcontext(Context(prec=60)):
+        return {
+            name: sum((Decimal(row[name]) for row in rows), Decimal(0))
+            if name in _MONEY
+            else sum(row[name] for row in rows)
+            for name in SHOWN
+        }
+
+
+def _show_csv(payload: Mapping[str, Any]) -> None:
+    rows = payload["rows"]
+    names = list(rows[0]) if rows else [*payload["report"]["by"], *SHOWN]
+    writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+
+
+def _cell(value: object) -> object:
+    """A text that a spreadsheet would run as a formula is told apart by a quote before it."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
+        return f"'{value}"
+    return value
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").replace(".", "", 1).isdecimal()
