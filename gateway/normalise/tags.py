@@ -7,6 +7,7 @@ At most 32 tags, names to 64 and values to 256 characters, scalars only, never u
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -45,6 +46,7 @@ _CONTENT_ENDINGS = (
 _NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.completion_tokens", "gen_ai.prompt_tokens", "gen_ai.completion_token")
 
 
+@lru_cache(maxsize=8192)
 def is_content(name: str) -> bool:
     """Whether an attribute or metadata name stands for a prompt, an answer, an argument or the like."""
     if name in _CONTENT:

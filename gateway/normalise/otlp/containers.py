@@ -159,10 +159,12 @@ def _openai_usage(usage: dict[str, Any], input_side: str, output_side: str) -> F
 
 
 def _langfuse_cost(value: Any) -> Fields:
-    parts = {name: cost for name, part in words.json_object(value).items() if (cost := words.money(part)) is not None}
-    if "total" in parts:
-        return {"cost": parts["total"]}
-    return {"cost": words.plain(sum(map(Decimal, parts.values()), Decimal()))} if parts else {}
+    stated = words.json_object(value)
+    total = words.money(stated.get("total"))
+    if total is not None:
+        return {"cost": total}
+    parts = [Decimal(cost) for part in stated.values() if (cost := words.money(part)) is not None]
+    return {"cost": words.plain(sum(parts, Decimal()))} if parts else {}
 
 
 READERS: dict[str, Callable[[Any], Fields]] = {

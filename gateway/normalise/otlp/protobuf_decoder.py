@@ -8,15 +8,14 @@ together hold the same items.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from gateway.errors import BadPayload
-from gateway.normalise.otlp import admission, wire_view
-from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.admission import RULES
-from gateway.normalise.otlp.model import Attributes, Event, LogRecord, Point, Resource, Scope, Span
+from gateway.normalise.otlp import wire_view
+from gateway.normalise.otlp.encoded_attributes import attributes_of
+from gateway.normalise.otlp.model import Event, LogRecord, Point, Resource, Scope, Span
 from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.slices import Slice
 from gateway.normalise.otlp.wire_cut import pieces
@@ -25,31 +24,6 @@ T = TypeVar("T")
 
 _PATH = (1, 2, 2)  # resource -> scope -> span, metric or log record: the same field numbers for every signal
 
-
-class _Head(NamedTuple):
-    """The name at the beginning of an encoded KeyValue."""
-
-    name: str
-    repeats: bool
-
-
-_STRING, _INT = 0x0A, 0x18  # field heads of an AnyValue
-
-Pair = tuple[str, Any]
-_LEFT_OUT: Pair = ("", None)
-
-# Attributes repeat: the same name and value stand on span after span. Short ones are parsed once, but for those that
-# are new on every span; of these the name is known.
-_known: dict[bytes, Pair] = {}
-_heads: dict[bytes, _Head] = {}
-_MOST_KNOWN = 8192
-_LONGEST_KNOWN = 160
-_VARYING = frozenset(
-    {
-        *words.INPUT, *words.OUTPUT, *words.CACHE_READ, *words.CACHE_WRITE, *words.REASONING, *words.TOTAL,
-        *words.REQUEST_ID, *words.COST, *words.SESSION, *words.USER,
-    }
-)  # fmt: skip
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
@@ -124,81 +98,6 @@ def _data_points(request: Any, place: int) -> Slice[Point]:
                         part.items.append((place + part.received, point))
                     part.received += 1
     return part
-
-
-def attributes_of(encoded: Iterable[bytes]) -> Attributes:
-    """Encoded KeyValues as a dict, without content; the last of a repeated key stays."""
-    known = _known.get
-    attributes = dict([known(raw) or _short_value(raw) or _any_value(raw) for raw in encoded])
-    attributes.pop("", None)
-    return attributes
-
-
-def _short_value(raw: bytes) -> Pair | None:
-    """A short text or a small number under a name that came before; None for all else."""
-    size = len(raw)
-    if size < 6:
-        return None
-    at = raw[1] + 3  # where the value's length stands, after 0a <length> name 12
-    head = _heads.get(raw[:at])
-    if head is None or size < at + 3 or raw[at] != size - at - 1:
-        return None
-    kind, first = raw[at + 1], raw[at + 2]
-    value: Any
-    if kind == _STRING and first == size - at - 3 < 0x80:
-        value = raw[at + 3 :].decode()
-    elif kind == _INT and size == at + 3 and first < 0x80:
-        value = first
-    elif kind == _INT and size == at + 4 and raw[at + 3] < 0x80:
-        value = first & 0x7F | raw[at + 3] << 7
-    elif kind == _INT and size == at + 5 and raw[at + 4] < 0x80:
-        value = first & 0x7F | (raw[at + 3] & 0x7F) << 7 | raw[at + 4] << 14
-    else:
-        return None
-    pair = (head.name, value)
-    if head.repeats:
-        _remember(raw, pair)
-    return pair
-
-
-def _any_value(raw: bytes) -> Pair:
-    """Any KeyValue, read by protobuf; also learns the name for `_short_value`."""
-    message = wire_view.KeyValue.FromString(raw)
-    name = message.key
-    rule = RULES[name]
-    value = _value(message.value, rule, name)
-    pair = _LEFT_OUT if value is None or rule is admission.DROPPED else (name, value)
-    if rule is admission.SCALAR:
-        head = b"\x0a%c%b\x12" % (len(encoded), encoded) if len(encoded := name.encode()) < 0x80 else b""
-        if raw.startswith(head) and head not in _heads:
-            if len(_heads) >= _MOST_KNOWN:
-                _heads.clear()
-            _heads[head] = _Head(name, name not in _VARYING)
-    if name not in _VARYING:
-        _remember(raw, pair)
-    return pair
-
-
-def _remember(raw: bytes, pair: Pair) -> None:
-    if len(raw) <= _LONGEST_KNOWN:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[raw] = pair
-
-
-def _value(value: Any, rule: str, name: str) -> Any:
-    """An AnyValue as the rule allows; None for what stays outside."""
-    kind = value.WhichOneof("value")
-    if kind == "string_value":
-        text = value.string_value
-        if rule is admission.REDUCED:
-            return admission.reduced(name, text)
-        return None if len(text) > admission.MAX_VALUE else text
-    if kind in ("int_value", "bool_value", "double_value"):
-        return getattr(value, kind) if rule is admission.SCALAR else None
-    if kind == "array_value" and rule is admission.WORDS:
-        return [part.string_value for part in value.array_value.values if part.string_value] or None
-    return None
 
 
 def _span(resource: Resource, scope: Scope, span: Any, place: int) -> Span:

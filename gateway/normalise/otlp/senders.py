@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import shapes
+from gateway.normalise.otlp import item_tags, shapes
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import who_of
 from gateway.normalise.otlp.model import Attributes, Resource
@@ -46,7 +46,7 @@ class Senders:
         if resource is not self._resource:
             self._resource = resource
             self._resource_who = words.resource_who(resource.attributes)
-            self._resource_tags = words.resource_tags(resource.attributes, self._keep)
+            self._resource_tags = item_tags.resource_tags(resource.attributes, self._keep)
 
     def _tags(self, source: str, user: str | None, attributes: Attributes, shape: Shape) -> dict[str, str]:
         tags = dict(self._resource_tags)
@@ -59,7 +59,7 @@ class Senders:
             left_out += not tag_rules.put(tags, "device", device)
         if shape.marks & shapes.END_USER and (end_user := words.end_user(attributes, user)) is not None:
             left_out += not tag_rules.put(tags, "end_user", end_user)
-        if shape.marks & shapes.TAGGED or self._keep:
-            left_out += words.add_tags(tags, attributes, self._keep)
+        if shape.named_tags or shape.metadata or self._keep:
+            left_out += item_tags.add_tags(tags, attributes, shape, self._keep)
         self._outcome.left_out += left_out
         return tags

@@ -38,9 +38,8 @@ TOTAL = 1 << 16
 DIALECT = (1 << 17) - 1
 # What is no dialect's own.
 KIND = 1 << 17  # says what kind of span it is
-TAGGED = 1 << 18
-END_USER = 1 << 19
-AI_NAME = 1 << 20  # speaks of models or tokens
+END_USER = 1 << 18
+AI_NAME = 1 << 19  # speaks of models or tokens
 
 _MARKS: dict[str, int] = {
     "tollhouse.id": TOLLHOUSE,
@@ -72,7 +71,6 @@ _MARKED_BEGINNINGS = (
     ("traceloop.span.kind", KIND),
     ("llm.usage.", OPENLLMETRY),
 )
-_NAMED_TAGS = frozenset(name for names in words.NAMED_TAGS.values() for name in names)
 
 
 class Shape(Struct, frozen=True, gc=False):
@@ -97,6 +95,8 @@ class Shape(Struct, frozen=True, gc=False):
     api_key: Names
     agent: Names
     containers: Names
+    named_tags: tuple[tuple[str, Names], ...]  # the tag, and names that may give it
+    metadata: tuple[tuple[str, str | None], ...]  # the name, and the tag's name where the attribute is one tag
 
     @property
     def usage(self) -> Names:
@@ -153,7 +153,25 @@ def _shape(names: Names) -> Shape:
         marks |= _marks(name)
         for field, rank in _ROLES.get(name, ()):
             ranked[field].append((rank, name))
-    return Shape(marks, **{field: tuple(name for _, name in sorted(found)) for field, found in ranked.items()})
+    fields = {field: tuple([name for _, name in sorted(found)]) for field, found in ranked.items()}
+    return Shape(marks, **fields, named_tags=_named_tags(names), metadata=_metadata(names))
+
+
+def _named_tags(names: Names) -> tuple[tuple[str, Names], ...]:
+    there = set(names)
+    found = ((tag, tuple([name for name in table if name in there])) for tag, table in words.NAMED_TAGS.items())
+    return tuple([(tag, present) for tag, present in found if present])
+
+
+def _metadata(names: Names) -> tuple[tuple[str, str | None], ...]:
+    found: list[tuple[str, str | None]] = []
+    for name in names:
+        if name == words.METADATA_JSON or name in words.TAG_LISTS:
+            found.append((name, None))
+        elif name.startswith(words.METADATA_BEGINNINGS) and not name.startswith(words.NO_METADATA):
+            beginning = next(beginning for beginning in words.METADATA_BEGINNINGS if name.startswith(beginning))
+            found.append((name, name[len(beginning) :]))
+    return tuple(found)
 
 
 def _marks(name: str) -> int:
@@ -161,8 +179,6 @@ def _marks(name: str) -> int:
     for beginning, mark in _MARKED_BEGINNINGS:
         if name.startswith(beginning):
             marks |= mark
-    if name in _NAMED_TAGS or words.is_metadata(name):
-        marks |= TAGGED
     if words.is_ai_name(name):
         marks |= AI_NAME
     return marks

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import dialects, explanation, shapes, tollhouse
+from gateway.normalise.otlp import dialects, explanation, item_tags, shapes, tollhouse
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call, call_of, who_of
 from gateway.normalise.otlp.dialect import Dialect
@@ -93,7 +93,7 @@ class Spans:
         if resource is not self._resource:
             self._resource = resource
             self._resource_who = words.resource_who(resource.attributes)
-            self._resource_tags = words.resource_tags(resource.attributes, self._keep)
+            self._resource_tags = item_tags.resource_tags(resource.attributes, self._keep)
 
     def _call(self, place: int, span: Span, shape: Shape, dialect: Dialect, operation: str) -> Call | None:
         try:
@@ -112,8 +112,8 @@ class Spans:
 
     def _tags(self, attributes: Attributes, shape: Shape, dialect: Dialect, user: str | None) -> dict[str, str]:
         tags = self._resource_tags.copy()
-        if shape.marks & shapes.TAGGED or self._keep:
-            self._outcome.left_out += words.add_tags(tags, attributes, self._keep)
+        if shape.named_tags or shape.metadata or self._keep:
+            self._outcome.left_out += item_tags.add_tags(tags, attributes, shape, self._keep)
         for name in dialect.tags:
             if (value := words.text(attributes.get(name))) is not None:
                 self._outcome.left_out += not tag_rules.put(tags, name, value)

@@ -128,8 +128,8 @@ METADATA_BEGINNINGS = (
     "traceloop.association.properties.", "ai.telemetry.metadata.", "langfuse.trace.metadata.",
     "langfuse.observation.metadata.", "langsmith.metadata.", "trace.metadata.",
 )  # fmt: skip
-_NO_TAGS = ("trace.metadata.openrouter.", "trace.metadata.provider_responses")
-_IDENTITY_KEYS = frozenset({
+NO_METADATA = ("trace.metadata.openrouter.", "trace.metadata.provider_responses")
+IDENTITY_KEYS = frozenset({
     "user", "user_id", "userId", "user_name", "userName", "username", "session", "session_id", "sessionId", "thread_id",
     "threadId",
 })  # fmt: skip
@@ -157,7 +157,7 @@ OPERATIONS = {
     "aresponses": CHAT, "messages": CHAT, "anthropic_messages": CHAT, "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS,
 }  # fmt: skip
 
-_ABSENT = frozenset({"", "none", "undefined", "null"})
+ABSENT = frozenset({"", "none", "undefined", "null"})
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 _BEDROCK = re.compile(
     r"(?:(?:us|eu|apac|global|us-gov|jp|au|ca)\.)?"
@@ -182,7 +182,7 @@ class Implausible(ValueError):
 def text(value: Any) -> str | None:
     """A value read as text; None for what stands for nothing, and for what is too long to be a name."""
     if type(value) is str:
-        return None if value in _ABSENT or len(value) > MAX_TEXT else value
+        return None if value in ABSENT or len(value) > MAX_TEXT else value
     return None if value is None else tag_rules.text_of(value)
 
 
@@ -190,7 +190,7 @@ def first(attributes: Attributes, names: Iterable[str]) -> Any:
     """The value of the first name that says something, else None."""
     for name in names:
         value = attributes.get(name)
-        if value is not None and not (type(value) is str and value in _ABSENT):
+        if value is not None and not (type(value) is str and value in ABSENT):
             return value
     return None
 
@@ -200,7 +200,7 @@ def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
     for name in names:
         value = attributes.get(name)
         if type(value) is str:
-            if value not in _ABSENT and len(value) <= MAX_TEXT:
+            if value not in ABSENT and len(value) <= MAX_TEXT:
                 return value
         elif value is not None and (words := tag_rules.text_of(value)) is not None:
             return words
@@ -232,7 +232,7 @@ def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
         value = attributes.get(name)
         if type(value) is int and 0 <= value <= MAX_TOKENS:
             return value
-        if value is not None and not (type(value) is str and value in _ABSENT):
+        if value is not None and not (type(value) is str and value in ABSENT):
             return count(value)
     return None
 
@@ -382,54 +382,6 @@ def end_user(attributes: Attributes, user: str | None) -> str | None:
     return stated if stated is not None and stated != user else None
 
 
-def resource_tags(attributes: Attributes, keep: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Tags that a resource gives to everything it sends; the record's own win over them."""
-    tags: dict[str, str] = {}
-    service = text(attributes.get("service.name"))
-    if service is not None and not service.startswith("unknown_service"):
-        tag_rules.put(tags, "service", service)
-    add_tags(tags, attributes, keep)
-    return tags
-
-
-def add_tags(tags: dict[str, str], attributes: Attributes, keep: frozenset[str] = frozenset()) -> int:
-    """Put an item's tags over those that are there; the number of those that a bound left out."""
-    left_out = 0
-    for tag, names in NAMED_TAGS.items():
-        if (value := first_text(attributes, names)) is not None:
-            left_out += not tag_rules.put(tags, tag, value)
-    for name, value in attributes.items():
-        if name in keep:
-            left_out += not tag_rules.put(tags, name, value)
-        elif is_metadata(name):
-            left_out += _add_metadata(tags, name, value)
-    return left_out
-
-
-def is_metadata(name: str) -> bool:
-    """Whether an attribute holds what the sender's own people attached to the call."""
-    return name == METADATA_JSON or name in TAG_LISTS or name.startswith(METADATA_BEGINNINGS)
-
-
-def _add_metadata(tags: dict[str, str], name: str, value: Any) -> int:
-    if name.startswith(_NO_TAGS):
-        return 0
-    if name in TAG_LISTS:
-        joined = _joined(value)
-        return 0 if joined is None else not tag_rules.put(tags, "tags", joined)
-    if name == METADATA_JSON:
-        return sum(_add_one(tags, key, part) for key, part in json_object(value).items())
-    key = next(name[len(beginning) :] for beginning in METADATA_BEGINNINGS if name.startswith(beginning))
-    return _add_one(tags, key, unquoted(value) if name.startswith("langfuse.") else value)
-
-
-def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
-    if key in _IDENTITY_KEYS or is_email(key) or isinstance(value, dict | list):
-        return 0
-    words = text(value) if not isinstance(value, str) or len(value) <= MAX_TEXT else value
-    return 0 if words is None else not tag_rules.put(tags, key, words)
-
-
 def unquoted(value: Any) -> Any:
     """Langfuse SDKs from 5 on write metadata as JSON: a text in quotes is unquoted, what is nested stays nested."""
     if type(value) is str and value[:1] in ('"', "{", "["):
@@ -438,15 +390,6 @@ def unquoted(value: Any) -> Any:
         except (ValueError, RecursionError):
             return value
     return value
-
-
-def _joined(value: Any) -> str | None:
-    """A list of words as one text, joined by commas."""
-    if isinstance(value, str) and value.startswith("["):
-        value = unquoted(value)
-    if isinstance(value, list):
-        return ",".join(words for part in value if (words := text(part)) is not None) or None
-    return text(value)
 
 
 def json_object(value: Any) -> dict[str, Any]:

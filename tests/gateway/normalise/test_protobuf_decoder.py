@@ -15,7 +15,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from gateway.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import Signal, json_decoder, protobuf_decoder, slices, wire_cut
+from gateway.normalise.otlp import Signal, encoded_attributes, json_decoder, protobuf_decoder, slices, wire_cut
 from gateway.normalise.outcome import Outcome
 from tests.gateway.normalise.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.payloads import in_json, in_protobuf, span, traces
@@ -33,7 +33,7 @@ def read(signal: Signal, body: bytes) -> Outcome:
 
 
 def attributes_of(*pairs: KeyValue) -> dict[str, Any]:
-    return protobuf_decoder.attributes_of([pair.SerializeToString() for pair in pairs])
+    return encoded_attributes.attributes_of([pair.SerializeToString() for pair in pairs])
 
 
 @every_signal
@@ -150,7 +150,7 @@ def test_integers_of_every_length(name: str, value: int):
     assert [{name: value}] * 3 == [attributes_of(pair) for _ in range(3)]
 
 
-@pytest.mark.parametrize("length", [0, 1, 3, 100, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 200, 16000])
+@pytest.mark.parametrize("length", [0, 1, 3, 100, *range(120, 132), 200, 16_379, 16_380, 16_381, 16_384])
 @pytest.mark.parametrize("name", ["user.id", "k", "n" * 127, "n" * 128])
 def test_texts_of_every_length(name: str, length: int):
     """The borders of one-byte lengths, of the key, the text and the value around it."""
@@ -183,17 +183,26 @@ def test_a_pair_in_another_order_is_the_same_pair():
     other = KeyValue(value=AnyValue(int_value=5)).SerializeToString()
     unknown = b"\x7a\x03abc"
     for raw in (key + value, value + key, key + other + value, unknown + key + unknown + value):
-        assert {"user.id": "u"} == protobuf_decoder.attributes_of([raw])
-    assert {} == protobuf_decoder.attributes_of([b"", key, value])
+        assert {"user.id": "u"} == encoded_attributes.attributes_of([raw])
+    assert {} == encoded_attributes.attributes_of([b"", key, value])
 
 
 def test_what_is_remembered_is_bounded():
     """Senders that invent names and values make nothing grow."""
     for number in range(20_000):
         attributes_of(KeyValue(key=f"name-{number}", value=AnyValue(string_value=str(number))))
-    assert len(protobuf_decoder._known) <= protobuf_decoder._MOST_KNOWN
-    assert len(protobuf_decoder._heads) <= protobuf_decoder._MOST_KNOWN
+    assert len(encoded_attributes._known) <= encoded_attributes._MOST_KNOWN
+    assert len(encoded_attributes._heads) <= encoded_attributes._MOST_KNOWN
     assert {"user.id": "u"} == attributes_of(KeyValue(key="user.id", value=AnyValue(string_value="u")))
+
+
+def test_content_is_never_remembered():
+    """Neither a prompt nor an e-mail address stays in memory for the sake of speed."""
+    for _ in range(3):
+        for name in ("gen_ai.prompt", "input.value", "user.email"):
+            for value in ("secret words", "secret words " * 40):
+                assert {} == attributes_of(KeyValue(key=name, value=AnyValue(string_value=value)))
+    assert not [raw for raw in encoded_attributes._known if b"secret" in raw]
 
 
 def payload(spans: int, *, note: int = 300) -> dict[str, Any]:
