@@ -10,11 +10,10 @@ become the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
 
 from exporters.service import wire
-from exporters.service.wire import Number, Text
 from spool import identity
 from spool.record import CURRENCY, NS, Inference
 
@@ -29,12 +28,12 @@ _SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
 _BOTH_IDS = re.compile(_TRACE_ID.pattern + _SPAN_ID.pattern)
 
 
-def _text(key: str) -> Text:
-    return Text(key, number=_ATTRIBUTES)
+def _text(key: str) -> Callable[[str], bytes]:
+    return wire.text(key, number=_ATTRIBUTES)
 
 
-def _number(key: str) -> Number:
-    return Number(key, number=_ATTRIBUTES)
+def _number(key: str) -> Callable[[int], bytes]:
+    return wire.integer(key, number=_ATTRIBUTES)
 
 
 _id = _text("tollhouse.id")
@@ -71,7 +70,7 @@ _KIND = {
 _CURRENCY = _text("tollhouse.currency")(CURRENCY)
 
 _MOST_KINDS = 4096
-_MOST_TAGS = 4096
+_MOST_TAGS = 1024
 
 
 class SpanEncoder:
@@ -79,7 +78,7 @@ class SpanEncoder:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str | None, ...], bytes] = {}
-        self._tags: dict[str, Text] = {}
+        self._tags: dict[str, Callable[[str], bytes]] = {}
 
     def request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
         """An ExportTraceServiceRequest. Each record comes with the time of its commit, in seconds."""
@@ -98,7 +97,7 @@ class SpanEncoder:
             _HEAD.pack(b"\x0a\x10", ids[:16], b"\x12\x08", ids[16:]),
             _TIMES.pack(b"\x39", start, b"\x41", end),
             self._kind(r),
-            _id.raw(r.id.hex().encode()),
+            _id(r.id.hex()),
             times,
         )
         if r.request_id is not None:
@@ -128,8 +127,9 @@ class SpanEncoder:
             parts.append(_api_key(r.api_key))
         if r.device is not None:
             parts.append(_device(r.device))
+        tags = self._tags
         for name, value in r.tags.items():
-            parts.append(self._tag(name)(value))
+            parts.append((tags.get(name) or self._tag(name))(value))
         return b"".join(parts)
 
     def _kind(self, record: Inference) -> bytes:
@@ -146,12 +146,10 @@ class SpanEncoder:
             encoded = self._kinds[key] = _encode_kind(record)
         return encoded
 
-    def _tag(self, name: str) -> Text:
-        tag = self._tags.get(name)
-        if tag is None:
-            if len(self._tags) >= _MOST_TAGS:
-                self._tags.clear()
-            tag = self._tags[name] = _text(f"tollhouse.tag.{name}")
+    def _tag(self, name: str) -> Callable[[str], bytes]:
+        if len(self._tags) >= _MOST_TAGS:
+            self._tags.clear()
+        tag = self._tags[name] = _text(f"tollhouse.tag.{name}")
         return tag
 
 
@@ -201,5 +199,5 @@ def _span_times(record: Inference, committed_at: float) -> tuple[int, int, bytes
 
 
 # What every request begins with: resource { service.name } and the scope of its spans or metrics.
-RESOURCE = wire.field(1, Text("service.name", number=1)("tollhouse"))
+RESOURCE = wire.field(1, wire.text("service.name", number=1)("tollhouse"))
 _SCOPE = wire.field(1, wire.field(1, b"tollhouse"))

@@ -8,13 +8,16 @@ classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 _ONE_BYTE = 0x80  # varints below it are one byte
 _TWO_BYTES = 0x4000
-_KEPT_LENGTHS = 512  # heads of longer values are built anew, so that nothing grows with what senders send
+_MOST = 2**63 - 1
+_KEPT_LENGTHS = 128  # heads of longer values are built anew, so that nothing grows with what senders send
 
 
 def varint(value: int) -> bytes:
-    """A number of at least 0, seven bits a byte, lowest first."""
+    """A number of at least 0, seven bits a byte, lowest first; ValueError below that."""
     out = bytearray()
     while value >= _ONE_BYTE:
         out.append(value & 0x7F | 0x80)
@@ -31,54 +34,49 @@ def field(number: int, payload: bytes) -> bytes:
     return b"".join((varint(number << 3 | 2), varint(len(payload)), payload))
 
 
-class Text:
+def text(key: str, *, number: int) -> Callable[[str], bytes]:
     """A KeyValue with a string value, as the repeated field `number` of the message around it."""
+    name = field(1, key.encode())
+    heads: list[bytes | None] = [None] * _KEPT_LENGTHS
 
-    __slots__ = ("_heads", "_key", "_number")
-
-    def __init__(self, key: str, *, number: int) -> None:
-        self._key = field(1, key.encode())
-        self._number = number
-        self._heads: dict[int, bytes] = {}
-
-    def __call__(self, value: str) -> bytes:
+    # A closure rather than an object that can be called: half the time of the call.
+    def encode(value: str) -> bytes:
         raw = value.encode()
-        head = self._heads.get(len(raw))
-        return (self._head(len(raw)) if head is None else head) + raw
+        length = len(raw)
+        if length >= _KEPT_LENGTHS:
+            return head_of(length) + raw
+        head = heads[length]
+        if head is None:
+            head = heads[length] = head_of(length)
+        return head + raw
 
-    def raw(self, value: bytes) -> bytes:
-        """The same for text that is encoded already."""
-        head = self._heads.get(len(value))
-        return (self._head(len(value)) if head is None else head) + value
-
-    def _head(self, length: int) -> bytes:
+    def head_of(length: int) -> bytes:
         string = b"\x0a" + varint(length)
         any_value = b"\x12" + varint(len(string) + length) + string
-        inner = len(self._key) + len(any_value) + length
-        head = varint(self._number << 3 | 2) + varint(inner) + self._key + any_value
-        if length < _KEPT_LENGTHS:
-            self._heads[length] = head
-        return head
+        inner = len(name) + len(any_value) + length
+        return varint(number << 3 | 2) + varint(inner) + name + any_value
+
+    return encode
 
 
-class Number:
+def integer(key: str, *, number: int) -> Callable[[int], bytes]:
     """A KeyValue with an integer value of at least 0, as the repeated field `number` of the message around it."""
+    name = field(1, key.encode())
 
-    __slots__ = ("_heads",)
+    def head_of(length: int) -> bytes:
+        inner = len(name) + 2 + 1 + length
+        return b"".join((varint(number << 3 | 2), varint(inner), name, b"\x12", varint(1 + length), b"\x18"))
 
-    def __init__(self, key: str, *, number: int) -> None:
-        name = field(1, key.encode())
-        self._heads = [b""]
-        for length in range(1, 11):
-            inner = len(name) + 2 + 1 + length
-            self._heads.append(
-                b"".join((varint(number << 3 | 2), varint(inner), name, b"\x12", varint(1 + length), b"\x18"))
-            )
+    one, two = head_of(1), head_of(2)
 
-    def __call__(self, value: int) -> bytes:
-        if value < _ONE_BYTE:
-            return self._heads[1] + _VARINTS[value]
-        if value < _TWO_BYTES:
-            return self._heads[2] + _VARINTS[value]
+    def encode(value: int) -> bytes:
+        if 0 <= value < _ONE_BYTE:
+            return one + _VARINTS[value]
+        if 0 <= value < _TWO_BYTES:
+            return two + _VARINTS[value]
+        if not 0 <= value <= _MOST:
+            raise ValueError(f"{key}: {value} is no 64-bit integer of at least 0")
         packed = varint(value)
-        return self._heads[len(packed)] + packed
+        return head_of(len(packed)) + packed
+
+    return encode

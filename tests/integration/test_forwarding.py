@@ -357,6 +357,19 @@ async def test_shadows_stay_at_home(site: Site) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("fields", [{"start_time": -1}, {"input_tokens": -1}, {"output_tokens": 2**63}])
+async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, fields: dict[str, int]) -> None:
+    """What cannot be written is found like what is refused, and its neighbours arrive."""
+    await site.house.add([*calls(1, 4), call(5, **fields), *calls(6, 9)])
+    async with site.forwarding():
+        await site.until_settled()
+    assert {"delivered": 8, "dead": 1} == await site.house.terms()
+    (letter,) = await site.house.deliveries.dead()
+    assert (5, "unsendable") == (letter.number, letter.status)
+    assert "cannot be written as OTLP" in letter.error
+
+
+@pytest.mark.asyncio
 async def test_a_record_that_breaks_the_upstream_ends_as_stuck(site: Site) -> None:
     """5xx for one record while others pass: halved down to it, shown as stuck, never removed."""
     await site.house.add(calls(1, 2))
