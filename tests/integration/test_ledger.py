@@ -17,9 +17,12 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spool import memory
 from spool.errors import NotAllowed, SpoolUnavailable
+from spool.identity import of_call
 from spool.ledger import CostQuery, CostRow, Ledger, TokenSum
-from spool.record import NS, UsageMetric
+from spool.log import LogSettings, Submission
+from spool.record import AI_TELEMETRY, NS, UsageMetric
 from tests.spool.ledger_world import BEGIN, HOUR, FakeClock, FakeLog, call, recount
 
 DAY = 24 * HOUR
@@ -114,6 +117,54 @@ def test_sums_equal_a_recount(tmp_path_factory: pytest.TempPathFactory, steps: l
                 assert await _added_up(ledger, "hourly", dimensions) == await _added_up(ledger, "daily", dimensions)
         finally:
             await ledger.close()
+
+    asyncio.run(run())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.integers(0, 8),  # whose report: few calls, so that most come again
+            st.sampled_from([None, "0.1", "0.12345678901234567"]),
+            st.sampled_from([None, "ann", "bob"]),
+            st.integers(0, 5),  # seconds until the next
+            st.sampled_from(["stay", "stay", "count", "restart"]),
+        ),
+        max_size=30,
+    ),
+)
+def test_duplicates_and_amendments(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+    """Calls that are reported again, with more or with nothing new, count once, as the log has them in the end."""
+
+    async def run() -> None:
+        directory, clock = tmp_path_factory.mktemp("ledger"), FakeClock(BEGIN)
+        spool = await memory.open_spool(settings=LogSettings(hold_s=10), clock=clock)
+        ledger = await Ledger.open(directory, clock=clock)
+        try:
+            for number, cost, user, pause, then in steps:
+                source = "none" if cost is None else "reported"
+                report = call(cost=cost, estimated_cost=None, cost_source=source, user=user)
+                known_as = of_call(report, response_id=f"chatcmpl-{number:032d}")
+                report.id = known_as.id
+                await spool.log.append(
+                    Submission(topic=AI_TELEMETRY, received=1, records=[report], identities=[known_as])
+                )
+                clock.at += pause
+                if then != "stay":
+                    await ledger.catch_up(spool.log)
+                if then == "restart":
+                    await ledger.close()
+                    ledger = await Ledger.open(directory, clock=clock)
+            clock.at += 11
+            await ledger.catch_up(spool.log)
+            final = FakeLog()
+            final.entries = list(await spool.log.read(AI_TELEMETRY, 1, spool.log.closed_below(AI_TELEMETRY) - 1))
+            assert len({number for number, *_ in steps}) == sum(len(entry.records) for entry in final.entries)
+            assert recount(final, "user") == await hourly(ledger, "user")
+        finally:
+            await ledger.close()
+            await spool.close()
 
     asyncio.run(run())
 
