@@ -7,7 +7,8 @@ came before is read by hand; the first of each name is read by protobuf, and so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from struct import Struct
 from typing import Any, NamedTuple
 
 from gateway.normalise.otlp import admission, wire_view
@@ -18,7 +19,10 @@ from gateway.normalise.otlp.model import Attributes
 Pair = tuple[str, Any]
 
 _LEFT_OUT: Pair = ("", None)
-_STRING, _INT = 0x0A, 0x18  # heads of an AnyValue's fields
+_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # heads of an AnyValue's fields
+
+
+_unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 
 
 class _Head(NamedTuple):
@@ -80,10 +84,12 @@ def _known_name(raw: bytes) -> Pair | None:
     return pair
 
 
-def _short_value(raw: bytes, at: int, size: int) -> str | int | None:
+def _short_value(raw: bytes, at: int, size: int) -> str | int | float | None:
     kind, first = raw[at + 1], raw[at + 2]
     if kind == _STRING:
         return raw[at + 3 :].decode() if first == size - at - 3 else None
+    if kind == _DOUBLE and size == at + 10:
+        return _unpack_double(raw, at + 2)[0]
     if kind != _INT:
         return None
     if size == at + 3 and first < 0x80:

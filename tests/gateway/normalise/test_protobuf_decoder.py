@@ -150,6 +150,15 @@ def test_integers_of_every_length(name: str, value: int):
     assert [{name: value}] * 3 == [attributes_of(pair) for _ in range(3)]
 
 
+@pytest.mark.parametrize("value", [0.0, -0.0, 7.35e-05, 1.5, float("inf"), 5e-324, True, False])
+@pytest.mark.parametrize("name", ["llm.cost.total", "gen_ai.request.top_p"])
+def test_doubles_and_flags(name: str, value: float | bool):
+    """To the last bit, first time or again."""
+    field = "bool_value" if isinstance(value, bool) else "double_value"
+    pair = KeyValue(key=name, value=AnyValue(**{field: value}))
+    assert [f"{{{name!r}: {value!r}}}"] * 3 == [repr(attributes_of(pair)) for _ in range(3)]
+
+
 @pytest.mark.parametrize("length", [0, 1, 3, 100, *range(120, 132), 200, 16_379, 16_380, 16_381, 16_384])
 @pytest.mark.parametrize("name", ["user.id", "k", "n" * 127, "n" * 128])
 def test_texts_of_every_length(name: str, length: int):
