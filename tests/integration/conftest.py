@@ -66,7 +66,12 @@ class Serving:
         if key is not None and "Authorization" not in sent:
             sent["Authorization"] = key or self.key
         async with self.client.request(
-            method, self.url + path, data=io.BytesIO(body), headers=sent, allow_redirects=False, skip_auto_headers=["Content-Type"]
+            method,
+            self.url + path,
+            data=io.BytesIO(body),
+            headers=sent,
+            allow_redirects=False,
+            skip_auto_headers=["Content-Type"],
         ) as response:
             return Answer(response, await response.read())
 
