@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from spool.clock import Clock
+from spool.devices import DeviceTable
 from spool.log import LogSettings, Observer
 from spool.memory.deliveries import MemoryDeliveries
+from spool.memory.devices import MemoryDevices
 from spool.memory.log import MemoryLog
 from spool.memory.pending import MemoryPending
 
@@ -14,12 +16,14 @@ __all__ = ["MemorySpool", "open_spool"]
 class MemorySpool:
     """A log and its deliveries in memory."""
 
-    def __init__(self, log: MemoryLog, deliveries: MemoryDeliveries) -> None:
+    def __init__(self, log: MemoryLog, deliveries: MemoryDeliveries, devices: DeviceTable) -> None:
         self.log = log
         self.deliveries = deliveries
         self.pending = MemoryPending()
+        self.devices = devices
 
     async def close(self) -> None:
+        await self.devices.close()
         await self.log.close()
 
 
@@ -27,4 +31,4 @@ async def open_spool(*, settings: LogSettings, clock: Clock, observer: Observer 
     log = MemoryLog(settings=settings, clock=clock, observer=observer)
     deliveries = MemoryDeliveries(log, clock=clock)
     log.routes = deliveries
-    return MemorySpool(log, deliveries)
+    return MemorySpool(log, deliveries, await DeviceTable.open(MemoryDevices()))

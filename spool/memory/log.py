@@ -211,7 +211,7 @@ class MemoryLog:
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
         commit, index = self._sealer.open(receipt_id)
         if commit not in self._commits:
-            raise NotThere("the receipt is older than spool.retention: its submission was carried forward in the books")
+            raise NotThere("the receipt is older than spool.retention: the books have carried it forward")
         committed_at, submissions = self._commits[commit]
         terms = submissions[index]
         state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=self.oldest(terms.topic))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from spool.clock import Clock
+from spool.devices import DeviceTable
 from spool.installation import derived, installation_secret
 from spool.log import LogSettings, Observer
 from spool.reserve import Reserve
 from spool.sqlite import delivery_books, recovery
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import SqliteDeliveries
+from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import DirectoryLock, lock_directory
 from spool.sqlite.log import SqliteLog
 from spool.sqlite.pending import SqlitePending
@@ -35,6 +37,7 @@ class SqliteSpool:
         log: SqliteLog,
         deliveries: SqliteDeliveries,
         pending: SqlitePending,
+        devices: DeviceTable,
         *,
         secret: bytes,
         incarnation: str,
@@ -45,6 +48,7 @@ class SqliteSpool:
         self.log = log
         self.deliveries = deliveries
         self.pending = pending
+        self.devices = devices
         self.database = database
         self.open = True
         self._lock = lock
@@ -52,6 +56,7 @@ class SqliteSpool:
     async def close(self) -> None:
         """Finish the commits in hand, close the file, let go of the directory."""
         try:
+            await self.devices.close()
             await self.log.close()
             await self.database.close()
         finally:
@@ -79,6 +84,7 @@ async def open_spool(
             )
             await log.open()
             pending = await SqlitePending.open(database)
+            devices = await DeviceTable.open(SqliteDevices(database))
             incarnation = await database.read(recovery.incarnation)
         except BaseException:
             await database.close()
@@ -87,4 +93,6 @@ async def open_spool(
         lock.release()
         raise
     deliveries = SqliteDeliveries(database, log=log, clock=clock)
-    return SqliteSpool(directory, lock, database, log, deliveries, pending, secret=secret, incarnation=incarnation)
+    return SqliteSpool(
+        directory, lock, database, log, deliveries, pending, devices, secret=secret, incarnation=incarnation
+    )

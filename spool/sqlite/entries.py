@@ -137,8 +137,9 @@ def checked_fields(topic: str, number: int, checksum: int, packed: bytes) -> dic
 
 def is_corrupt(error: sqlite3.Error) -> bool:
     """Whether the file itself is wrong, as opposed to the disk under it or somebody else's lock."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # A header that names a format from the future has no code of its own.
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error) == "unsupported file format"
 
 
 def accepted(connection: sqlite3.Connection, topic: str) -> int:

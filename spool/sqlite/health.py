@@ -13,6 +13,8 @@ from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.reserve import Reserve
 from spool.sqlite import queries
 from spool.sqlite.database import Database
+from spool.sqlite.entries import is_corrupt
+from spool.sqlite.recovery import met_damage
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class Health:
 
     def failed(self, error: sqlite3.Error) -> SpoolError:
         """Remember it; returns what the submitters are told."""
+        if is_corrupt(error):
+            met_damage(self._database.path.parent, error)
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         self._disk_full = name == "SQLITE_FULL" or self._reserve.disk_is_full()
         if self.well:

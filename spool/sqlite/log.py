@@ -9,7 +9,8 @@ import logging
 import sqlite3
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from spool import books, duplicates, shapes
@@ -26,10 +27,10 @@ from spool.reserve import Reserve
 from spool.retention import ROOM, DrainRate, Holder
 from spool.sqlite import queries, store
 from spool.sqlite.database import Database
-from spool.sqlite.entries import Damage, EntryCache, oldest, read_entries
+from spool.sqlite.entries import Damage, EntryCache, is_corrupt, oldest, read_entries
 from spool.sqlite.health import Health
 from spool.sqlite.recount import border, recount
-from spool.sqlite.recovery import write_note
+from spool.sqlite.recovery import met_damage, write_note
 from spool.sqlite.retention import Retention, Routes, Space, drop_old_series, space
 from spool.sqlite.writer import GroupWriter
 
@@ -225,14 +226,15 @@ class SqliteLog:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
-        last = min(last, self.closed_below(topic) - 1)
-        damage: list[Damage] = []
-        entries = await self._database.read(
-            partial(read_entries, topic=topic, first=first, last=last, cache=self._reading, damage=damage)
-        )
-        if damage:
-            await self._set_aside(topic, damage)
-        return entries
+        with self._translated():
+            last = min(last, self.closed_below(topic) - 1)
+            damage: list[Damage] = []
+            entries = await self._database.read(
+                partial(read_entries, topic=topic, first=first, last=last, cache=self._reading, damage=damage)
+            )
+            if damage:
+                await self._set_aside(topic, damage)
+            return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
         """Mark damaged entries once, count their records, say so."""
@@ -261,74 +263,100 @@ class SqliteLog:
         return self._horizon.changes(topic)
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
-        commit, index = self._sealer.open(receipt_id)
-        row = await self._database.read(lambda connection: connection.execute(queries.COMMIT, (commit,)).fetchone())
-        if row is None:
-            raise NotThere("the receipt is older than spool.retention: its submission was carried forward in the books")
-        committed_at, checksum, packed = row
-        if zlib.crc32(packed) != checksum:
-            raise EntryUnreadable("the row of this receipt's commit is damaged")
-        terms = books.unpack_terms(packed)[index]
-        oldest_kept = await self._database.read(partial(oldest, topic=terms.topic))
-        state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=oldest_kept)
-        return books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+        with self._translated():
+            commit, index = self._sealer.open(receipt_id)
+            row = await self._database.read(lambda connection: connection.execute(queries.COMMIT, (commit,)).fetchone())
+            if row is None:
+                raise NotThere("the receipt is older than spool.retention: the books have carried it forward")
+            committed_at, checksum, packed = row
+            if zlib.crc32(packed) != checksum:
+                raise EntryUnreadable("the row of this receipt's commit is damaged")
+            terms = books.unpack_terms(packed)[index]
+            oldest_kept = await self._database.read(partial(oldest, topic=terms.topic))
+            state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=oldest_kept)
+            return books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
-        rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
-        return [shapes.row(*row) for row in rows]
+        with self._translated():
+            rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
+            return [shapes.row(*row) for row in rows]
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
-        return (await self._database.read(store.read_conflicts)).rows()
+        with self._translated():
+            return (await self._database.read(store.read_conflicts)).rows()
 
     # -- the books -------------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
         """The running counters."""
-        found, kept = await self._database.transaction(
-            lambda connection: (border(connection, self._routes), store.kept(connection))
-        )
-        return books.books(books.by_topic({**found.counters, **kept}), found.routes)
+        with self._translated():
+            found, kept = await self._database.transaction(
+                lambda connection: (border(connection, self._routes), store.kept(connection))
+            )
+            return books.books(books.by_topic({**found.counters, **kept}), found.routes)
 
     async def verify(self) -> Books:
-        async with self._upkeep:
-            found = await self._database.transaction(lambda connection: border(connection, self._routes))
-            sums, wrong, damage = await recount(self._database, found)
-        for topic in {topic for topic, _ in damage}:
-            await self._set_aside(topic, [one for of, one in damage if of == topic])
-        for topic, term in found.counters:
-            if term in books.BY_KEEPING:
-                sums[topic, term] = found.counters[topic, term]
-        return books.books(books.by_topic(sums), found.routes, wrong)
+        with self._translated():
+            async with self._upkeep:
+                found = await self._database.transaction(lambda connection: border(connection, self._routes))
+                sums, wrong, damage = await recount(self._database, found)
+            for topic in {topic for topic, _ in damage}:
+                await self._set_aside(topic, [one for of, one in damage if of == topic])
+            for topic, term in found.counters:
+                if term in books.BY_KEEPING:
+                    sums[topic, term] = found.counters[topic, term]
+            return books.books(books.by_topic(sums), found.routes, wrong)
 
     async def stats(self) -> Stats:
-        def count(connection: sqlite3.Connection) -> tuple[int, Space]:
-            (entries,) = connection.execute(queries.COUNT_ENTRIES).fetchone()
-            return entries, space(connection)
+        with self._translated():
 
-        entries, room = await self._database.read(count)
-        return Stats(
-            entries=entries,
-            bytes=room.used,
-            free_bytes=max(0, self._settings.max_bytes - room.used),
-            max_bytes=self._settings.max_bytes,
-            duplicate_window_s=self._index.covers_s(self._clock.now()),
-            duplicate_ids=len(self._index),
-            writable=self._health.well and self._writer.alive and room.used < self._settings.max_bytes,
-            last_error=self._health.last_error,
-        )
+            def count(connection: sqlite3.Connection) -> tuple[int, Space]:
+                (entries,) = connection.execute(queries.COUNT_ENTRIES).fetchone()
+                return entries, space(connection)
+
+            entries, room = await self._database.read(count)
+            return Stats(
+                entries=entries,
+                bytes=room.used,
+                free_bytes=max(0, self._settings.max_bytes - room.used),
+                max_bytes=self._settings.max_bytes,
+                duplicate_window_s=self._index.covers_s(self._clock.now()),
+                duplicate_ids=len(self._index),
+                writable=self._health.well and self._writer.alive and room.used < self._settings.max_bytes,
+                last_error=self._health.last_error,
+            )
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
     async def retain(self) -> int:
+        """Never raises for what the disk does: the next run finds the same work, and readiness tells."""
         async with self._upkeep:
-            now = self._clock.now()
-            removed = await self._remove()
-            await self._database.transaction(partial(drop_old_series, now=now))
-            if self._clock.monotonic() - self._repeats_at >= REPEATS_EVERY_S:
-                self._repeats_at = self._clock.monotonic()
-                runs = [run.ids for run in self._index.runs()]
-                self.repeated_ids = await asyncio.to_thread(duplicates.count_repeats, runs)
+            try:
+                with self._translated():
+                    return await self._retain()
+            except SpoolUnavailable as error:
+                _log.error("retention stopped half way: %s", error, extra={"action": "retention_failed"})
+                return 0
+
+    async def _retain(self) -> int:
+        now = self._clock.now()
+        removed = await self._remove()
+        await self._database.transaction(partial(drop_old_series, now=now))
+        if self._clock.monotonic() - self._repeats_at >= REPEATS_EVERY_S:
+            self._repeats_at = self._clock.monotonic()
+            runs = [run.ids for run in self._index.runs()]
+            self.repeated_ids = await asyncio.to_thread(duplicates.count_repeats, runs)
         return removed
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the file in the spool's words; damage is remembered, so that the next start salvages."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if is_corrupt(error):
+                met_damage(self._database.path.parent, error)
+            raise SpoolUnavailable(f"the spool cannot be read or written: {error}") from error
 
     async def close(self) -> None:
         """Commit who waits, fold the newest ids so that the next start reads little."""

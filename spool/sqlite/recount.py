@@ -17,7 +17,7 @@ from spool import books
 from spool.record import TOPICS
 from spool.sqlite import queries
 from spool.sqlite.database import Database
-from spool.sqlite.entries import Damage, EntryCache, entry_rows, read_entries
+from spool.sqlite.entries import Damage, EntryCache, entry_rows, is_corrupt, read_entries
 from spool.sqlite.retention import Routes
 
 COMMITS = 2048  # in one slice
@@ -90,7 +90,13 @@ def _numbers(
 ) -> int:
     """Count one slice of entries, every record decoded; returns where the next one begins."""
     last = min(end, first + NUMBERS - 1)
-    rows = entry_rows(connection, topic, first, last)
+    try:
+        rows = entry_rows(connection, topic, first, last)
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+        wrong.append(f"{topic}: the page that finds some of {first} to {last} is damaged")
+        rows = []
     if rows:
         last = min(end, rows[-1].first + rows[-1].records - 1)
     found: list[Damage] = []

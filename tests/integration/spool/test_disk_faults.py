@@ -215,8 +215,8 @@ async def test_a_damaged_entry_is_set_aside(start: Starter, caplog: pytest.LogCa
         "UPDATE books SET n = n - 1 WHERE term = 'accepted'",
     ],
 )
-async def test_a_recount_notices(start: Starter, damage: str) -> None:
-    """Whatever was changed behind the log's back, the log starts and the recount says so or sets it aside."""
+async def test_a_recount_notices(start: Starter, caplog: pytest.LogCaptureFixture, damage: str) -> None:
+    """Whatever was changed behind the log's back, the start repairs it, or the recount says so or sets it aside."""
     first = await start()
     for number in range(1, 5):
         await add(first.log, call(number), call(number))
@@ -227,7 +227,8 @@ async def test_a_recount_notices(start: Starter, damage: str) -> None:
     spool = await start()
     books = await spool.log.verify()
 
-    assert list(books.imbalances) or (await topic_terms(spool.log))["damaged"]
+    noticed = list(books.imbalances) or (await topic_terms(spool.log)).get("damaged")
+    assert noticed or "spool_salvaged" in {getattr(record, "action", "") for record in caplog.records}
     await add(spool.log, call(9))
 
 
@@ -274,8 +275,39 @@ async def test_a_file_that_cannot_be_opened_is_moved_aside(start: Starter, caplo
     assert [call(3)[0]] == await everything(spool.log)
     assert [f"spool.sqlite.damaged-{NOON}"] == [path.name for path in spool.directory.glob("spool.sqlite.damaged-*")]
     assert first.incarnation != spool.incarnation
-    (said,) = [record for record in caplog.records if getattr(record, "action", "") == "spool_moved_aside"]
-    assert {AI_TELEMETRY: 2} == said.records  # type: ignore[attr-defined]
+    (said,) = [record for record in caplog.records if getattr(record, "action", "") == "spool_lost"]
+    assert 2 == said.records  # type: ignore[attr-defined]
+
+
+async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    """What a damaged table still holds goes into a fresh file at its numbers, and the books balance with what is lost."""
+    first = await start()
+    await first.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    for number in range(60):
+        await add(first.log, wide(number), call(number), ignored={"not_ai": 1})
+    counted = (await first.log.books()).topics[AI_TELEMETRY]
+    await first.close()
+    file = first.directory / "spool.sqlite"
+    with file_of(first.directory) as connection:
+        (pages,) = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf'"
+        ).fetchone()
+    data = bytearray(file.read_bytes())
+    data[(pages - 1) * 8192 : pages * 8192] = bytes(8192)
+    file.write_bytes(data)
+    (first.directory / "spool.damaged").touch()
+
+    spool = await start()
+
+    found = await everything(spool.log)
+    assert 60 == len(found)
+    assert 0 < found.count(None) < 60
+    terms = await topic_terms(spool.log)
+    assert (found.count(None), counted) == (terms.pop("damaged"), terms)
+    assert ["upstream/ai-telemetry"] == [route.name for route in await spool.deliveries.routes()]
+    assert first.incarnation == spool.incarnation
+    await add(spool.log, call(1000))
+    await assert_books_balance(spool.log)
 
 
 async def test_an_emptied_file_is_noticed(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
@@ -315,4 +347,7 @@ async def test_damage_anywhere_never_stops_a_start(start: Starter, tmp_path: Pat
 
     for record in await everything(spool.log):
         assert record is None or given[record.id] == record
-    await spool.log.verify()
+    assert isinstance((await spool.log.verify()).imbalances, list)
+    before = len(await everything(spool.log))
+    await add(spool.log, call(1000))
+    assert before + 1 == len(await everything(spool.log))

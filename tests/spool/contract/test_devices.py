@@ -1,0 +1,182 @@
+"""The table of devices, on disk and in memory: at once for everybody, on disk before it is promised."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.devices import MAX_UNENROLLED, Change, Device, DeviceRows, DeviceTable, Unenrolled, is_device_id
+from spool.errors import SpoolUnavailable
+from spool.memory.devices import MemoryDevices
+from spool.operators import Actor
+from spool.sqlite.database import Database
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.migrations import migrate, script
+
+ACTOR = Actor("fleet", "127.0.0.1")
+
+
+def device(id: str = "laptop-1", **fields: Any) -> Device:
+    return Device(**{"id": id, "enrolled_at": 1.0, "enrolled_by": "fleet", "last_seen": 1.0, **fields})
+
+
+class Counted:
+    """Rows that say how often they were written, and fail when told to."""
+
+    def __init__(self, rows: DeviceRows) -> None:
+        self.rows = rows
+        self.writes: list[int] = []
+        self.broken = False
+
+    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
+        return await self.rows.load()
+
+    async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
+        if self.broken:
+            raise SpoolUnavailable("the disk is full")
+        self.writes.append(len(devices))
+        await self.rows.write(devices, names, gone)
+
+
+@pytest_asyncio.fixture(params=["sqlite", "memory"])
+async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Counted]:
+    if request.param == "memory":
+        yield Counted(MemoryDevices())
+        return
+    database = await Database.open(
+        tmp_path / "spool.sqlite", lambda connection: migrate(connection, (script("devices.sql"),))
+    )
+    yield Counted(SqliteDevices(database))
+    await database.close()
+
+
+@pytest.mark.asyncio
+async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
+    """Every field outlives the process."""
+    table = await DeviceTable.open(rows)
+    kept = device(
+        hostname="mill", platform="linux", agent_version="1", user="ada", fingerprint="f", labels={"team": "search"},
+        operator_labels={"team": "ads"}, generation=3, has_key=True, key_used=True, last_heartbeat=2.0,
+        last_telemetry=3.0, heartbeat=b"{}", clock_offset_s=-1.5, flagged_at=4.0, version=7, facts_version=5,
+        sent_version=6, upstream_id="up-1", held="no",
+    )  # fmt: skip
+    await table.keep(kept)
+    await table.close()
+    again = await DeviceTable.open(rows)
+    assert kept == again.find("laptop-1")
+    assert {"team": "ads"} == kept.all_labels
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_who_waits_together_is_written_together(rows: Counted) -> None:
+    """A thousand devices at once are few transactions."""
+    table = await DeviceTable.open(rows)
+    await asyncio.gather(*(table.keep(device(f"d{n}")) for n in range(1000)))
+    assert 1000 == len(table) == sum(rows.writes)
+    assert len(rows.writes) <= 2
+    await table.close()
+
+
+@pytest.mark.asyncio
+async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
+    """New devices vanish, changed ones are what they were, and everybody who waits hears it."""
+    table = await DeviceTable.open(rows)
+    await table.keep(device())
+    rows.broken = True
+    attempts = (table.keep(device("other")), table.keep(device(state="revoked")))
+    failures = await asyncio.gather(*attempts, return_exceptions=True)
+    assert [SpoolUnavailable] * 2 == [type(each) for each in failures]
+    assert (device(), None) == (table.find("laptop-1"), table.find("other"))
+    rows.broken = False
+    await table.keep(device("other"))
+    await table.close()
+    assert {"laptop-1", "other"} == {each.id for each in (await DeviceTable.open(rows)).all()}
+
+
+@pytest.mark.asyncio
+async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
+    """When it was last heard is written with the next flush that works."""
+    table = await DeviceTable.open(rows)
+    await table.keep(device())
+    rows.broken = True
+    table.touch(device(last_telemetry=9.0))
+    await table.flush()
+    rows.broken = False
+    await table.close()
+    assert 9.0 == (await DeviceTable.open(rows)).all()[0].last_telemetry
+
+
+@pytest.mark.asyncio
+async def test_the_audit_list_comes_first(rows: Counted) -> None:
+    """A change that cannot be written down is not made."""
+    table = await DeviceTable.open(rows)
+    told: list[str] = []
+
+    async def note(changes: Sequence[Change]) -> None:
+        told.extend(change.action for change in changes)
+        assert [] == rows.writes
+        raise SpoolUnavailable("the audit list cannot be written")
+
+    table.auditor = note
+    with pytest.raises(SpoolUnavailable):
+        await table.keep(device(), Change(actor=ACTOR, action="device.enrol", target="laptop-1"))
+    assert (["device.enrol"], None, []) == (told, table.find("laptop-1"), rows.writes)
+    await table.close()
+
+
+@pytest.mark.asyncio
+async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted) -> None:
+    """The longest unheard goes first; an enrolled name is none any more; the rest is there after a restart."""
+    table = await DeviceTable.open(rows)
+    for n in range(MAX_UNENROLLED + 1):
+        table.note_unenrolled(f"n{n}", key="k", now=float(n))
+    table.note_unenrolled("n1", key="other", now=5000.0)
+    await table.keep(device("n2"))
+    await table.close()
+    again = await DeviceTable.open(rows)
+    names = {each.name: each for each in again.unenrolled()}
+    assert MAX_UNENROLLED - 1 == len(names)
+    assert {"n0", "n2"}.isdisjoint(names)
+    assert Unenrolled(name="n1", first_seen=1.0, last_seen=5000.0, count=2, key="other") == names["n1"]
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_written_rows_are_news(rows: Counted) -> None:
+    """Whoever brings devices upstream waits for commits, not for a timer."""
+    table = await DeviceTable.open(rows)
+    waiting = asyncio.create_task(table.changes())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await table.keep(device())
+    await waiting
+    await table.close()
+    with pytest.raises(SpoolUnavailable):
+        await table.keep(device("late"))
+
+
+@pytest.mark.parametrize("id", ["laptop-1", "a", "ada@mill:3._-", "x" * 128])
+def test_device_ids(id: str) -> None:
+    """Letters, digits and five marks, at most 128."""
+    assert is_device_id(id)
+
+
+@pytest.mark.parametrize("id", ["", "x" * 129, "a b", "a/b", "ä", "a\n"])
+def test_what_is_no_device_id(id: str) -> None:
+    """A name that is none never becomes a device."""
+    assert not is_device_id(id)
+
+
+def test_a_version_for_everything_upstream_should_hear() -> None:
+    """A heartbeat moves the version; a fact also the version that an enrolment brings."""
+    beat = device().told(last_heartbeat=2.0)
+    assert (2, 1) == (beat.version, beat.facts_version)
+    assert (3, 3) == ((moved := beat.told(facts=True, hostname="new")).version, moved.facts_version)
+    assert replace(moved, hostname="") != beat
