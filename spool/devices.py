@@ -1,0 +1,273 @@
+"""
+Devices as the house keeps them: rows in memory for every door, on disk before anybody is told.
+
+Knows no policy and no protocol: who may enrol, and what an answer says, is the gateway's. Changes that wait together
+are written together in one transaction, their audit rows first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from spool.errors import SpoolError, SpoolUnavailable
+from spool.operators import Actor
+
+PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
+MAX_UNENROLLED = 1000
+FLUSH_EVERY_S = 5.0
+
+_ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+_log = logging.getLogger(__name__)
+
+
+def is_device_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """
+    One device. A change is a new row; `version` grows with everything that upstream should hear of.
+
+    `facts_version` is the version at which what an enrolment says last changed, `sent_version` the one upstream has.
+    """
+
+    id: str
+    state: str = ENROLLED  # silent and mute are derived, never kept
+    hostname: str = ""
+    platform: str = ""
+    agent_version: str = ""
+    user: str = ""
+    fingerprint: str = field(default="", repr=False)
+    labels: Mapping[str, str] = field(default_factory=dict)  # what the device says of itself
+    operator_labels: Mapping[str, str] = field(default_factory=dict)  # stronger
+    generation: int = 1  # of its key: a reset or a revocation ends all keys before
+    has_key: bool = False
+    key_used: bool = False
+    enrolled_at: float
+    enrolled_by: str
+    last_seen: float
+    last_heartbeat: float | None = None
+    last_telemetry: float | None = None
+    heartbeat: bytes = b""  # the newest one's own part, JSON
+    clock_offset_s: float | None = None  # the device's clock less ours
+    flagged_at: float | None = None  # another fingerprint asked under this id
+    version: int = 1
+    facts_version: int = 1
+    sent_version: int = 0
+    upstream_id: str | None = None
+    held: str | None = None  # the upstream's words when it refused this row
+
+    @property
+    def all_labels(self) -> Mapping[str, str]:
+        return {**self.labels, **self.operator_labels} if self.operator_labels else self.labels
+
+    def told(self, *, facts: bool = False, **changes: Any) -> Device:
+        """Changed in a way that upstream should hear of; `facts` when an enrolment would say it."""
+        version = self.version + 1
+        return replace(self, version=version, facts_version=version if facts else self.facts_version, **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unenrolled:
+    """A name that telemetry gave under a key that may not enrol."""
+
+    name: str
+    first_seen: float
+    last_seen: float
+    count: int
+    key: str  # the name of the key that brought it last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What the audit list says of a change."""
+
+    actor: Actor
+    action: str
+    target: str
+    before: Mapping[str, object] | None = None
+    after: Mapping[str, object] | None = None
+
+
+class DeviceRows(Protocol):
+    """Where the rows lie."""
+
+    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
+
+    async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
+        """One transaction: rows put in the place of those before, names that are `gone` removed."""
+        ...
+
+
+Auditor = Callable[[Sequence[Change]], Awaitable[None]]
+
+
+class _Batch:
+    """Changes that wait for the same transaction."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self.names: set[str] = set()
+        self.gone: set[str] = set()
+        self.changes: list[Change] = []
+        self.waiting = False
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.names or self.gone)
+
+
+class DeviceTable:
+    """One per open data directory. `auditor` writes down changes that are worth it, before they are made."""
+
+    def __init__(self, rows: DeviceRows) -> None:
+        self._rows = rows
+        self._devices: dict[str, Device] = {}
+        self._durable: dict[str, Device] = {}
+        self._unenrolled: dict[str, Unenrolled] = {}
+        self._batch = _Batch()
+        self._task: asyncio.Task[None] | None = None
+        self._flusher: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._closing = False
+        self.auditor: Auditor | None = None
+
+    @classmethod
+    async def open(cls, rows: DeviceRows) -> DeviceTable:
+        table = cls(rows)
+        devices, names = await rows.load()
+        table._devices = {device.id: device for device in devices}
+        table._durable = dict(table._devices)
+        table._unenrolled = {name.name: name for name in sorted(names, key=lambda each: each.last_seen)}
+        return table
+
+    def find(self, id: str) -> Device | None:
+        return self._devices.get(id)
+
+    def all(self) -> list[Device]:
+        return list(self._devices.values())
+
+    def unenrolled(self) -> list[Unenrolled]:
+        return list(self._unenrolled.values())
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    async def keep(self, device: Device, change: Change | None = None) -> None:
+        """
+        Everybody sees the row at once; on disk when it returns. SpoolUnavailable: the row is as it was.
+
+        Between reading a row and keeping the new one the caller must not wait, so two first contacts are one device.
+        """
+        if self._closing:
+            raise SpoolUnavailable("the spool is closing")
+        self._devices[device.id] = device
+        self._unenrolled_no_more(device.id)
+        batch = self._batch
+        batch.ids.add(device.id)
+        batch.waiting = True
+        if change is not None:
+            batch.changes.append(change)
+        self._begin()
+        await asyncio.shield(batch.done)
+
+    def touch(self, device: Device) -> None:
+        """Everybody sees the row at once; on disk within seconds. For what may be lost: when it was last heard."""
+        self._devices[device.id] = device
+        self._batch.ids.add(device.id)
+        self._flush_soon()
+
+    def note_unenrolled(self, name: str, *, key: str, now: float) -> None:
+        """Telemetry named a device that could not be enrolled; the newest names are remembered."""
+        known = self._unenrolled.pop(name, None)
+        first, count = (known.first_seen, known.count) if known else (now, 0)
+        self._unenrolled[name] = Unenrolled(name=name, first_seen=first, last_seen=now, count=count + 1, key=key)
+        self._batch.names.add(name)
+        self._batch.gone.discard(name)
+        if len(self._unenrolled) > MAX_UNENROLLED:
+            self._unenrolled_no_more(next(iter(self._unenrolled)))
+        self._flush_soon()
+
+    async def changes(self) -> None:
+        """Wait until rows were written since the last call; for one reader."""
+        await self._news.wait()
+        self._news.clear()
+
+    async def flush(self) -> None:
+        """Write what is only touched; what cannot be written now is tried again later."""
+        if self._batch:
+            self._begin()
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._flusher is not None:
+            self._flusher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._flusher
+        await self.flush()
+
+    def _unenrolled_no_more(self, name: str) -> None:
+        if self._unenrolled.pop(name, None) is not None:
+            self._batch.names.discard(name)
+            self._batch.gone.add(name)
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write_all(), name="devices")
+
+    def _flush_soon(self) -> None:
+        """A timer that runs only while there is something to write."""
+        if not self._closing and (self._flusher is None or self._flusher.done()):
+            self._flusher = asyncio.create_task(self._flush_later(), name="devices heard")
+
+    async def _flush_later(self) -> None:
+        await asyncio.sleep(FLUSH_EVERY_S)
+        if self._batch:
+            self._begin()
+
+    async def _write_all(self) -> None:
+        await asyncio.sleep(0)  # whoever comes in the same turn of the loop joins
+        while self._batch:
+            batch, self._batch = self._batch, _Batch()
+            try:
+                await self._write(batch)
+            except SpoolError as error:
+                self._failed(batch, error)
+                if not batch.waiting:
+                    return
+            else:
+                batch.done.set_result(None)
+                if batch.ids:
+                    self._news.set()
+
+    async def _write(self, batch: _Batch) -> None:
+        if batch.changes and self.auditor is not None:
+            await self.auditor(batch.changes)
+        rows = [self._devices[id] for id in batch.ids if id in self._devices]
+        names = [self._unenrolled[name] for name in batch.names if name in self._unenrolled]
+        await self._rows.write(rows, names, list(batch.gone))
+        self._durable.update({row.id: row for row in rows})
+
+    def _failed(self, batch: _Batch, error: SpoolError) -> None:
+        self._batch.names |= batch.names
+        self._batch.gone |= batch.gone - batch.names
+        if not batch.waiting:  # nobody was promised anything: tried again with the next
+            self._batch.ids |= batch.ids
+            _log.warning("devices were not written: %s", error, extra={"action": "devices_not_written"})
+            self._flush_soon()
+            return
+        for id in batch.ids - self._batch.ids:
+            if (before := self._durable.get(id)) is not None:
+                self._devices[id] = before
+            else:
+                self._devices.pop(id, None)
+        batch.done.set_exception(error)

@@ -1,0 +1,22 @@
+"""Devices without a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spool.devices import Device, Unenrolled
+
+
+class MemoryDevices:
+    def __init__(self) -> None:
+        self._devices: dict[str, Device] = {}
+        self._names: dict[str, Unenrolled] = {}
+
+    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
+        return list(self._devices.values()), list(self._names.values())
+
+    async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
+        self._devices.update({device.id: device for device in devices})
+        self._names.update({one.name: one for one in names})
+        for name in gone:
+            self._names.pop(name, None)

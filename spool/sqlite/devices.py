@@ -1,0 +1,69 @@
+"""Devices in the spool's own file, in transactions of their own."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from spool.devices import Device, Unenrolled
+from spool.errors import SpoolUnavailable
+from spool.sqlite.database import Database
+
+_COLUMNS = tuple(each.name for each in fields(Device))
+_JSON = ("labels", "operator_labels")
+_FLAGS = ("has_key", "key_used")
+
+# The newest row of a device takes the place of the one before.
+_PUT = f"INSERT OR REPLACE INTO devices ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+
+_ALL = f"SELECT {', '.join(_COLUMNS)} FROM devices"
+
+_PUT_NAME = "INSERT OR REPLACE INTO unenrolled (name, first_seen, last_seen, count, key) VALUES (?, ?, ?, ?, ?)"
+
+_FORGET_NAME = "DELETE FROM unenrolled WHERE name = ?"
+
+_ALL_NAMES = "SELECT name, first_seen, last_seen, count, key FROM unenrolled"
+
+
+class SqliteDevices:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
+        def read(connection: sqlite3.Connection) -> tuple[list[Device], list[Unenrolled]]:
+            names = [
+                Unenrolled(name=name, first_seen=first, last_seen=last, count=count, key=key)
+                for name, first, last, count, key in connection.execute(_ALL_NAMES)
+            ]
+            return [_device(row) for row in connection.execute(_ALL)], names
+
+        return await self._database.read(read)
+
+    async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            connection.executemany(_PUT, [_row(device) for device in devices])
+            connection.executemany(
+                _PUT_NAME, [(one.name, one.first_seen, one.last_seen, one.count, one.key) for one in names]
+            )
+            connection.executemany(_FORGET_NAME, [(name,) for name in gone])
+
+        try:
+            await self._database.transaction(work)
+        except sqlite3.Error as error:
+            raise SpoolUnavailable(f"devices cannot be written: {error}") from error
+
+
+def _row(device: Device) -> list[Any]:
+    return [
+        json.dumps(dict(value)) if name in _JSON else value for name in _COLUMNS for value in (getattr(device, name),)
+    ]
+
+
+def _device(row: Sequence[Any]) -> Device:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    values.update({name: json.loads(values[name]) for name in _JSON})
+    values.update({name: bool(values[name]) for name in _FLAGS})
+    return Device(**values)
