@@ -12,10 +12,9 @@ from aiohttp import web
 from gateway.doors import costs
 from gateway.doors.operator_body import Body, answer, moment
 from gateway.doors.operator_calls import Asked, Call
-from gateway.errors import Refusal
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
-from spool.ledger import GRANULARITIES, CostQuery, CostRow, Ledger
+from spool.ledger import GRANULARITIES, CostQuery, CostRow
 from spool.operators import OPERATOR, VIEWER
 
 MEASURES = (
@@ -23,6 +22,7 @@ MEASURES = (
     "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "latency_ms",
 )  # fmt: skip
 TOTAL = "total"
+QUESTION = ("by", "where", "from", "to", "tz", "per")
 
 
 class Rebuild(Body):
@@ -37,14 +37,14 @@ class Reprice(Body):
 
 async def state(asked: Asked) -> web.Response:
     asked.only()
-    found = asdict(await _ledger(asked).state())
+    found = asdict(await asked.services.ledger.state())
     hourly = found["hourly_since"]
     return answer({"ledger": {**found, "hourly_since": hourly and moment(hourly.timestamp())}})
 
 
 async def report(asked: Asked) -> web.Response:
     """Everything closed by now is in it, without waiting for the ledger's next turn."""
-    ledger = _ledger(asked)
+    ledger = asked.services.ledger
     await ledger.catch_up(asked.services.log)
     query = _query(asked, ledger.dimensions())
     rows = await ledger.costs(query)
@@ -60,7 +60,7 @@ async def report(asked: Asked) -> web.Response:
 async def rebuild(asked: Asked) -> web.Response:
     """Counting anew is part of the answer, so that it is done when a command without a server ends."""
     await asked.body(Rebuild)
-    services, ledger = asked.services, _ledger(asked)
+    services, ledger = asked.services, asked.services.ledger
     done = await services.noted(asked.actor, "ledger.rebuild", "ledger", {}, lambda: ledger.rebuild(services.log))
     await ledger.catch_up(services.log)
     return answer({
@@ -73,7 +73,7 @@ async def rebuild(asked: Asked) -> web.Response:
 
 async def reprice(asked: Asked) -> web.Response:
     given = await asked.body(Reprice)
-    services, ledger = asked.services, _ledger(asked)
+    services, ledger = asked.services, asked.services.ledger
     since = costs.moment("since", given.since)
     try:
         book = services.prices()
@@ -90,18 +90,11 @@ async def reprice(asked: Asked) -> web.Response:
     return answer({"reprice": {"since": since.isoformat(), "price_book": book.version, **asdict(done)}})
 
 
-def _ledger(asked: Asked) -> Ledger:
-    ledger = asked.services.ledger
-    if ledger is None:
-        raise Refusal(503, "unavailable", "this house has no ledger open")
-    return ledger
-
-
 def _query(asked: Asked, known: Sequence[str]) -> CostQuery:
     given = asked.request.query
     repeated = ("by", "where")
-    if set(given) - {"by", "where", "from", "to", "tz", "per"}:
-        raise Invalid("a report takes by, where, from, to, tz and per")
+    if set(given) - set(QUESTION):
+        raise Invalid(f"a report takes {', '.join(QUESTION)}")
     for name in set(given) - set(repeated):
         if len(given.getall(name)) > 1:
             raise Invalid(f"{name} may be given only once")
@@ -146,7 +139,7 @@ def _shown(query: CostQuery, row: CostRow) -> dict[str, object]:
 
 CALLS = (
     Call("GET", "/ledger", VIEWER, state, "How far the ledger reaches"),
-    Call("GET", "/report", VIEWER, report, "Costs by dimensions"),
+    Call("GET", "/report", VIEWER, report, "Costs by dimensions", query=QUESTION),
     Call("POST", "/ledger/rebuild", OPERATOR, rebuild, "Count anew what is kept", takes=Rebuild),
     Call("POST", "/ledger/reprice", OPERATOR, reprice, "Price estimates again", takes=Reprice),
 )

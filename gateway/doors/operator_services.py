@@ -48,6 +48,7 @@ class OperatorServices:
     deliveries: Deliveries
     registry: Registry | None
     access: Access
+    ledger: Ledger
     clock: Clock
     secret: bytes
     version: str
@@ -55,7 +56,6 @@ class OperatorServices:
     hosts: frozenset[str] = frozenset()
     console_url: Callable[[], str] = _default_console
     wake: Callable[[str], None] = _nobody_waits
-    ledger: Ledger | None = None
     prices: Callable[[], PriceBook] = PriceBook.load
     sign_ins: Buckets = field(init=False, repr=False)
 

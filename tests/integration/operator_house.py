@@ -16,6 +16,7 @@ from gateway.access import Access
 from gateway.doors.operator import PREFIX, OperatorServices, application
 from gateway.operator_socket import OperatorSocket
 from spool.installation import installation_secret
+from spool.ledger import Ledger
 from spool.log import LogSettings
 from spool.memory import open_spool
 from spool.registry import Registry
@@ -88,11 +89,13 @@ async def operator_house(
     registry = await Registry.open(directory, secret=secret, clock=clock)
     access = Access(registry, clock=clock, api_key_file=api_key_file)
     spool = await open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    ledger = await Ledger.open(directory, clock=clock)
     given = OperatorServices(
         log=spool.log,
         deliveries=spool.deliveries,
         registry=registry,
         access=access,
+        ledger=ledger,
         clock=clock,
         secret=secret,
         version="0",
@@ -113,5 +116,6 @@ async def operator_house(
         await socket.stop()
         await runner.cleanup()
         await access.stop()
+        await ledger.close()
         await spool.close()
         await registry.close()
