@@ -54,7 +54,7 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 
 prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
 	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices
-	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices
+	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices msgspec
 	.venv-prices/bin/python -m gateway.rate_cards.convert
 
 clean:  ## forget environments and caches, never data
