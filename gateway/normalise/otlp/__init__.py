@@ -35,5 +35,5 @@ def normalise(signal: Signal, body: bytes, *, json: bool, options: Options) -> G
         for place, item in part.items:
             reader.take(place, item)
         yield
-    reader.finish()
+    yield from reader.finish() or ()
     return outcome

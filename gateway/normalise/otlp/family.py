@@ -7,13 +7,15 @@ payload is large.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from gateway.normalise.otlp.calls import Call
 from gateway.normalise.otlp.vocabulary import NOBODY, Who, nearest
+
+TURN = 4096  # nodes to settle without a pause
 
 Key = tuple[str, str]  # trace id, span id
 
@@ -59,11 +61,13 @@ class Family:
             above = node.below = _below(node, above)
         return above
 
-    def drop_twins(self) -> set[int]:
-        """Settle calls within calls; the places of those that describe a call another one describes better."""
+    def drop_twins(self) -> Generator[None, None, set[int]]:
+        """Settle calls within calls; returns the places of those that describe a call another one describes better."""
         enclosing: list[Call] = []
         enclosed: set[int] = set()
-        for node in self.nodes.values():
+        for number, node in enumerate(self.nodes.values(), start=1):
+            if number % TURN == 0:
+                yield
             call = node.call
             if call is None or node.parent is None or node.is_border:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -33,4 +34,5 @@ class Reader(Protocol[T_contra]):
 
     def take(self, place: int, item: T_contra) -> None: ...
 
-    def finish(self) -> None: ...
+    def finish(self) -> Iterable[None] | None:
+        """Whoever has much to do gives the event loop its turns in between."""

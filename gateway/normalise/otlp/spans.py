@@ -7,7 +7,7 @@ when the last one was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
@@ -15,7 +15,7 @@ from gateway.normalise.otlp import dialects, explanation, item_tags, shapes, tol
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call, call_of, who_of
 from gateway.normalise.otlp.dialect import Dialect
-from gateway.normalise.otlp.family import Family, Key, Node
+from gateway.normalise.otlp.family import TURN, Family, Key, Node
 from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.otlp.vocabulary import NOBODY, nearest
@@ -78,10 +78,13 @@ class Spans:
         if key is not None and (node := self._node(span, shape, parent, call)) is not None:
             self._nodes[key] = node
 
-    def finish(self) -> None:
+    def finish(self) -> Iterator[None]:
         """Book the calls: twins are dropped, what a call left unsaid comes from those around it."""
-        dropped = self._family.drop_twins() | _repeated_runs(call for call, _ in self._calls)
-        for call, parent in self._calls:
+        dropped = yield from self._family.drop_twins()
+        dropped |= _repeated_runs(call for call, _ in self._calls)
+        for number, (call, parent) in enumerate(self._calls, start=1):
+            if number % TURN == 0:
+                yield
             if call.place in dropped:
                 self._outcome.ignored[MERGED] += 1
             else:

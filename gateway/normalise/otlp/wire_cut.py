@@ -7,44 +7,56 @@ them (resource, scope) goes along with every piece. Knows field numbers and leng
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from gateway.errors import BadPayload
 from gateway.normalise.otlp.slices import MAX_SLICE
 
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
+_TURN = 10_000  # fields to walk over without a pause
 
 
-def pieces(message: bytes, path: tuple[int, ...], limit: int = MAX_SLICE) -> Iterator[bytes]:
+def pieces(body: bytes, path: tuple[int, ...], limit: int = MAX_SLICE) -> Iterator[bytes]:
     """
-    Requests of at most `limit` bytes where the items allow it, which together hold what `message` holds.
+    Requests of at most `limit` bytes where the items allow it, which together hold what `body` holds.
 
-    `path` names the repeated fields to descend through; the last one holds the items, which are never cut.
+    `path` names the repeated fields to descend through; the last one holds the items, which are never cut. An empty
+    piece now and then holds nothing: it is the caller's turn to do something else.
     """
+    if len(body) <= limit:
+        yield body
+    else:
+        yield from _pieces(memoryview(body), path, limit)
+
+
+def _pieces(message: memoryview, path: tuple[int, ...], limit: int) -> Iterator[bytes]:
     if len(message) <= limit or not path:
-        yield message
+        yield bytes(message)
         return
     number, *deeper = path
-    beside, parts = _split(message, number)
+    beside, parts = yield from _split(message, number)
     if len(beside) > limit // 4:  # too much to repeat with every piece
-        yield message
+        yield bytes(message)
         return
     tag = _varint(number << 3 | _LENGTH_DELIMITED)
     group, size = [beside], len(beside)
     for start, end in parts:
-        for piece in pieces(message[start:end], tuple(deeper), limit - len(beside) - 16):
+        for piece in _pieces(message[start:end], tuple(deeper), limit - len(beside) - 16):
             if size + len(piece) > limit and len(group) > 1:
                 yield b"".join(group)
                 group, size = [beside], len(beside)
-            group += (tag, _varint(len(piece)), piece)
-            size += len(piece) + len(tag) + 5
+            if piece or start == end:
+                group += (tag, _varint(len(piece)), piece)
+                size += len(piece) + len(tag) + 5
+            else:
+                yield piece
     yield b"".join(group)
 
 
-def _split(message: bytes, number: int) -> tuple[bytes, list[tuple[int, int]]]:
+def _split(message: memoryview, number: int) -> Generator[bytes, None, tuple[bytes, list[tuple[int, int]]]]:
     """The fields beside `number`, and the place of each payload of `number`."""
-    beside: list[bytes] = []
+    beside: list[memoryview] = []
     parts: list[tuple[int, int]] = []
     size = len(message)
     wanted = number << 3 | _LENGTH_DELIMITED
@@ -66,12 +78,14 @@ def _split(message: bytes, number: int) -> tuple[bytes, list[tuple[int, int]]]:
             raise BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
         if tag == wanted:
             parts.append((start, at))
+            if len(parts) % _TURN == 0:
+                yield b""
         else:
             beside.append(message[begin:at])
     return b"".join(beside), parts
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
     number = shift = 0
     for place in range(at, min(at + 10, len(message))):
         byte = message[place]
