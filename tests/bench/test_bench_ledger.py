@@ -6,7 +6,7 @@ import os
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import perf_counter, process_time
+from time import process_time
 
 import pytest
 
@@ -90,21 +90,21 @@ async def test_questions_on_many_rows(tmp_path: Path) -> None:
         for hour in range(hours):
             rows = ((BEGIN + hour * HOUR, number + 1, *range(1, len(COLUMNS) + 1)) for number in range(keys))
             connection.executemany(f"INSERT INTO hours VALUES ({marks})", rows)
-    start = perf_counter()
+    start = process_time()
     sums = ", ".join(f"SUM({name})" for name in COLUMNS)
     connection.execute(f"SELECT {sums} FROM hours").fetchall()
-    plain = perf_counter() - start
+    plain = process_time() - start
     connection.close()
     since = datetime.fromtimestamp(BEGIN, UTC)
     ledger = await Ledger.open(tmp_path, clock=FakeClock(BEGIN + (hours + 48) * HOUR))
     await ledger.tidy()
     try:
         for dimensions in ((), ("model",), ("user",)):
-            start = perf_counter()
+            start = process_time()
             found = await ledger.costs(
                 CostQuery(since=since, until=since + timedelta(hours=hours), group_by=dimensions)
             )
-            took = perf_counter() - start
+            took = process_time() - start
             print(
                 f"\n{keys * hours} rows by day and {dimensions}: {took:.3f} s for {len(found)}, plain sum {plain:.3f} s"
             )
