@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from gateway.errors import BadPayload
 from gateway.normalise.otlp import admission
+from gateway.normalise.otlp import json_schema as schema
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.json_names import in_camel_case
 from gateway.normalise.otlp.model import Attributes, Event, LogRecord, Point, Resource, Scope, Span
@@ -24,144 +25,6 @@ from gateway.normalise.otlp.slices import MAX_SLICE, Slice
 from gateway.normalise.outcome import MALFORMED, Reject
 
 T = TypeVar("T")
-
-_Whole = int | str | float | None  # a 64-bit integer, as text or number
-_Double = float | str | None
-
-
-class _Value(Struct, gc=False):
-    stringValue: str | None = None
-    boolValue: bool | None = None
-    intValue: _Whole = None
-    doubleValue: _Double = None
-    arrayValue: Raw = Raw()
-
-
-class _KeyValue(Struct, gc=False):
-    key: str | None = None
-    value: _Value | None = None
-
-
-_KeyValues = list[_KeyValue | None] | None
-
-
-class _Resource(Struct, gc=False):
-    attributes: _KeyValues = None
-
-
-class _Scope(Struct, gc=False):
-    name: str | None = None
-    version: str | None = None
-
-
-class _ScopeSpans(Struct, gc=False):
-    scope: _Scope | None = None
-    spans: list[Raw] | None = None
-
-
-class _ScopeLogs(Struct, gc=False):
-    scope: _Scope | None = None
-    logRecords: list[Raw] | None = None
-
-
-class _ScopeMetrics(Struct, gc=False):
-    scope: _Scope | None = None
-    metrics: list[Raw] | None = None
-
-
-class _ResourceSpans(Struct, gc=False):
-    resource: _Resource | None = None
-    scopeSpans: list[_ScopeSpans | None] | None = None
-
-
-class _ResourceLogs(Struct, gc=False):
-    resource: _Resource | None = None
-    scopeLogs: list[_ScopeLogs | None] | None = None
-
-
-class _ResourceMetrics(Struct, gc=False):
-    resource: _Resource | None = None
-    scopeMetrics: list[_ScopeMetrics | None] | None = None
-
-
-class _Traces(Struct, gc=False):
-    resourceSpans: list[_ResourceSpans | None] | None = None
-
-
-class _Logs(Struct, gc=False):
-    resourceLogs: list[_ResourceLogs | None] | None = None
-
-
-class _Metrics(Struct, gc=False):
-    resourceMetrics: list[_ResourceMetrics | None] | None = None
-
-
-class _Status(Struct, gc=False):
-    code: int | str | None = None
-    message: str | None = None
-
-
-class _Event(Struct, gc=False):
-    name: str | None = None
-    attributes: _KeyValues = None
-
-
-class _Span(Struct, gc=False):
-    traceId: str | None = None
-    spanId: str | None = None
-    parentSpanId: str | None = None
-    name: str | None = None
-    startTimeUnixNano: _Whole = None
-    endTimeUnixNano: _Whole = None
-    attributes: _KeyValues = None
-    status: _Status | None = None
-    events: list[_Event | None] | None = None
-
-
-class _LogRecord(Struct, gc=False):
-    traceId: str | None = None
-    spanId: str | None = None
-    timeUnixNano: _Whole = None
-    observedTimeUnixNano: _Whole = None
-    eventName: str | None = None
-    body: _Value | None = None
-    attributes: _KeyValues = None
-
-
-class _DataPoint(Struct, gc=False):
-    startTimeUnixNano: _Whole = None
-    timeUnixNano: _Whole = None
-    asInt: _Whole = None
-    asDouble: _Double = None
-    sum: _Double = None
-    flags: int | None = None
-    attributes: _KeyValues = None
-
-
-class _Data(Struct, gc=False):
-    dataPoints: list[Raw] | None = None
-    aggregationTemporality: int | str | None = None
-    isMonotonic: bool | None = None
-
-
-class _Metric(Struct, gc=False):
-    name: str | None = None
-    unit: str | None = None
-    sum: _Data | None = None
-    histogram: _Data | None = None
-    exponentialHistogram: _Data | None = None
-    gauge: _Data | None = None
-    summary: _Data | None = None
-
-
-_TRACES = msgspec.json.Decoder(_Traces)
-_LOGS = msgspec.json.Decoder(_Logs)
-_METRICS = msgspec.json.Decoder(_Metrics)
-_SPAN: msgspec.json.Decoder[_Span | None] = msgspec.json.Decoder(_Span | None)
-_LOG_RECORD: msgspec.json.Decoder[_LogRecord | None] = msgspec.json.Decoder(_LogRecord | None)
-_METRIC: msgspec.json.Decoder[_Metric | None] = msgspec.json.Decoder(_Metric | None)
-_DATA_POINT: msgspec.json.Decoder[_DataPoint | None] = msgspec.json.Decoder(_DataPoint | None)
-_ARRAY = msgspec.json.Decoder(dict[str, Any])
 
 _TEMPORALITIES = {"AGGREGATION_TEMPORALITY_DELTA": 1, "AGGREGATION_TEMPORALITY_CUMULATIVE": 2}
 _KINDS = {
@@ -198,17 +61,17 @@ _Reader = Callable[[Slice[T], int, Resource, Scope, Raw, _Place], None]
 
 def traces(body: bytes) -> Iterator[Slice[Span]]:
     """The spans of an ExportTraceServiceRequest."""
-    return _slices(body, _TRACES, ("resourceSpans", "scopeSpans", "spans"), _read_span)
+    return _slices(body, schema.TRACES, ("resourceSpans", "scopeSpans", "spans"), _read_span)
 
 
 def logs(body: bytes) -> Iterator[Slice[LogRecord]]:
     """The records of an ExportLogsServiceRequest."""
-    return _slices(body, _LOGS, ("resourceLogs", "scopeLogs", "logRecords"), _read_log_record)
+    return _slices(body, schema.LOGS, ("resourceLogs", "scopeLogs", "logRecords"), _read_log_record)
 
 
 def metrics(body: bytes) -> Iterator[Slice[Point]]:
     """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
-    return _slices(body, _METRICS, ("resourceMetrics", "scopeMetrics", "metrics"), _read_metric)
+    return _slices(body, schema.METRICS, ("resourceMetrics", "scopeMetrics", "metrics"), _read_metric)
 
 
 def _slices(
@@ -283,7 +146,7 @@ def _item(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
         raise _Malformed(": no JSON, or text that is no Unicode") from None
 
 
-def attributes_of(pairs: Iterable[_KeyValue | None] | None) -> Attributes:
+def attributes_of(pairs: Iterable[schema.KeyValue | None] | None) -> Attributes:
     """Key-value pairs as a dict, without content; the last of a repeated key stays."""
     attributes: Attributes = {}
     for pair in pairs or ():
@@ -301,7 +164,7 @@ def attributes_of(pairs: Iterable[_KeyValue | None] | None) -> Attributes:
     return attributes
 
 
-def _number_or_bool(value: _Value, name: str) -> int | float | bool | None:
+def _number_or_bool(value: schema.Value, name: str) -> int | float | bool | None:
     if value.intValue is not None:
         return _whole(value.intValue, f"attributes.{name}.intValue", -(1 << 63), 1 << 63)
     if value.doubleValue is not None:
@@ -309,7 +172,7 @@ def _number_or_bool(value: _Value, name: str) -> int | float | bool | None:
     return value.boolValue
 
 
-def _kept(value: _Value, rule: str, name: str) -> Any:
+def _kept(value: schema.Value, rule: str, name: str) -> Any:
     if rule is admission.REDUCED:
         return None if value.stringValue is None else admission.reduced(name, value.stringValue)
     if value.stringValue is not None:
@@ -321,7 +184,7 @@ def _words(array: Raw) -> list[str] | None:
     if not memoryview(array).nbytes:
         return None
     try:
-        values = _ARRAY.decode(array).get("values")
+        values = schema.ARRAY.decode(array).get("values")
     except (ValueError, RecursionError):
         return None
     texts = [value.get("stringValue") for value in values or () if isinstance(value, dict)]
@@ -355,7 +218,7 @@ def _double(value: float | str, field: str) -> float:
     return value
 
 
-def _time(value: _Whole, field: str) -> int:
+def _time(value: schema.Whole, field: str) -> int:
     return 0 if value is None else _whole(value, field, 0, 1 << 64)
 
 
@@ -371,7 +234,7 @@ def _hex_id(value: str | None, size: int, place: _Place, field: str) -> str | No
 def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
     at = place + part.received
     try:
-        span = _item(raw, _SPAN)
+        span = _item(raw, schema.SPAN)
         if span is None:
             return
         part.items.append((at, _span(span, resource, scope, where)))
@@ -380,7 +243,7 @@ def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, 
     part.received += 1
 
 
-def _span(span: _Span, resource: Resource, scope: Scope, where: _Place) -> Span:
+def _span(span: schema.Span, resource: Resource, scope: Scope, where: _Place) -> Span:
     code = span.status.code if span.status else None
     return Span(
         resource,
@@ -406,7 +269,7 @@ def _read_log_record(
 ) -> None:
     at = place + part.received
     try:
-        record = _item(raw, _LOG_RECORD)
+        record = _item(raw, schema.LOG_RECORD)
         if record is None:
             return
         part.items.append((at, _log_record(record, resource, scope, where)))
@@ -415,7 +278,7 @@ def _read_log_record(
     part.received += 1
 
 
-def _log_record(record: _LogRecord, resource: Resource, scope: Scope, where: _Place) -> LogRecord:
+def _log_record(record: schema.LogRecord, resource: Resource, scope: Scope, where: _Place) -> LogRecord:
     body = (record.body.stringValue if record.body else None) or ""
     time = _time(record.timeUnixNano, "timeUnixNano") or _time(record.observedTimeUnixNano, "observedTimeUnixNano")
     return LogRecord(
@@ -433,7 +296,7 @@ def _log_record(record: _LogRecord, resource: Resource, scope: Scope, where: _Pl
 def _read_metric(part: Slice[Point], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
     """Points are the items here: a metric that cannot be read counts as one of them."""
     try:
-        metric = _item(raw, _METRIC)
+        metric = _item(raw, schema.METRIC)
     except _Malformed as error:
         part.rejects.append(Reject(place + part.received, MALFORMED, f"{where}{error}"))
         part.received += 1
@@ -456,7 +319,7 @@ def _read_metric(part: Slice[Point], place: int, resource: Resource, scope: Scop
 def _read_point(part: Slice[Point], place: int, countable: Countable, raw: Raw, kind: str, where: str) -> None:
     at = place + part.received
     try:
-        encoded = _item(raw, _DATA_POINT)
+        encoded = _item(raw, schema.DATA_POINT)
         if encoded is None:
             return
         point = _point(countable, encoded, kind) if countable.counts else None
@@ -469,7 +332,7 @@ def _read_point(part: Slice[Point], place: int, countable: Countable, raw: Raw, 
     part.received += 1
 
 
-def _point(countable: Countable, point: _DataPoint, kind: str) -> Point | None:
+def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:
     value: int | float | None = None
     if kind != "sum":
         value = None if point.sum is None else _double(point.sum, "sum")
@@ -478,7 +341,7 @@ def _point(countable: Countable, point: _DataPoint, kind: str) -> Point | None:
     elif point.asDouble is not None:
         value = _double(point.asDouble, "asDouble")
     return countable.point(
-        flags=point.flags or 0,
+        flags=0 if point.flags is None else _whole(point.flags, "flags", 0, 1 << 32),
         start_time=_time(point.startTimeUnixNano, "startTimeUnixNano"),
         time=_time(point.timeUnixNano, "timeUnixNano"),
         value=value,

@@ -1,0 +1,150 @@
+"""
+The shape of OTLP/JSON, as far as it is read: whatever else a sender writes is skipped by the parser.
+
+Every member may be missing or null. Items are left raw, so that one that cannot be read is rejected alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+Whole = int | str | float | None  # a 64-bit integer, as text or number
+Double = float | str | None
+
+
+class Value(Struct, gc=False):
+    stringValue: str | None = None
+    boolValue: bool | None = None
+    intValue: Whole = None
+    doubleValue: Double = None
+    arrayValue: Raw = Raw()
+
+
+class KeyValue(Struct, gc=False):
+    key: str | None = None
+    value: Value | None = None
+
+
+KeyValues = list[KeyValue | None] | None
+
+
+class Resource(Struct, gc=False):
+    attributes: KeyValues = None
+
+
+class Scope(Struct, gc=False):
+    name: str | None = None
+    version: str | None = None
+
+
+class ScopeSpans(Struct, gc=False):
+    scope: Scope | None = None
+    spans: list[Raw] | None = None
+
+
+class ScopeLogs(Struct, gc=False):
+    scope: Scope | None = None
+    logRecords: list[Raw] | None = None
+
+
+class ScopeMetrics(Struct, gc=False):
+    scope: Scope | None = None
+    metrics: list[Raw] | None = None
+
+
+class ResourceSpans(Struct, gc=False):
+    resource: Resource | None = None
+    scopeSpans: list[ScopeSpans | None] | None = None
+
+
+class ResourceLogs(Struct, gc=False):
+    resource: Resource | None = None
+    scopeLogs: list[ScopeLogs | None] | None = None
+
+
+class ResourceMetrics(Struct, gc=False):
+    resource: Resource | None = None
+    scopeMetrics: list[ScopeMetrics | None] | None = None
+
+
+class Traces(Struct, gc=False):
+    resourceSpans: list[ResourceSpans | None] | None = None
+
+
+class Logs(Struct, gc=False):
+    resourceLogs: list[ResourceLogs | None] | None = None
+
+
+class Metrics(Struct, gc=False):
+    resourceMetrics: list[ResourceMetrics | None] | None = None
+
+
+class Status(Struct, gc=False):
+    code: int | str | None = None
+    message: str | None = None
+
+
+class Event(Struct, gc=False):
+    name: str | None = None
+    attributes: KeyValues = None
+
+
+class Span(Struct, gc=False):
+    traceId: str | None = None
+    spanId: str | None = None
+    parentSpanId: str | None = None
+    name: str | None = None
+    startTimeUnixNano: Whole = None
+    endTimeUnixNano: Whole = None
+    attributes: KeyValues = None
+    status: Status | None = None
+    events: list[Event | None] | None = None
+
+
+class LogRecord(Struct, gc=False):
+    traceId: str | None = None
+    spanId: str | None = None
+    timeUnixNano: Whole = None
+    observedTimeUnixNano: Whole = None
+    eventName: str | None = None
+    body: Value | None = None
+    attributes: KeyValues = None
+
+
+class DataPoint(Struct, gc=False):
+    startTimeUnixNano: Whole = None
+    timeUnixNano: Whole = None
+    asInt: Whole = None
+    asDouble: Double = None
+    sum: Double = None
+    flags: Whole = None
+    attributes: KeyValues = None
+
+
+class Data(Struct, gc=False):
+    dataPoints: list[Raw] | None = None
+    aggregationTemporality: int | str | None = None
+    isMonotonic: bool | None = None
+
+
+class Metric(Struct, gc=False):
+    name: str | None = None
+    unit: str | None = None
+    sum: Data | None = None
+    histogram: Data | None = None
+    exponentialHistogram: Data | None = None
+    gauge: Data | None = None
+    summary: Data | None = None
+
+
+TRACES = msgspec.json.Decoder(Traces)
+LOGS = msgspec.json.Decoder(Logs)
+METRICS = msgspec.json.Decoder(Metrics)
+SPAN: msgspec.json.Decoder[Span | None] = msgspec.json.Decoder(Span | None)
+LOG_RECORD: msgspec.json.Decoder[LogRecord | None] = msgspec.json.Decoder(LogRecord | None)
+METRIC: msgspec.json.Decoder[Metric | None] = msgspec.json.Decoder(Metric | None)
+DATA_POINT: msgspec.json.Decoder[DataPoint | None] = msgspec.json.Decoder(DataPoint | None)
+ARRAY = msgspec.json.Decoder(dict[str, Any])
