@@ -14,7 +14,7 @@ from exporters.otlp import Endpoint
 from exporters.route import Route
 from exporters.secret import Secret
 from exporters.service.client import Client, ClientSettings
-from exporters.service.paths import Paths
+from exporters.service.paths import STREAMS, Paths
 from exporters.service.telemetry import TelemetryExporter
 from exporters.service.upstream import Upstream, client_of
 from exporters.settings import DestinationSettings, UpstreamSettings
@@ -98,6 +98,8 @@ def build(
 
 
 def _upstream(settings: UpstreamSettings, clock: Clock) -> RouteConfig:
+    for name in settings.paths.keys() - STREAMS.keys():
+        raise ValueError(f"upstream.paths: there is no stream {name!r}, only {', '.join(STREAMS)}")
     keyring = Keyring(settings.keys)
     exporter = TelemetryExporter(
         client_of(settings, clock=clock),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 
 from spool import deliveries as rules
@@ -20,67 +19,16 @@ from spool.log import (
     RouteState,
     Settlement,
 )
+from spool.memory.delivery_rows import Grave, Route, Row
 from spool.memory.log import MemoryLog
-
-
-@dataclass(slots=True, kw_only=True)
-class _Row:
-    """A delivery with what the protocol does not show of it."""
-
-    delivery: Delivery
-    passed: int  # the route's acceptances at the last 5xx
-    proof: int | None = None  # and at the first refusal
-    not_before: float = 0.0
-    in_hand: bool = False
-    unknown: bool = False
-
-    @property
-    def single(self) -> bool:
-        return self.delivery.count == 1
-
-    @property
-    def waits_apart(self) -> bool:
-        """A refused or stuck single record: waited for beside the backlog."""
-        refused = self.delivery.refusals > 0 or self.delivery.server_errors >= rules.STUCK_AFTER
-        return self.single and refused
-
-
-@dataclass(slots=True, kw_only=True)
-class _Route:
-    spec: RouteSpec
-    next: int
-    state: str = "running"
-    reason: str | None = None
-    orphaned: bool = False
-    acceptances: int = 0
-    replayed: int = 0
-    terms: dict[str, int] = field(default_factory=lambda: dict.fromkeys(rules.TERMS, 0))
-    rows: dict[int, _Row] = field(default_factory=dict)
-    refusals: deque[PartialRefusal] = field(default_factory=lambda: deque(maxlen=rules.KEPT_REFUSALS))
-
-    def open(self) -> Iterable[_Row]:
-        """Oldest first, replays after everything else."""
-        rows = (row for row in self.rows.values() if not row.unknown)
-        return sorted(rows, key=lambda row: (row.delivery.replay, row.delivery.first))
-
-    def free(self, now: float | None = None) -> Iterable[_Row]:
-        """Open, not in hand, and due when `now` is given."""
-        return (row for row in self.open() if not row.in_hand and (now is None or row.not_before <= now))
-
-
-@dataclass(frozen=True, slots=True)
-class _Grave:
-    letter: DeadLetter
-    committed_at: float
-    replay: bool
 
 
 class MemoryDeliveries:
     def __init__(self, log: MemoryLog, *, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._routes: dict[str, _Route] = {}
-        self._graves: dict[int, _Grave] = {}
+        self._routes: dict[str, Route] = {}
+        self._graves: dict[int, Grave] = {}
         self._ids = count(1)
 
     async def declare(self, routes: Sequence[RouteSpec]) -> None:
@@ -93,7 +41,7 @@ class MemoryDeliveries:
             if known is None:
                 now = spec.start == "now"
                 first = self._log.accepted(spec.topic) + 1 if now else self._log.oldest(spec.topic)
-                known = self._routes[spec.name] = _Route(spec=spec, next=first)
+                known = self._routes[spec.name] = Route(spec=spec, next=first)
                 known.terms["before_start"] = first - 1
             known.spec, known.orphaned = spec, False
 
@@ -172,7 +120,7 @@ class MemoryDeliveries:
             status=status,
             at=self._clock.now(),
         )
-        self._graves[letter.id] = _Grave(letter, entries[0].committed_at, delivery.replay)
+        self._graves[letter.id] = Grave(letter, entries[0].committed_at, delivery.replay)
         if not delivery.replay:
             route.terms["dead"] += 1
 
@@ -313,7 +261,7 @@ class MemoryDeliveries:
                 total += skipped
         return total
 
-    def _skip(self, route: _Route, row: _Row, number: int) -> int:
+    def _skip(self, route: Route, row: Row, number: int) -> int:
         delivery = row.delivery
         if delivery.first >= number or delivery.kept is not None:
             return 0
@@ -322,26 +270,26 @@ class MemoryDeliveries:
             self._insert(route, (number, delivery.last), replay=delivery.replay)
         return 0 if delivery.replay else min(delivery.last, number - 1) - delivery.first + 1
 
-    def _route(self, name: str) -> _Route:
+    def _route(self, name: str) -> Route:
         route = self._routes.get(name)
         if route is None:
             raise NotThere(f"there is no route {name}")
         return route
 
-    def _row(self, delivery: Delivery) -> _Row | None:
+    def _row(self, delivery: Delivery) -> Row | None:
         """None: it was skipped or dropped while it was being sent, and is counted there."""
         route = self._routes.get(delivery.route)
         row = route.rows.get(delivery.id) if route else None
         return None if row is None or row.unknown else row
 
-    def _remove(self, delivery: Delivery) -> _Route | None:
+    def _remove(self, delivery: Delivery) -> Route | None:
         if self._row(delivery) is None:
             return None
         route = self._routes[delivery.route]
         del route.rows[delivery.id]
         return route
 
-    def _cut(self, route: _Route, max_records: int) -> _Row | None:
+    def _cut(self, route: Route, max_records: int) -> Row | None:
         closed = self._log.closed_below(route.spec.topic)
         waiting = sum(not row.waits_apart for row in route.free() if not row.delivery.replay)
         if route.next >= closed or waiting >= rules.MAX_WAITING:
@@ -349,7 +297,7 @@ class MemoryDeliveries:
         first, route.next = route.next, min(route.next + max_records, closed)
         return self._insert(route, (first, route.next - 1))
 
-    def _fresh_single(self, route: _Route, now: float) -> _Row | None:
+    def _fresh_single(self, route: Route, now: float) -> Row | None:
         for row in route.free(now):
             if row.single and not row.delivery.refusals and row.delivery.kept is None:
                 return row
@@ -359,7 +307,7 @@ class MemoryDeliveries:
         newest = min(batches, key=lambda row: (row.delivery.replay, -row.delivery.first))
         return self._split(route, newest, newest.delivery.last, reason=newest.delivery.last_error, refused=False)
 
-    def _split(self, route: _Route, row: _Row, second: int, *, reason: str | None, refused: bool) -> _Row:
+    def _split(self, route: Route, row: Row, second: int, *, reason: str | None, refused: bool) -> Row:
         parent = row.delivery
         del route.rows[parent.id]
         proof = route.acceptances if refused else row.proof
@@ -368,14 +316,14 @@ class MemoryDeliveries:
 
     def _insert(
         self,
-        route: _Route,
+        route: Route,
         span: Range,
         *,
         replay: bool = False,
         proof: int | None = None,
         last_error: str | None = None,
         kept: Entry | None = None,
-    ) -> _Row:
+    ) -> Row:
         delivery = Delivery(
             id=next(self._ids),
             route=route.spec.name,
@@ -387,14 +335,14 @@ class MemoryDeliveries:
             replay=replay,
             kept=kept,
         )
-        row = route.rows[delivery.id] = _Row(delivery=delivery, passed=route.acceptances, proof=proof)
+        row = route.rows[delivery.id] = Row(delivery=delivery, passed=route.acceptances, proof=proof)
         return row
 
-    def _queued(self, route: _Route) -> int:
+    def _queued(self, route: Route) -> int:
         waiting = sum(row.delivery.count for row in route.open() if not row.delivery.replay)
         return waiting + self._log.accepted(route.spec.topic) + 1 - route.next
 
-    def _state(self, route: _Route) -> RouteState:
+    def _state(self, route: Route) -> RouteState:
         own = [row.delivery for row in route.open() if not row.delivery.replay]
         progress = min([route.next, *(delivery.first for delivery in own if delivery.kept is None)])
         queued = self._queued(route)
@@ -413,13 +361,13 @@ class MemoryDeliveries:
             stuck=sum(row.single and row.delivery.server_errors >= rules.STUCK_AFTER for row in route.open()),
         )
 
-    def _age_s(self, route: _Route, own: Sequence[Delivery], progress: int) -> float | None:
+    def _age_s(self, route: Route, own: Sequence[Delivery], progress: int) -> float | None:
         times = [entry.committed_at for entry in self._log.entries(route.spec.topic, progress, progress)]
         times += [delivery.kept.committed_at for delivery in own if delivery.kept is not None]
         return max(0.0, self._clock.now() - min(times)) if times else None
 
 
-def _take(route: _Route, row: _Row | None) -> Delivery | None:
+def _take(route: Route, row: Row | None) -> Delivery | None:
     if row is None:
         return None
     row.in_hand = True

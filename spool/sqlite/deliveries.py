@@ -11,18 +11,18 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.resources import files
+from math import inf
 from typing import Any
 
 from spool import deliveries as rules
 from spool.clock import Clock
-from spool.deliveries import TERMS
 from spool.errors import NotAllowed, NotThere
 from spool.log import DeadLetter, Delivery, Log, PartialRefusal, RouteSpec, RouteState, Settlement
 from spool.record import Record, pack
 from spool.sqlite import delivery_queries as queries
 from spool.sqlite import delivery_rows as rows
+from spool.sqlite import delivery_steps as steps
 from spool.sqlite.database import Database
 from spool.sqlite.delivery_books import needed_from, route_states, route_terms, skip_below
 from spool.sqlite.entries import accepted, oldest
@@ -39,6 +39,10 @@ class SqliteDeliveries:
         self._clock = clock
         self._in_hand: defaultdict[str, set[int]] = defaultdict(set)
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # two workers, two deliveries
+        # Routes that had nothing due: the end of the log then, and until when that holds unless something changes. Idle
+        # workers ask often, and the thread that they would ask is the one that commits.
+        self._quiet: dict[str, tuple[int, float]] = {}
+        self._changes = 0
 
     async def declare(self, routes: Sequence[RouteSpec]) -> None:
         def work(connection: sqlite3.Connection) -> None:
@@ -55,20 +59,29 @@ class SqliteDeliveries:
 
         await self._database.transaction(work)
         self._in_hand.clear()
+        self._changed()
 
     async def due(self, route: str, *, now: float, max_records: int) -> Delivery | None:
         async with self._choosing[route]:
             where = self._where(route, now=now)
             closed = self._closed_below(route)
+            quiet_at, quiet_until = self._quiet.get(route, (0, 0.0))
+            if quiet_at == closed and now < quiet_until:
+                return None
 
-            def work(connection: sqlite3.Connection) -> Delivery | None:
-                return (
+            def work(connection: sqlite3.Connection) -> tuple[Delivery | None, float | None]:
+                delivery = (
                     rows.delivery(connection, queries.DUE, {**where, "replay": False})
-                    or _cut(connection, where, closed=closed, max_records=max_records)
+                    or steps.cut(connection, where, closed=closed, max_records=max_records)
                     or rows.delivery(connection, queries.DUE, {**where, "replay": True})
                 )
+                return delivery, None if delivery else steps.next_due_at(connection, where)
 
-            return self._take(await self._database.transaction(work))
+            changes = self._changes
+            delivery, next_at = await self._database.transaction(work)
+            if delivery is None and changes == self._changes:
+                self._quiet[route] = closed, inf if next_at is None else next_at
+            return self._take(delivery)
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         async with self._choosing[route]:
@@ -77,19 +90,17 @@ class SqliteDeliveries:
 
             def work(connection: sqlite3.Connection) -> Delivery | None:
                 suspects = connection.execute(queries.SUSPECTS, (route,)).fetchone()[0]
-                fresh = _fresh_single(connection, where, closed) if suspects < max_suspects else None
+                fresh = steps.fresh_single(connection, where, closed) if suspects < max_suspects else None
                 return fresh or rows.delivery(connection, queries.SUSPECT, where)
 
-            return self._take(await self._database.transaction(work))
+            try:
+                return self._take(await self._database.transaction(work))
+            finally:
+                self._changed()  # it may have split a delivery
 
     async def next_due_at(self, route: str) -> float | None:
-        in_hand = json.dumps(list(self._in_hand[route]))
-
-        def work(connection: sqlite3.Connection) -> float | None:
-            at: float | None = connection.execute(queries.NEXT_DUE_AT, (route, in_hand)).fetchone()[0]
-            return at
-
-        return await self._database.read(work)
+        where = self._where(route, now=0.0)
+        return await self._database.read(lambda connection: steps.next_due_at(connection, where))
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         await self._execute(queries.MARK, mark, delivery.id)
@@ -114,7 +125,7 @@ class SqliteDeliveries:
             if delivery.replay:
                 connection.execute(queries.REPLAYED, (said.delivered, delivery.route))
             else:
-                _add(
+                steps.add(
                     connection,
                     delivery.route,
                     delivered=said.delivered,
@@ -130,7 +141,7 @@ class SqliteDeliveries:
         if not delivery.first < second <= delivery.last:
             raise ValueError(f"{delivery.first} to {delivery.last} cannot be split at {second}")
         await self._finish(
-            delivery, lambda connection: _split(connection, delivery.id, second, reason=reason, refused=refused)
+            delivery, lambda connection: steps.split(connection, delivery.id, second, reason=reason, refused=refused)
         )
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
@@ -147,7 +158,7 @@ class SqliteDeliveries:
             letter = (delivery.route, _topic(delivery.route), delivery.first, committed_at, pack([record]))
             connection.execute(queries.BURY, (*letter, error, status, at, delivery.replay))
             if not delivery.replay:
-                _add(connection, delivery.route, dead=1)
+                steps.add(connection, delivery.route, dead=1)
 
         await self._finish(delivery, work)
 
@@ -174,7 +185,7 @@ class SqliteDeliveries:
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
         def work(connection: sqlite3.Connection) -> None:
             if connection.execute(queries.UNKNOWN, (reason, delivery.id)).rowcount and not delivery.replay:
-                _add(connection, delivery.route, unknown=delivery.count)
+                steps.add(connection, delivery.route, unknown=delivery.count)
 
         await self._finish(delivery, work)
 
@@ -197,7 +208,7 @@ class SqliteDeliveries:
                 connection.execute(statement, (route,))
             return queued
 
-        return await self._database.transaction(work)
+        return await self._change(work)
 
     async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
         return await self._database.read(
@@ -211,9 +222,9 @@ class SqliteDeliveries:
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
         def work(connection: sqlite3.Connection) -> int:
-            return sum(_dig_up(connection, letter) for letter in ids)
+            return sum(steps.dig_up(connection, letter) for letter in ids)
 
-        return await self._database.transaction(work)
+        return await self._change(work)
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
         def work(connection: sqlite3.Connection) -> int:
@@ -222,7 +233,7 @@ class SqliteDeliveries:
                 for route, _, _, _, replay in connection.execute(queries.UNBURY, (letter,)).fetchall():
                     discarded += 1
                     if not replay:
-                        _add(connection, route, dead=-1, discarded=1)
+                        steps.add(connection, route, dead=-1, discarded=1)
             return discarded
 
         return await self._database.transaction(work)
@@ -243,10 +254,10 @@ class SqliteDeliveries:
             if not dry_run:
                 for span in spans:
                     for chunk in rules.chunks(span, rules.REPLAY_RECORDS):
-                        _insert(connection, route, chunk, passed=acceptances, replay=True)
+                        steps.insert(connection, route, chunk, passed=acceptances, replay=True)
             return sum(map(rules.count, spans))
 
-        return await self._database.transaction(work)
+        return await self._change(work)
 
     async def _single(self, delivery: Delivery) -> tuple[float, Record | None]:
         if delivery.kept is not None:
@@ -275,113 +286,19 @@ class SqliteDeliveries:
             await self._database.transaction(work)
         finally:
             self._in_hand[delivery.route].discard(delivery.id)
+            self._changed()
+
+    async def _change(self, work: Callable[[sqlite3.Connection], int]) -> int:
+        """A transaction that may make deliveries due."""
+        try:
+            return await self._database.transaction(work)
+        finally:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._quiet.clear()
 
 
 def _topic(route: str) -> str:
     return route.rpartition("/")[2]
-
-
-def _next(connection: sqlite3.Connection, route: str) -> tuple[int, int]:
-    """The lowest number that no delivery was cut for, and how many deliveries were accepted so far."""
-    row = connection.execute(queries.NEXT, (route,)).fetchone()
-    if row is None:
-        raise NotThere(f"there is no route {route}")
-    return row[0], row[1]
-
-
-def _cut(connection: sqlite3.Connection, where: dict[str, Any], *, closed: int, max_records: int) -> Delivery | None:
-    """A new delivery from the lowest number that none was cut for; None when there is none, or too many wait."""
-    route = where["route"]
-    first, acceptances = _next(connection, route)
-    if first >= closed or connection.execute(queries.WAITING_BATCHES, where).fetchone()[0] >= rules.MAX_WAITING:
-        return None
-    last = min(first + max_records, closed) - 1
-    connection.execute(queries.MOVE_NEXT, (last + 1, route))
-    return _insert(connection, route, (first, last), passed=acceptances)
-
-
-def _fresh_single(connection: sqlite3.Connection, where: dict[str, Any], closed: int) -> Delivery | None:
-    single = rows.delivery(connection, queries.FRESH_SINGLE, where)
-    if single is not None:
-        return single
-    batch = rows.delivery(connection, queries.NEWEST_BATCH, where)
-    if batch is None:
-        return _cut(connection, where, closed=closed, max_records=1)
-    second = _split(connection, batch.id, batch.last, reason=batch.last_error, refused=False)
-    return None if second is None else rows.one(connection, batch.route, second)
-
-
-def _split(
-    connection: sqlite3.Connection, delivery_id: int, second: int, *, reason: str | None, refused: bool
-) -> int | None:
-    """The id of the second child; None when the parent was skipped meanwhile."""
-    row = connection.execute(queries.REMOVE, (delivery_id,)).fetchone()
-    if row is None:
-        return None
-    route, first, last, replay, proof = row
-    _, acceptances = _next(connection, route)
-    insert = partial(
-        _insert,
-        connection,
-        route,
-        passed=acceptances,
-        proof=acceptances if refused else proof,
-        last_error=reason,
-        replay=bool(replay),
-    )
-    insert((first, second - 1))
-    return insert((second, last)).id
-
-
-def _insert(
-    connection: sqlite3.Connection,
-    route: str,
-    span: rules.Range,
-    *,
-    passed: int,
-    proof: int | None = None,
-    last_error: str | None = None,
-    replay: bool = False,
-    kept_at: float | None = None,
-    kept: bytes | None = None,
-) -> Delivery:
-    values = {
-        "route": route,
-        "first": span[0],
-        "last": span[1],
-        "key": rules.new_key(),
-        "passed": passed,
-        "proof": proof,
-        "last_error": last_error,
-        "replay": replay,
-        "kept_at": kept_at,
-        "kept": kept,
-    }
-    inserted = connection.execute(queries.INSERT, values).lastrowid
-    assert inserted is not None
-    return rows.one(connection, route, inserted)
-
-
-def _dig_up(connection: sqlite3.Connection, letter: int) -> int:
-    """A dead letter becomes a delivery again, with its record beside it; the number of letters that were there."""
-    row = connection.execute(queries.UNBURY, (letter,)).fetchone()
-    if row is None:
-        return 0
-    route, number, committed_at, record, replay = row
-    try:
-        _, acceptances = _next(connection, route)
-    except NotThere as error:
-        raise NotAllowed(f"{error} any more: its dead letters can only be discarded") from error
-    _insert(
-        connection, route, (number, number), passed=acceptances, replay=bool(replay), kept_at=committed_at, kept=record
-    )
-    if not replay:
-        _add(connection, route, dead=-1)
-    return 1
-
-
-def _add(connection: sqlite3.Connection, route: str, **terms: int) -> None:
-    changed = {term: n for term, n in terms.items() if n}
-    assert changed.keys() <= set(TERMS)
-    if changed:
-        connection.execute(queries.add(list(changed)), (*changed.values(), route))

@@ -80,7 +80,7 @@ SET_STATE = "UPDATE routes SET state = ?, reason = ? WHERE name = ?"
 
 NEXT_DUE_AT = """
     SELECT min(not_before) FROM deliveries
-     WHERE route = ? AND state = 'open' AND id NOT IN (SELECT value FROM json_each(?))"""
+     WHERE route = :route AND state = 'open' AND id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
 # A route with what its open deliveries hold. Replays stand apart from its progress and its terms.
 ROUTES = f"""

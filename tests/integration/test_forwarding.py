@@ -290,7 +290,7 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
     async with site.forwarding():
         began = loop.time()
         async with asyncio.timeout(20):
-            while await site.house.deliveries.next_due_at(ROUTE) is None:  # noqa: ASYNC110 - until it was noted
+            while not await site.house.deliveries.next_due_at(ROUTE):  # noqa: ASYNC110 - until it was noted
                 await asyncio.sleep(0.01)
         await site.house.add(calls(11, 20))
         await site.upstream.until(lambda: len(site.upstream.requests) == 2)
