@@ -83,7 +83,7 @@ def _slices(
     part: Slice[T] = Slice()
     place = size = 0
     for i, entry in _present(getattr(request, outer)):
-        resource = Resource(attributes_of(entry.resource.attributes if entry.resource else None))
+        resource = _resource(entry.resource, f"{outer}[{i}]")
         for j, inner in _present(getattr(entry, middle)):
             scope = Scope(inner.scope.name or "", inner.scope.version or "") if inner.scope else Scope("", "")
             for k, raw in enumerate(getattr(inner, items) or ()):
@@ -94,6 +94,14 @@ def _slices(
                     place += part.received
                     part, size = Slice(), 0
     yield part
+
+
+def _resource(resource: schema.Resource | None, where: str) -> Resource:
+    """What all items below inherit: it cannot be rejected alone."""
+    try:
+        return Resource(attributes_of(resource.attributes if resource else None))
+    except _Malformed as error:
+        raise BadPayload(f"{where}.resource{error}") from None
 
 
 def _present(entries: list[Any] | None) -> Iterator[tuple[int, Any]]:
@@ -177,18 +185,19 @@ def _kept(value: schema.Value, rule: str, name: str) -> Any:
         return None if value.stringValue is None else admission.reduced(name, value.stringValue)
     if value.stringValue is not None:
         return value.stringValue
-    return _words(value.arrayValue)
+    return _words(value.arrayValue, name)
 
 
-def _words(array: Raw) -> list[str] | None:
-    if not memoryview(array).nbytes:
+def _words(encoded: Raw, name: str) -> list[str] | None:
+    """The texts of an array; it is left raw until somebody wants it, because most arrays are never read."""
+    if not memoryview(encoded).nbytes:
         return None
     try:
-        values = schema.ARRAY.decode(array).get("values")
-    except (ValueError, RecursionError):
-        return None
-    texts = [value.get("stringValue") for value in values or () if isinstance(value, dict)]
-    return [text for text in texts if isinstance(text, str) and text] or None
+        array = schema.ARRAY.decode(encoded)
+    except (msgspec.DecodeError, RecursionError):
+        raise _Malformed(f".attributes.{name}.arrayValue: not of the type that OTLP gives it") from None
+    values = array.values if array is not None else None
+    return [value.stringValue for value in values or () if value is not None and value.stringValue] or None
 
 
 def _whole(value: int | str | float, field: str, low: int, high: int) -> int:

@@ -6,8 +6,6 @@ Every member may be missing or null. Items are left raw, so that one that cannot
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Raw, Struct
 
@@ -21,6 +19,10 @@ class Value(Struct, gc=False):
     intValue: Whole = None
     doubleValue: Double = None
     arrayValue: Raw = Raw()
+
+
+class Array(Struct, gc=False):
+    values: list[Value | None] | None = None
 
 
 class KeyValue(Struct, gc=False):
@@ -147,4 +149,4 @@ SPAN: msgspec.json.Decoder[Span | None] = msgspec.json.Decoder(Span | None)
 LOG_RECORD: msgspec.json.Decoder[LogRecord | None] = msgspec.json.Decoder(LogRecord | None)
 METRIC: msgspec.json.Decoder[Metric | None] = msgspec.json.Decoder(Metric | None)
 DATA_POINT: msgspec.json.Decoder[DataPoint | None] = msgspec.json.Decoder(DataPoint | None)
-ARRAY = msgspec.json.Decoder(dict[str, Any])
+ARRAY: msgspec.json.Decoder[Array | None] = msgspec.json.Decoder(Array | None)

@@ -217,6 +217,28 @@ def test_every_kind_of_value():
     assert {"word": "x", "flag": False, "whole": 5} == found.attributes
 
 
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        ({"values": [{"stringValue": "a"}, None, {"intValue": "1"}, {}, {"stringValue": ""}]}, ["a"]),
+        ({"values": []}, None),
+        ({"values": None}, None),
+        ({}, None),
+        (None, None),
+        ({"values": 7}, MALFORMED),
+        ({"values": [7]}, MALFORMED),
+        ([], MALFORMED),
+    ],
+)
+def test_lists_of_tags(array: Any, expected: Any):
+    """The texts of the array; what is no array rejects its item."""
+    payload = traces(span(1, {}) | {"attributes": [{"key": "tag.tags", "value": {"arrayValue": array}}]})
+    if expected == MALFORMED:
+        assert [MALFORMED] == [reject.reason for reject in read("traces", in_json(payload)).rejects]
+    else:
+        assert expected == decoded(payload).attributes.get("tag.tags")
+
+
 def test_the_names_of_the_proto_files_are_understood():
     """snake_case throughout, as some hand-made exporters write."""
 
@@ -268,6 +290,15 @@ def test_wrong_types_name_a_path_and_no_value():
     with pytest.raises(BadPayload) as refusal:
         read("traces", b'{"resourceSpans":[{"resource":{"attributes":[{"key":5432}]}}]}')
     assert "resourceSpans[0].resource.attributes[0].key: not of the type that OTLP gives it" == refusal.value.message
+
+
+@every_signal
+def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal):
+    """All its items inherit from it; the message leads to the attribute."""
+    attributes = [{"key": "process.pid", "value": {"intValue": "x"}}]
+    with pytest.raises(BadPayload) as refusal:
+        read(signal, in_json({ROOTS[signal]: [{"resource": {"attributes": attributes}}]}))
+    assert f"{ROOTS[signal]}[0].resource.attributes.process.pid.intValue: no integer" == refusal.value.message
 
 
 def test_a_large_body_comes_in_slices():
