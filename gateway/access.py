@@ -32,12 +32,17 @@ GUESSES_PER_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whoever brought a request: the key's name (never its secret), what it opens, what it labels."""
+    """
+    Whoever brought a request: the key's name (never its secret), what it opens, what it labels.
+
+    `device` is whose own key it is, `named` the device that the request says it comes from.
+    """
 
     name: str
     scopes: frozenset[str]
     labels: Mapping[str, str] = field(default_factory=dict)
     device: str | None = None
+    named: str | None = None
 
 
 class Access:
@@ -94,7 +99,7 @@ class Access:
             secret = secret[7:].strip()
         bearer = self._bearer(secret, address)
         if scope not in bearer.scopes:
-            raise _lacking(scope)
+            raise lacking(scope)
         return bearer
 
     def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
@@ -206,7 +211,8 @@ class Access:
         return Refusal(401, type, message)
 
 
-def _lacking(scope: str) -> Refusal:
+def lacking(scope: str) -> Refusal:
+    """403 that names the scope and how a key gets it."""
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")

@@ -7,29 +7,42 @@ Only the intake attributes, prices, appends, counts and writes the receipt. It k
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from gateway.access import Bearer
-from gateway.attribution import Attribution
+from gateway.attribution import NO_LABELS, Attribution
+from gateway.devices.naming import Naming
 from gateway.normalise.outcome import Outcome
 from gateway.prices import PriceBook
 from gateway.shadows import Shadows
 from spool.log import Log, Receipt, Submission
-from spool.record import Inference
+from spool.record import Inference, Record
 
 
 class Intake:
     """Turns one payload's outcome into one submission; returns when it is durable."""
 
-    def __init__(self, log: Log, *, attribution: Attribution, prices: PriceBook, shadows: Shadows) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        attribution: Attribution,
+        prices: PriceBook,
+        shadows: Shadows,
+        naming: Naming | None = None,
+    ) -> None:
         self._log = log
         self._attribution = attribution
         self._prices = prices
         self._shadows = shadows
+        self._naming = naming  # None where there are no devices: explaining files
 
     async def take(self, outcome: Outcome, bearer: Bearer) -> Receipt:
         """SpoolFull and SpoolUnavailable rise to the door: nothing of the payload was kept."""
+        if self._naming is not None:
+            await self._naming.sign(outcome, bearer)
         for place, record in enumerate(outcome.records):
-            self._attribution.apply(record, bearer.labels)
+            self._attribution.apply(record, bearer.labels, self._device_labels(record))
             if isinstance(record, Inference):
                 if place not in outcome.forwarded:
                     self._prices.price(record)
@@ -37,7 +50,7 @@ class Intake:
             else:
                 self._shadows.shade(record)
         for point in outcome.points:
-            self._attribution.apply(point.template, bearer.labels)
+            self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
             self._shadows.shade(point.template)
         return await self._log.append(
             Submission(
@@ -53,3 +66,6 @@ class Intake:
                 unrecognised=outcome.unrecognised,
             )
         )
+
+    def _device_labels(self, record: Record) -> Mapping[str, str]:
+        return NO_LABELS if self._naming is None else self._naming.labels(record.device)

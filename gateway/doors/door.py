@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from aiohttp import web
@@ -25,6 +25,7 @@ from gateway.metrics import Metrics
 from gateway.normalise.options import Options
 from gateway.window import Window
 from spool.clock import Clock
+from spool.devices import is_device_id
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.scopes import INGEST
 
@@ -32,6 +33,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 Dress = Callable[[web.Request, Refusal], web.Response]
 T = TypeVar("T")
 
+DEVICE_ID = "X-Device-Id"
 AT_ONCE = 64 * 1024  # bytes that are normalised within some two milliseconds
 
 _log = logging.getLogger(__name__)
@@ -86,13 +88,18 @@ class House:
         """Whoever brought the request, if `secret` (see `house_key`) opens the door."""
         bearer = self.access.admit(secret, scope, address=request.remote or "")
         self.access.charge(bearer, requests=1, bytes=0)
-        return bearer
+        return naming(bearer, request.headers.get(DEVICE_ID))
 
     async def body(self, request: web.Request, lease: bodies.Lease, bearer: Bearer) -> bytes:
         """The inflated body, charged to its key."""
         body = await bodies.read(request, lease, max_bytes=self.max_body_bytes)
         self.access.charge(bearer, requests=0, bytes=len(body))
         return body
+
+
+def naming(bearer: Bearer, device: str | None) -> Bearer:
+    """With the device that the request says it comes from; what is no device's id names none."""
+    return replace(bearer, named=device) if device and is_device_id(device) else bearer
 
 
 def house_key(request: web.Request) -> str | None:

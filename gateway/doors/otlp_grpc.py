@@ -17,7 +17,7 @@ import grpc
 
 from gateway.access import Bearer
 from gateway.doors import answers, bodies
-from gateway.doors.door import House, drive, refusal_of
+from gateway.doors.door import DEVICE_ID, House, drive, naming, refusal_of
 from gateway.doors.otlp import MEMBERS, refuse_when_all_malformed
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise import otlp
@@ -126,9 +126,9 @@ def _drop(house: House) -> Export:
 
 
 def _admit(house: House, context: Context) -> Bearer:
-    bearer = house.access.admit(_secret(context), INGEST, address=_address(context))
+    bearer = house.access.admit(_metadatum(context, "authorization"), INGEST, address=_address(context))
     house.access.charge(bearer, requests=1, bytes=0)
-    return bearer
+    return naming(bearer, _metadatum(context, DEVICE_ID.lower()))
 
 
 async def _receive(messages: Messages, house: House, lease: bodies.Lease, bearer: Bearer) -> bytes:
@@ -177,9 +177,9 @@ def grpc_code(refusal: Refusal) -> grpc.StatusCode:
     return _CODES[answers.code_of(refusal.status)]
 
 
-def _secret(context: Context) -> str | None:
+def _metadatum(context: Context, name: str) -> str | None:
     for key, value in context.invocation_metadata() or ():
-        if key == "authorization":
+        if key == name:
             return value if isinstance(value, str) else None
     return None
 

@@ -59,14 +59,26 @@ class Outcome:
     unrecognised: list[tuple[str, ...]] = field(default_factory=list)
     left_out: int = 0  # tags that were over a bound or under a content name
     forwarded: set[int] = field(default_factory=set)  # places in `records` taken as another Tollhouse sent them
+    named: dict[int, str] = field(default_factory=dict)  # place in `records` -> the device that its resource names
+    named_points: dict[int, str] = field(default_factory=dict)  # the same for `points`
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
 
-    def add(self, record: Record, identity: Identity, why: dict[str, Any] | None = None) -> None:
+    def add(
+        self, record: Record, identity: Identity, why: dict[str, Any] | None = None, *, device: str | None = None
+    ) -> None:
+        """`device` is what the record's resource names, if it names one."""
         record.id = identity.id
+        if device is not None:
+            self.named[len(self.records)] = device
         self.records.append(record)
         self.identities.append(identity)
         if self.why is not None:
             self.why.append(why or {})
+
+    def add_point(self, point: CounterPoint, *, device: str | None = None) -> None:
+        if device is not None:
+            self.named_points[len(self.points)] = device
+        self.points.append(point)
 
     def reject(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(Reject(item, reason, message))

@@ -30,6 +30,7 @@ class Call(Struct, gc=False):
     shared_id: str | None
     run_id: str | None = None
     resource_who: Who = NOBODY
+    device: str | None = None  # as its resource names it
     inner: list[Call] | None = None  # the nearest calls of the same class below
     twin_who: Who = NOBODY  # of dropped twins, the nearest first
     agent: str | None = None

@@ -78,7 +78,8 @@ class Logs:
             span=dialect.own_span,
             sequence=words.text(attributes.get("event.sequence")),
         )
-        self._outcome.add(call, identity, _why(record, event, call) if self._outcome.why is not None else None)
+        why = _why(record, event, call) if self._outcome.why is not None else None
+        self._outcome.add(call, identity, why, device=self._senders.device)
 
 
 def _inference(record: LogRecord, event: CallEvent) -> Inference:

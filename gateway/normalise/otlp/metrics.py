@@ -98,14 +98,16 @@ class Metrics:
         self._senders.sign(record, point.resource, point.attributes)
         series = self._series.of(point)
         if point.cumulative:
-            self._outcome.points.append(CounterPoint(series, point.start_time, point.time, value, record))
+            counter = CounterPoint(series, point.start_time, point.time, value, record)
+            self._outcome.add_point(counter, device=self._senders.device)
         elif value == 0 or (isinstance(value, Decimal) and value < SMALLEST_COST):
             self._outcome.ignored[UNCHANGED] += 1
         else:
             record.value = value if isinstance(value, int) else words.plain(value)
             record.start_time = point.start_time or None
             record.end_time = point.time or None
-            self._outcome.add(record, _identity(series, point), {"value": f"delta of {point.name}"})
+            why = {"value": f"delta of {point.name}"}
+            self._outcome.add(record, _identity(series, point), why, device=self._senders.device)
 
 
 def _source(point: Point, family: Family) -> str:

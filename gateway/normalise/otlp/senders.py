@@ -27,6 +27,8 @@ class Senders:
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._keep = options.keep_attributes
+        self._host_id = options.host_id
+        self.device: str | None = None  # as the resource of the record that was signed last names it
         self._resource: Resource | None = None
         self._resource_who = words.NOBODY
         self._resource_tags: dict[str, str] = {}
@@ -46,6 +48,7 @@ class Senders:
         if resource is not self._resource:
             self._resource = resource
             self._resource_who = words.resource_who(resource.attributes)
+            self.device = words.device_of(resource.attributes, self._host_id)
             self._resource_tags = item_tags.resource_tags(resource.attributes, self._keep)
 
     def _tags(self, source: str, user: str | None, attributes: Attributes, shape: Shape) -> dict[str, str]:

@@ -43,6 +43,7 @@ class Spans:
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._keep = options.keep_attributes
+        self._host_id = options.host_id
         self._family = Family()
         self._nodes = self._family.nodes
         self._calls: list[tuple[Call, Key | None]] = []  # with the parent
@@ -50,6 +51,7 @@ class Spans:
         self._scope: Scope | None = None
         self._sender = dialects.OTEL
         self._resource_who = NOBODY
+        self._device: str | None = None  # the resource's
         self._resource_tags: dict[str, str] = {}
 
     def take(self, place: int, span: Span) -> None:
@@ -96,6 +98,7 @@ class Spans:
         if resource is not self._resource:
             self._resource = resource
             self._resource_who = words.resource_who(resource.attributes)
+            self._device = words.device_of(resource.attributes, self._host_id)
             self._resource_tags = item_tags.resource_tags(resource.attributes, self._keep)
 
     def _call(self, place: int, span: Span, shape: Shape, dialect: Dialect, operation: str) -> Call | None:
@@ -105,6 +108,7 @@ class Spans:
             self._outcome.reject(place, IMPLAUSIBLE, f"span {place}: {error}")
             return None
         call.resource_who = self._resource_who
+        call.device = self._device
         call.record.user = call.who.user
         call.record.tags = self._tags(span.attributes, shape, dialect, call.who.user)
         if dialect.refine is not None:
@@ -159,7 +163,7 @@ class Spans:
         if call.agent is not None and "agent" not in record.tags:
             self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
         identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=True)
-        self._outcome.add(record, identity, call.why)
+        self._outcome.add(record, identity, call.why, device=call.device)
 
 
 def _is_border(attributes: Attributes) -> bool:

@@ -110,6 +110,8 @@ API_KEY = (
 RESOURCE_USER = ("user.id", "enduser.id")
 RESOURCE_TEAM = ("team.id", "team")
 RESOURCE_SESSION = ("session.id",)
+RESOURCE_DEVICE = ("device.id",)
+RESOURCE_DEVICE_OR_HOST = ("device.id", "host.id")
 
 # --- Tags -----------------------------------------------------------------------------------------------------------
 
@@ -372,6 +374,11 @@ def resource_who(attributes: Attributes) -> Who:
         first_text(attributes, RESOURCE_SESSION),
     )
     return NOBODY if who == NOBODY else who
+
+
+def device_of(attributes: Attributes, host_id: bool) -> str | None:
+    """The device that a resource names; `service.instance.id` is a process and never one."""
+    return first_text(attributes, RESOURCE_DEVICE_OR_HOST if host_id else RESOURCE_DEVICE)
 
 
 def end_user(attributes: Attributes, user: str | None) -> str | None:

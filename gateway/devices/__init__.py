@@ -1,0 +1,1 @@
+"""Devices: who may enrol, whose key is whose, and in whose name a record stands."""

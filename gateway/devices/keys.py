@@ -1,0 +1,50 @@
+"""
+Device keys: `thd_<device>_<generation>_<HMAC in hex>`, derived from the installation's secret and kept nowhere.
+
+A key is good while its device is not revoked and its generation is the device's: a reset ends it at once.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+
+from gateway.access import Bearer
+from spool.devices import REVOKED, Device, DeviceTable
+from spool.installation import derived
+from spool.scopes import HEARTBEAT, INGEST, PING
+
+PREFIX = "thd_"
+SCOPES = frozenset({INGEST, HEARTBEAT, PING})
+
+
+class DeviceKeys:
+    """`find` is what gateway.access asks on every request that brings such a key."""
+
+    def __init__(self, table: DeviceTable, *, secret: bytes, now: Callable[[], float]) -> None:
+        self._table = table
+        self._secret = derived(secret, "device keys")
+        self._now = now
+
+    def key_of(self, device: Device) -> str:
+        return f"{PREFIX}{device.id}_{device.generation}_{self._mac(device.id, device.generation)}"
+
+    def find(self, secret: str) -> Bearer | None:
+        """Whose key it is; None for a forged, an old or a dead one."""
+        id, _, rest = secret.removeprefix(PREFIX).rpartition("_")
+        id, _, number = id.rpartition("_")
+        if not (number.isascii() and number.isdecimal() and len(number) < 12):
+            return None
+        if not hmac.compare_digest(rest.encode(), self._mac(id, int(number)).encode()):
+            return None
+        device = self._table.find(id)
+        if device is None or device.state == REVOKED or not device.has_key or device.generation != int(number):
+            return None
+        if not device.key_used:
+            self._table.touch(replace(device, key_used=True))
+        return Bearer(f"device {id}", SCOPES, device=id)
+
+    def _mac(self, id: str, generation: int) -> str:
+        return hmac.new(self._secret, f"{id}\0{generation}".encode(), sha256).hexdigest()

@@ -1,0 +1,133 @@
+"""
+In whose name a record stands: what telemetry says of its device, held against who brought it.
+
+A device's own key decides. Without one the nearest name does: of the resource, then of the `X-Device-Id` header. A
+device that has a key is named by nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from gateway.access import Bearer
+from gateway.attribution import NO_LABELS
+from gateway.devices.registrar import Registrar, revoked
+from gateway.normalise import tags as tag_rules
+from gateway.normalise.outcome import Outcome
+from spool.devices import ENROLLED, REVOKED, is_device_id
+from spool.record import Record
+
+CLAIMED = "claimed_device"  # the tag of a record that named a device whose key it did not come under
+DEVICE_REVOKED = "device_revoked"
+
+
+class _Verdict(NamedTuple):
+    """What a name means under a bearer: the enrolled device, if any; whether others may go on."""
+
+    device: str | None
+    claimed: bool = False
+    revoked: bool = False
+
+
+class Naming:
+    """`claimed` counts the records that named a device whose key they did not come under."""
+
+    def __init__(self, registrar: Registrar, *, claimed: Callable[[int], None] = lambda _: None) -> None:
+        self._registrar = registrar
+        self._table = registrar.table
+        self._count_claims = claimed
+
+    async def sign(self, outcome: Outcome, bearer: Bearer) -> None:
+        """
+        Set `device` of every record and point; whoever may enrol is enrolled first.
+
+        A revoked device's items are rejected and their neighbours go on; Refusal 410 when the sender says it is one.
+        """
+        if not (bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded):
+            return
+        names = {name for _, name, _ in _named(outcome, bearer)}
+        if bearer.device is None:
+            await self._meet(sorted(name for name in names if name is not None), bearer)
+        verdicts = {name: self._verdict(name, bearer) for name in names}
+        claims, gone = 0, []
+        for place, (record, name, forwarded) in enumerate(_named(outcome, bearer)):
+            verdict = verdicts[name]
+            if verdict.revoked:
+                gone.append(place)
+            elif verdict.claimed and name is not None:
+                claims += 1
+                record.device = verdict.device
+                record.tags = _tagged(record.tags, name)
+            elif verdict.device is not None or not forwarded:
+                record.device = verdict.device
+        if claims:
+            self._count_claims(claims)
+        if gone:
+            _reject(outcome, set(gone))
+        self._hear(verdict.device for verdict in verdicts.values())
+
+    def labels(self, device: str | None) -> Mapping[str, str]:
+        """What an enrolled device's labels add to its records."""
+        known = self._table.find(device) if device is not None else None
+        return NO_LABELS if known is None else known.all_labels
+
+    async def _meet(self, names: list[str], bearer: Bearer) -> None:
+        if bearer.named is not None and (known := self._table.find(bearer.named)) and known.state == REVOKED:
+            raise revoked()
+        for name in names:
+            if self._table.find(name) is None:
+                await self._registrar.first_contact(name, bearer)
+
+    def _verdict(self, name: str | None, bearer: Bearer) -> _Verdict:
+        if bearer.device is not None:
+            return _Verdict(bearer.device, claimed=name not in (None, bearer.device))
+        known = self._table.find(name) if name is not None else None
+        if known is None:
+            return _Verdict(None)
+        if known.state == REVOKED:
+            return _Verdict(None, revoked=True)
+        if known.has_key:
+            return _Verdict(None, claimed=True)
+        return _Verdict(known.id if known.state == ENROLLED else None)
+
+    def _hear(self, devices: Iterator[str | None]) -> None:
+        for id in {id for id in devices if id is not None}:
+            if (known := self._table.find(id)) is not None:
+                self._registrar.heard(known)
+
+
+def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[Record, str | None, bool]]:
+    """Every record, then every point, with the device it names and whether another Tollhouse named it."""
+    for place, record in enumerate(outcome.records):
+        forwarded = place in outcome.forwarded
+        name = record.device if forwarded else outcome.named.get(place)
+        yield record, _usable(name) or bearer.named, forwarded
+    for place, point in enumerate(outcome.points):
+        yield point.template, _usable(outcome.named_points.get(place)) or bearer.named, False
+
+
+def _usable(name: str | None) -> str | None:
+    return name if name is not None and is_device_id(name) else None
+
+
+def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
+    """A copy: neighbours may share the tags of their payload."""
+    tagged = dict(tags)
+    tag_rules.put(tagged, CLAIMED, name)
+    return tagged
+
+
+def _reject(outcome: Outcome, gone: set[int]) -> None:
+    """Items by their place among records and points become rejects."""
+    records = len(outcome.records)
+    kept = [place for place in range(records) if place not in gone]
+    moved = {before: now for now, before in enumerate(kept)}
+    outcome.records = [outcome.records[place] for place in kept]
+    outcome.identities = [outcome.identities[place] for place in kept]
+    outcome.forwarded = {moved[place] for place in outcome.forwarded if place in moved}
+    outcome.points = [point for place, point in enumerate(outcome.points) if place + records not in gone]
+    if outcome.why is not None:
+        outcome.why = [outcome.why[place] for place in kept]
+    for place in sorted(gone):
+        outcome.reject(place, DEVICE_REVOKED, f"record {place}: its device was revoked")

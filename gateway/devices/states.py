@@ -1,0 +1,35 @@
+"""What a device is now: kept states, and those that follow from when it was last heard. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from spool.devices import ENROLLED, PENDING, REVOKED, Device
+
+SILENT = "silent"  # nothing heard for three intervals
+MUTE = "mute"  # alive, but the telemetry that there used to be has stopped
+STATES = (PENDING, ENROLLED, SILENT, MUTE, REVOKED)
+
+MISSED = 3
+MUTE_AFTER_S = 86_400.0  # a night without work is no finding
+
+
+def state_of(device: Device, *, now: float, interval_s: float) -> str:
+    if device.state != ENROLLED:
+        return device.state
+    if now - device.last_seen > MISSED * interval_s:
+        return SILENT
+    return MUTE if is_mute(device, now=now) else ENROLLED
+
+
+def is_mute(device: Device, *, now: float) -> bool:
+    """Heartbeats go on, and the telemetry that came before them does not."""
+    heard, sent = device.last_heartbeat, device.last_telemetry
+    return heard is not None and sent is not None and heard > sent and now - sent > MUTE_AFTER_S
+
+
+def counts(devices: Iterable[Device], *, now: float, interval_s: float) -> Mapping[str, int]:
+    """How many devices are in each state; every state is named."""
+    found = Counter(state_of(device, now=now, interval_s=interval_s) for device in devices)
+    return {state: found[state] for state in STATES}
