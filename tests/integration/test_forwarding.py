@@ -370,6 +370,25 @@ async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, field
 
 
 @pytest.mark.asyncio
+async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> None:
+    """Retention may have taken the entry: the letter has its record, and goes when the operator says so."""
+    await site.house.add(calls(1, 3))
+    site.upstream.judge = refusing(2)
+    async with site.forwarding() as routes:
+        await site.until_settled()
+        await site.house.deliveries._database.transaction(  # type: ignore[attr-defined]
+            lambda connection: connection.execute("DELETE FROM entries")
+        )
+        site.upstream.judge = lambda request: None
+        (letter,) = await site.house.deliveries.dead()
+        assert 1 == await site.house.deliveries.dead_retry([letter.id])
+        routes.poke()
+        await site.until_settled()
+    assert [record_id(2).hex()] == site.upstream.accepted[-1].ids
+    assert {"delivered": 3} == await site.house.terms()
+
+
+@pytest.mark.asyncio
 async def test_a_record_that_breaks_the_upstream_ends_as_stuck(site: Site) -> None:
     """5xx for one record while others pass: halved down to it, shown as stuck, never removed."""
     await site.house.add(calls(1, 2))
