@@ -26,6 +26,8 @@ from gateway.normalise.outcome import MALFORMED, Reject
 
 T = TypeVar("T")
 
+_LONGEST_NAME = 64  # of an attribute in a message
+
 _TEMPORALITIES = {"AGGREGATION_TEMPORALITY_DELTA": 1, "AGGREGATION_TEMPORALITY_CUMULATIVE": 2}
 _KINDS = {
     "sum": "sum",
@@ -173,11 +175,12 @@ def attributes_of(pairs: Iterable[schema.KeyValue | None] | None) -> Attributes:
 
 
 def _number_or_bool(value: schema.Value, name: str) -> int | float | bool | None:
-    if value.intValue is not None:
-        return _whole(value.intValue, f"attributes.{name}.intValue", -(1 << 63), 1 << 63)
-    if value.doubleValue is not None:
-        return _double(value.doubleValue, f"attributes.{name}.doubleValue")
-    return value.boolValue
+    try:
+        if value.intValue is not None:
+            return _whole(value.intValue, "intValue", -(1 << 63), 1 << 63)
+        return value.boolValue if value.doubleValue is None else _double(value.doubleValue, "doubleValue")
+    except _Malformed as error:
+        raise _Malformed(f".attributes.{name[:_LONGEST_NAME]}{error}") from None
 
 
 def _kept(value: schema.Value, rule: str, name: str) -> Any:
@@ -195,24 +198,24 @@ def _words(encoded: Raw, name: str) -> list[str] | None:
     try:
         array = schema.ARRAY.decode(encoded)
     except (msgspec.DecodeError, RecursionError):
-        raise _Malformed(f".attributes.{name}.arrayValue: not of the type that OTLP gives it") from None
+        raise _Malformed(f".attributes.{name[:_LONGEST_NAME]}.arrayValue: not of the type that OTLP gives it") from None
     values = array.values if array is not None else None
     return [value.stringValue for value in values or () if value is not None and value.stringValue] or None
 
 
 def _whole(value: int | str | float, field: str, low: int, high: int) -> int:
     """A 64-bit integer, exactly: a float that may have been rounded on its way is refused."""
-    if isinstance(value, str):
-        digits = value.removeprefix("-")
-        if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20):
+    if type(value) is str:
+        digits = value if value.isdecimal() else value.removeprefix("-")
+        if not (digits.isdecimal() and digits.isascii() and len(digits) <= 20):
             raise _Malformed(f".{field}: no integer")
         number = int(value)
-    elif isinstance(value, float):
+    elif type(value) is float:
         if not value.is_integer() or abs(value) >= 1 << 53:
             raise _Malformed(f".{field}: no exact integer")
         number = int(value)
     else:
-        number = value
+        number = int(value)
     if not low <= number < high:
         raise _Malformed(f".{field}: out of the range of 64 bits")
     return number
@@ -232,12 +235,16 @@ def _time(value: schema.Whole, field: str) -> int:
 
 
 def _hex_id(value: str | None, size: int, place: _Place, field: str) -> str | None:
+    """The id in lower case; `size` is in bytes."""
     if not value:
         return None
-    lower = value.lower()
-    if len(lower) != size or not lower.isascii() or lower.strip("0123456789abcdef"):
-        raise BadPayload(f"{place}.{field}: must be {size} hexadecimal digits, not base64")
-    return lower if lower.strip("0") else None
+    try:
+        raw = bytes.fromhex(value)
+    except ValueError:
+        raw = b""
+    if len(raw) != size or len(value) != 2 * size:
+        raise BadPayload(f"{place}.{field}: must be {2 * size} hexadecimal digits, not base64")
+    return raw.hex() if any(raw) else None
 
 
 def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
@@ -258,9 +265,9 @@ def _span(span: schema.Span, resource: Resource, scope: Scope, where: _Place) ->
         resource,
         scope,
         span.name or "",
-        _hex_id(span.traceId, 32, where, "traceId"),
-        _hex_id(span.spanId, 16, where, "spanId"),
-        _hex_id(span.parentSpanId, 16, where, "parentSpanId"),
+        _hex_id(span.traceId, 16, where, "traceId"),
+        _hex_id(span.spanId, 8, where, "spanId"),
+        _hex_id(span.parentSpanId, 8, where, "parentSpanId"),
         _time(span.startTimeUnixNano, "startTimeUnixNano") or None,
         _time(span.endTimeUnixNano, "endTimeUnixNano") or None,
         attributes_of(span.attributes),
@@ -296,8 +303,8 @@ def _log_record(record: schema.LogRecord, resource: Resource, scope: Scope, wher
         record.eventName or "",
         body if len(body) <= 256 and " " not in body else "",
         time or None,
-        _hex_id(record.traceId, 32, where, "traceId"),
-        _hex_id(record.spanId, 16, where, "spanId"),
+        _hex_id(record.traceId, 16, where, "traceId"),
+        _hex_id(record.spanId, 8, where, "spanId"),
         attributes_of(record.attributes),
     )
 
