@@ -7,6 +7,7 @@ from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call
 from gateway.normalise.otlp.dialect import Dialect
 from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.vocabulary import Who
 
 _FIELDS = {
     "response_model": words.RESPONSE_MODEL,
@@ -53,6 +54,13 @@ def of(span: Span, call: Call, dialect: Dialect) -> dict[str, str]:
     why["source"] = f"dialect {dialect.source}"
     _add_rules(why, attributes, call, dialect, span)
     return why
+
+
+def add_inherited(why: dict[str, str], who: Who) -> None:
+    """Identity that the span did not state itself."""
+    for field, value in who._asdict().items():
+        if value is not None:
+            why.setdefault(field, "a dropped twin, an enclosing span or the resource")
 
 
 def _container(attributes: Attributes, field: str) -> str | None:

@@ -160,13 +160,17 @@ def _longer(some: list[Call], others: list[Call]) -> list[Call]:
 
 
 def _take_over(kept: Call, twin: Call) -> None:
-    if kept.record.cost is None:
+    if kept.record.cost is None and twin.record.cost is not None:
         kept.record.cost = twin.record.cost
+        _explain(kept, twin, "cost")
     if kept.has_usage and twin.tokens.reported() > kept.tokens.reported():
         kept.count_as(twin.tokens)
-        if kept.why is not None and twin.why is not None:
-            kept.why.update(
-                {field: f"{text} (of a dropped twin)" for field, text in twin.why.items() if "tokens" in field}
-            )
+        _explain(kept, twin, "tokens")
     kept.twin_who = nearest(kept.twin_who, nearest(twin.who, twin.twin_who))
     kept.agent = kept.agent or twin.agent
+
+
+def _explain(kept: Call, twin: Call, ending: str) -> None:
+    if kept.why is not None and twin.why is not None:
+        taken = {field: f"{why} (of a dropped twin)" for field, why in twin.why.items() if field.endswith(ending)}
+        kept.why |= taken

@@ -160,6 +160,8 @@ class Spans:
         who = nearest(who, call.resource_who)
         if who is not NOBODY:
             record.user, record.team, record.session, record.api_key = who
+        if call.why is not None:
+            explanation.add_inherited(call.why, who)
         if call.agent is not None and "agent" not in record.tags:
             self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
         identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=True)

@@ -142,6 +142,22 @@ def test_every_case_is_explained(payload: dict[str, Any]):
         assert all(reason and isinstance(reason, str) for reason in why.values())
 
 
+def test_what_comes_from_other_spans_is_explained_too():
+    """Cost and tokens of a dropped twin say so, and so does identity from above."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
+    outer = {**call, "gen_ai.usage.cost": 0.5, "gen_ai.usage.output_tokens": 1, "user.id": "u"}
+    outcome = normalised(traces(span(1, outer), span(2, call, parent=1)), options=Options(explain=True))
+    assert outcome.why is not None
+    (why,) = outcome.why
+    assert {
+        "cost": "gen_ai.usage.cost (of a dropped twin)",
+        "input_tokens": "gen_ai.usage.input_tokens (of a dropped twin)",
+        "output_tokens": "gen_ai.usage.output_tokens (of a dropped twin)",
+        "user": "a dropped twin, an enclosing span or the resource",
+        "request_model": "gen_ai.request.model",
+    } == {field: why[field] for field in ("cost", "input_tokens", "output_tokens", "user", "request_model")}
+
+
 def test_extra_attributes_are_kept_as_tags_but_never_content():
     """`privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "feature": "search", "answer.output": "x"}
