@@ -98,6 +98,5 @@ def calls(first: int, last: int, **fields: Any) -> list[Record]:
 
 def counter(n: int, **fields: Any) -> UsageMetric:
     """A counter's delta, likewise."""
-    return UsageMetric(
-        id=record_id(1_000_000 + n), source="test", name="test.token.usage", **{"value": n + 1, "model": "m", **fields}
-    )
+    said: dict[str, Any] = {"name": "test.token.usage", "value": n + 1, "model": "m", **fields}
+    return UsageMetric(id=record_id(1_000_000 + n), source="test", **said)
