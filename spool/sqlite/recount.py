@@ -54,6 +54,7 @@ def border(connection: sqlite3.Connection, routes: Routes) -> Border:
 async def recount(database: Database, found: Border) -> tuple[Sums, list[str], list[tuple[str, Damage]]]:
     """The terms as rows and entries have them, a sentence for everything that is wrong, and damage found."""
     sums: Sums = Counter(found.carried)
+    sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
     wrong: list[str] = []
     last = 0
     while last < found.last_commit:

@@ -280,7 +280,7 @@ async def test_a_file_that_cannot_be_opened_is_moved_aside(start: Starter, caplo
 
 
 async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """What a damaged table still holds goes into a fresh file at its numbers, and the books balance with what is lost."""
+    """What a damaged table still holds goes into a fresh file at its numbers, and the books balance."""
     first = await start()
     await first.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     for number in range(60):
@@ -289,9 +289,8 @@ async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCapt
     await first.close()
     file = first.directory / "spool.sqlite"
     with file_of(first.directory) as connection:
-        (pages,) = connection.execute(
-            "SELECT pageno FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf'"
-        ).fetchone()
+        leaves = "SELECT pageno FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf'"
+        (pages,) = connection.execute(leaves).fetchone()
     data = bytearray(file.read_bytes())
     data[(pages - 1) * 8192 : pages * 8192] = bytes(8192)
     file.write_bytes(data)
