@@ -221,7 +221,8 @@ def load(
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError([f"{path}: {error}"]) from error
     for name, text in sorted((os.environ if env is None else env).items()):
-        if name.startswith(ENV_PREFIX):
+        # A name without a section is somebody's own variable, such as TOLLHOUSE_KEY of `tollhouse send`.
+        if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):
             _overlay(tree, name.removeprefix(ENV_PREFIX).lower().split("__"), text, name, problems)
     for name, value in (flags or {}).items():
         if value is not None:

@@ -43,6 +43,11 @@ def test_environment_overrides_the_file_and_flags_override_both(tmp_path: Path) 
     assert ("127.0.0.1:3", 2.0) == (config.server.listen, config.spool.hold)
 
 
+def test_the_data_directory_comes_from_the_environment_too() -> None:
+    """TOLLHOUSE_DATA_DIR needs no section; other names without one are not the configuration's."""
+    assert "/srv/x" == str(load(env={"TOLLHOUSE_DATA_DIR": "/srv/x", "TOLLHOUSE_KEY": "k"}).data_dir)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -107,7 +112,7 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         ({"TOLLHOUSE_SERVER__TLS_CERT_FILE": "a"}, "go together"),
         ({"TOLLHOUSE_SERVER__ACCEPT_BEARER": "perhaps"}, "server.accept_bearer must be true or false"),
         ({"TOLLHOUSE_DEVICES__POLICY": "maybe"}, "devices.policy"),
-        ({"TOLLHOUSE_SERVER": "x"}, "server must be a table"),
+        ({"TOLLHOUSE_DATA_DIR__X": "x"}, "data_dir must be a path"),
         ({"TOLLHOUSE_SERVER__MAX_INFLIGHT_BYTES": "1MiB"}, "must not be less than server.max_body_bytes"),
         ({"TOLLHOUSE_SPOL__HOLD": "1s"}, "unknown key spol; did you mean spool?"),
     ],
