@@ -173,8 +173,8 @@ def _chat(asked: dict[str, Any], figures: Figures) -> Answer:
         "prompt_tokens": figures.input,
         "completion_tokens": figures.output,
         "total_tokens": figures.input + figures.output,
-        "prompt_tokens_details": {"cached_tokens": figures.cache_read, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": figures.reasoning, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": figures.cache_read, "cache_write_tokens": figures.cache_write},
+        "completion_tokens_details": {"reasoning_tokens": figures.reasoning},
     }
     said_usage = not asked.get("stream") or (asked.get("stream_options") or {}).get("include_usage", False)
     call = _call(asked, f"chatcmpl-{secrets.token_hex(14)}", **(_openai_tokens(figures) if said_usage else {}))
@@ -213,6 +213,7 @@ def _openai_tokens(figures: Figures) -> dict[str, int]:
         "input_tokens": figures.input,
         "output_tokens": figures.output,
         "cache_read_tokens": figures.cache_read,
+        "cache_write_tokens": figures.cache_write,
         "reasoning_tokens": figures.reasoning,
     }
 
@@ -239,7 +240,7 @@ def _responses(asked: dict[str, Any], figures: Figures) -> Answer:
         "top_p": 1.0,
         "usage": {
             "input_tokens": figures.input,
-            "input_tokens_details": {"cached_tokens": figures.cache_read, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": figures.cache_read, "cache_write_tokens": figures.cache_write},
             "output_tokens": figures.output,
             "output_tokens_details": {"reasoning_tokens": figures.reasoning},
             "total_tokens": figures.input + figures.output,

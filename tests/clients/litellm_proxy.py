@@ -1,0 +1,144 @@
+"""The real LiteLLM proxy in front of the provider, with prices of its own, reporting every call to Tollhouse twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from tests.acceptance.conftest import wait_for
+from tests.clients import environments
+from tests.clients.journal import Call
+
+MASTER = "sk-master"
+START_S = 120.0
+# Dollars a token; LiteLLM works the costs out from these, and so does `cost`.
+PRICES = {
+    "input_cost_per_token": "0.000002",
+    "cache_read_input_token_cost": "0.0000005",
+    "cache_creation_input_token_cost": "0.0000025",
+    "output_cost_per_token": "0.000008",
+}
+_DEPLOYMENTS = (
+    # alias, LiteLLM's name of the model, path before /v1
+    ("fast", "openai/gpt-4o", ""),
+    ("thinker", "openai/gpt-5", ""),
+    ("broken", "openai/gpt-4o-mini", "/fail-500"),
+    ("busy", "openai/gpt-4o-mini", "/fail-429"),
+    ("unsteady", "openai/gpt-4o-mini", "/fail-500"),
+    ("vectors", "openai/text-embedding-3-small", ""),
+    ("claude", "anthropic/claude-sonnet-4-5", ""),
+    ("broken-claude", "anthropic/claude-sonnet-4-5", "/fail-500"),
+)
+
+
+def cost(call: Call) -> Decimal:
+    """What the call costs at `PRICES`."""
+    price = {name: Decimal(amount) for name, amount in PRICES.items()}
+    read, written = call.cache_read_tokens or 0, call.cache_write_tokens or 0
+    return (
+        ((call.input_tokens or 0) - read - written) * price["input_cost_per_token"]
+        + read * price["cache_read_input_token_cost"]
+        + written * price["cache_creation_input_token_cost"]
+        + (call.output_tokens or 0) * price["output_cost_per_token"]
+    )
+
+
+class Proxy:
+    """One proxy process; its two callbacks send to `tollhouse` under `key`."""
+
+    def __init__(self, directory: Path, *, provider: str, tollhouse: str, key: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._log = directory / "litellm.log"
+        self._config = directory / "litellm.json"  # JSON is YAML
+        self._config.write_text(json.dumps(_config(provider)))
+        self._tollhouse, self._key = tollhouse, key
+        self._http = urllib3.PoolManager(retries=False, timeout=30.0)
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+
+    def start(self) -> None:
+        python = environments.python("litellm")
+        command = [str(python.with_name("litellm")), "--config", str(self._config), "--host", "127.0.0.1"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, "--port", self.url.rpartition(":")[2]],
+                cwd=self._directory,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment(),
+            )
+        wait_for(self._is_up, START_S, "the proxy to answer")
+
+    def stop(self) -> None:
+        """As an operator stops it: the callbacks may send what they still hold."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def post(self, path: str, body: dict[str, Any]) -> urllib3.BaseHTTPResponse:
+        headers = {"Authorization": f"Bearer {MASTER}", "Content-Type": "application/json"}
+        return self._http.request("POST", self.url + path, body=json.dumps(body).encode(), headers=headers)
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()[-4000:]
+        try:
+            return self._http.request("GET", self.url + "/health/liveliness").status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._directory),
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "GENERIC_LOGGER_ENDPOINT": self._tollhouse + "/v1/ai-telemetry/litellm",
+            "GENERIC_LOGGER_HEADERS": f"Authorization={self._key}",
+            "OTEL_EXPORTER": "otlp_http",
+            "OTEL_ENDPOINT": self._tollhouse + "/v1/traces",
+            "OTEL_HEADERS": f"Authorization={self._key}",
+        }
+
+
+def _config(provider: str) -> dict[str, Any]:
+    prices = {name: float(amount) for name, amount in PRICES.items()}
+    return {
+        "model_list": [
+            {
+                "model_name": alias,
+                "litellm_params": {"model": model, "api_base": _base(provider, model, path), "api_key": "sk-fake"},
+                "model_info": prices,
+            }
+            for alias, model, path in _DEPLOYMENTS
+        ],
+        "litellm_settings": {
+            "callbacks": ["generic_api", "otel"],
+            "cache": True,
+            "cache_params": {"type": "local"},
+            "num_retries": 0,
+            "telemetry": False,
+        },
+        "router_settings": {"num_retries": 0, "fallbacks": [{"unsteady": ["fast"]}], "disable_cooldowns": True},
+        "general_settings": {"master_key": MASTER},
+    }
+
+
+def _base(provider: str, model: str, path: str) -> str:
+    return provider + path + ("" if model.startswith("anthropic/") else "/v1")

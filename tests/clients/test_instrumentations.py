@@ -1,0 +1,90 @@
+"""
+Instrumentations of the OpenAI and Anthropic libraries, and Pydantic AI, against a provider with a journal.
+
+A record differs from the journal only where the client itself leaves out or changes a figure before it sends it; each
+such place has its sentence here, and when a client is mended the test says so by failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.clients.conftest import Stand
+from tests.clients.journal import Call, assert_same, without
+
+pytestmark = pytest.mark.clients
+
+OPENAI = ("chat", "stream", "silent_stream", "responses", "tools", "failures", "retry", "embeddings")
+ANTHROPIC = ("messages", "raw_stream", "managed_stream", "message_tools", "message_failures")
+Told = Callable[[str, list[Call]], list[Call]]  # what a client tells of the calls of one program
+
+
+def openai_v2(name: str, calls: list[Call]) -> list[Call]:
+    if name == "responses":
+        return []  # it watches chat completions and embeddings only
+    # It writes no attribute for cached and reasoning tokens.
+    silent = without("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+    return [silent(call) for call in _without_retries(name, calls)]
+
+
+def openllmetry(name: str, calls: list[Call]) -> list[Call]:
+    told = _without_retries(name, calls)
+    if name == "message_failures":
+        return told * 2  # it and the Anthropic library report a failure each, as roots that share no id
+    if name in ANTHROPIC:
+        return told  # the library's own span says the same under the same response id, and comes first
+    told = [without("cache_write_tokens")(call) for call in told]  # it has no attribute for OpenAI's
+    if "stream" in name:
+        told = [without("reasoning_tokens")(call) for call in told]  # it reads them from unstreamed answers only
+    if name == "embeddings":
+        told = [replace(call, cache_read_tokens=0) for call in told]  # the provider said nothing, it says 0
+    return told
+
+
+def openinference(name: str, calls: list[Call]) -> list[Call]:
+    told = _without_retries(name, calls)
+    if name in ANTHROPIC:
+        # Nested in its spans are the library's own, which are kept. But those of `messages.stream` stand alone, and its
+        # own have no response id: one call under two names that nothing joins.
+        return told + [_in_its_words(call) for call in told if name == "managed_stream"]
+    # One model name, the provider's answer where there is one, and no response id.
+    return [replace(_in_its_words(call), response_model=None) for call in told]
+
+
+def pydantic_ai(_: str, calls: list[Call]) -> list[Call]:
+    return calls
+
+
+CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
+    "openai_v2": (openai_v2, OPENAI),
+    "openllmetry": (openllmetry, OPENAI + ANTHROPIC),
+    "openinference": (openinference, OPENAI + ANTHROPIC),
+    "pydantic_ai": (pydantic_ai, ("answers", "streams", "tools", "failures", "embeddings")),
+}
+RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in names]
+
+
+@pytest.mark.parametrize(("client", "name"), RUNS)
+def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> None:
+    """One record for each call, with its ids, models, tokens and status, as far as the client tells them."""
+    stand.run(client, f"with_{client}.py", name)
+    calls = stand.calls()
+    told, _ = CLIENTS[client]
+    assert calls
+    records = stand.records()
+    assert_same(told(name, calls), records)
+    unpriced = [one for one in records if one["input_tokens"] and one["cost_source"] == "none"]
+    assert [] == unpriced
+    assert {call.status == "error" for call in calls} >= {one["error_type"] is not None for one in records}
+
+
+def _without_retries(name: str, calls: list[Call]) -> list[Call]:
+    """A library's own second try is inside one span: of the failed first one nothing is sent."""
+    return [call for call in calls if call.status == "ok"] if name == "retry" else calls
+
+
+def _in_its_words(call: Call) -> Call:
+    return replace(call, request_model=call.response_model or call.request_model, request_id=None)

@@ -1,0 +1,65 @@
+"""
+Langfuse's SDKs with nothing changed but address and keys: version 2 sends ingestion batches, later ones OTLP.
+
+The public key is anything, the secret key a key of Tollhouse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.clients.conftest import Stand
+from tests.clients.journal import Call, assert_same, without
+
+pytestmark = pytest.mark.clients
+
+NAMES = ("chat", "stream", "silent_stream", "responses", "tools", "failures", "retry")
+# Version 2 does not wrap embeddings: nothing is sent of them.
+RUNS = [*(("langfuse_v2", name) for name in NAMES), *(("langfuse", name) for name in (*NAMES, "embeddings"))]
+
+
+def run(stand: Stand, client: str, name: str) -> list[dict[str, Any]]:
+    settings = {"LANGFUSE_PUBLIC_KEY": "pk-anything", "LANGFUSE_SECRET_KEY": stand.key}
+    stand.run(client, f"with_{client}.py", name, LANGFUSE_HOST=stand.url, LANGFUSE_BASE_URL=stand.url, **settings)
+    return stand.records()
+
+
+def told(client: str, name: str, calls: list[Call]) -> list[Call]:
+    """One model name, the answer's where there is one; no response id; of a retry within the library only its end."""
+    kept = [call for call in calls if name != "retry" or call.status == "ok"]
+    kept = [replace(call, request_model=call.response_model or call.request_model) for call in kept]
+    kept = [without("response_model", "request_id")(call) for call in kept]
+    if client == "langfuse_v2":
+        kept = [replace(call, operation=None) for call in kept]
+        if name == "responses":  # of the second, a stream of the Responses API, it reads no figures
+            tokens = [field for field in Call.__dataclass_fields__ if field.endswith("_tokens")]
+            kept[1] = without(*tokens)(kept[1])
+    return kept
+
+
+@pytest.mark.parametrize(("client", "name"), RUNS)
+def test_the_openai_wrapper_tells_the_journal(stand: Stand, client: str, name: str) -> None:
+    """One record for each call; Langfuse's own id stands where the response id would."""
+    records = run(stand, client, name)
+    calls = stand.calls()
+    assert calls
+    assert_same(told(client, name, calls), ({**one, "request_id": None} for one in records))
+    assert ({"langfuse"}, len(calls) - (name == "retry")) == ({one["source"] for one in records}, len(records))
+
+
+@pytest.mark.parametrize("client", ["langfuse_v2", "langfuse"])
+def test_generations_by_hand(stand: Stand, client: str) -> None:
+    """Figures and names as written; a generation whose end comes in a later request is one record; spans are none."""
+    records = run(stand, client, "by_hand")
+    fields = ("request_model", "input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens", "cost")
+    expected = {
+        ("gpt-4o", 3000, 700, 1000, 250, "0.0145", "ok"),
+        ("gpt-4o-mini", 310, 42, None, None, None, "ok"),
+        ("gpt-4o", None, None, None, None, None, "error"),
+    }
+    assert expected == {tuple(one[field] for field in (*fields, "status")) for one in records}
+    assert 3 == len(records)
+    assert {("ada", "basket-7", "gold")} == {(one["user"], one["session"], one["tags"]["tier"]) for one in records}
