@@ -18,8 +18,10 @@ from exporters.service.paths import STREAMS, Paths
 from exporters.service.telemetry import TelemetryExporter
 from exporters.service.upstream import Upstream, client_of
 from exporters.settings import DestinationSettings, UpstreamSettings
+from exporters.sync import DeviceSync
 from exporters.webhook import WebhookExporter
 from spool.clock import Clock
+from spool.devices import DeviceTable
 from spool.log import Deliveries, Log, RouteSpec, RouteState
 from spool.record import AI_TELEMETRY
 
@@ -38,13 +40,23 @@ class RouteConfig:
 
 
 class Routes:
-    def __init__(self, deliveries: Deliveries, log: Log, clock: Clock, specs: Sequence[RouteConfig]) -> None:
+    """What leaves the house: a route for each destination and topic, and tables that are brought upstream."""
+
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        log: Log,
+        clock: Clock,
+        specs: Sequence[RouteConfig],
+        syncs: Sequence[DeviceSync] = (),
+    ) -> None:
         self._deliveries = deliveries
         self._configs = list(specs)
         self._routes = [
             Route(config.spec, config.exporter, deliveries=deliveries, log=log, clock=clock, backoff=config.backoff)
             for config in self._configs
         ]
+        self._syncs = list(syncs)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -53,6 +65,8 @@ class Routes:
         stood = {state.name: state.state for state in await self._deliveries.routes()}
         for route in self._routes:
             self._tasks.append(asyncio.create_task(route.run(stood[route.name]), name=f"route {route.name}"))
+        for sync in self._syncs:
+            self._tasks.append(asyncio.create_task(sync.run(), name=f"sync {sync.state().name}"))
         self._tasks.append(asyncio.create_task(self._watch_secrets(), name="secret files"))
 
     async def wait(self) -> None:
@@ -69,6 +83,12 @@ class Routes:
         self._tasks.clear()
         for config in self._configs:
             await config.exporter.close()
+        for sync in self._syncs:
+            await sync.close()
+
+    def syncs(self) -> Sequence[RouteState]:
+        """The tables brought upstream, shown as routes are."""
+        return [sync.state() for sync in self._syncs]
 
     async def states(self) -> Sequence[RouteState]:
         return await self._deliveries.routes()
@@ -77,16 +97,21 @@ class Routes:
         """Let every route try again at once."""
         for route in self._routes:
             route.poke()
+        for sync in self._syncs:
+            sync.poke()
 
     async def _watch_secrets(self) -> None:
-        seen = [config.stamps() for config in self._configs]
+        watched: list[tuple[Callable[[], object], Route | DeviceSync]] = [
+            *((config.stamps, route) for config, route in zip(self._configs, self._routes, strict=True)),
+            *((sync.stamps, sync) for sync in self._syncs),
+        ]
+        seen = [stamps() for stamps, _ in watched]
         while True:
             await asyncio.sleep(SECRETS_EVERY_S)
-            for place, config in enumerate(self._configs):
-                stamps = config.stamps()
-                if stamps != seen[place]:
-                    seen[place] = stamps
-                    self._routes[place].poke()
+            for place, (stamps, waiting) in enumerate(watched):
+                if (now := stamps()) != seen[place]:
+                    seen[place] = now
+                    waiting.poke()
 
 
 def build(
@@ -95,6 +120,18 @@ def build(
     """The routes of a configuration; ValueError for a type or topic that a destination cannot take."""
     routes = [_upstream(upstream, clock)] if upstream.base_url or upstream.ai_telemetry_url else []
     return routes + [_destination(settings, topic, clock) for settings in destinations for topic in settings.topics]
+
+
+def device_sync(settings: UpstreamSettings, table: DeviceTable, *, clock: Clock) -> DeviceSync:
+    """Devices to the upstream, under whichever keys cover the control plane."""
+    return DeviceSync(
+        table,
+        client_of(settings, clock=clock),
+        Paths(settings),
+        Keyring(settings.keys),
+        clock=clock,
+        in_flight=settings.in_flight,
+    )
 
 
 def _upstream(settings: UpstreamSettings, clock: Clock) -> RouteConfig:

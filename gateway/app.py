@@ -17,16 +17,20 @@ from aiohttp import web
 from exporters import routes as outbound
 from exporters.routes import Routes
 from exporters.settings import DestinationSettings, KeySettings, UpstreamSettings
+from exporters.sync import DeviceSync
 from gateway import listener
 from gateway.access import Access
 from gateway.attribution import Attribution
 from gateway.config import Config, ConfigError, Server, Upstream, split_address
+from gateway.devices.naming import Naming
+from gateway.devices.registrar import Registrar
 from gateway.doors import ai_telemetry, bodies, costs, foreign, house_side, operator, otlp
+from gateway.doors import devices as control_plane
 from gateway.doors.cors import Cors
 from gateway.doors.door import Handler, House
 from gateway.doors.otlp_grpc import GrpcServer, Tls
 from gateway.health import Health
-from gateway.house import log_settings
+from gateway.house import devices_of, log_settings
 from gateway.intake import Intake
 from gateway.listener import Listener, operator_listen
 from gateway.metrics import Exposition, Metrics, Snapshot
@@ -61,6 +65,7 @@ class Rooms:
     house: House
     routes: Routes
     ledger: Ledger
+    devices: Registrar
     operators: operator.OperatorServices
     health: Health
     exposition: Exposition
@@ -135,20 +140,23 @@ class App:
         spool = await self._open_spool(metrics)
         ledger = await self._open_ledger(spool)
         registry = await self._open_registry(spool)
-        access = await self._open_access(registry)
-        window = await self._open_intake(spool)
+        devices = devices_of(spool, registry, self._config, self._clock)
+        access = await self._open_access(registry, devices)
+        window = await self._open_intake(spool, Naming(devices, claimed=metrics.claimed))
         house = self._house(access, window, metrics)
-        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs())
+        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs(), self._syncs(spool))
         self._stack.push_async_callback(routes.stop)
         await routes.start()
         self._stack.push_async_callback(self._supervisor.stop)
+        self._supervisor.start("routes", routes.wait())
         self._supervisor.start("retention", self._retain(spool))
         self._supervisor.start("loop lag", metrics.lag.run())
         self._supervisor.start("merge window", window.run())
         self._supervisor.start("ledger", ledger.follow(spool.log))
 
         async def snapshot() -> Snapshot:
-            return Snapshot(stats=await spool.log.stats(), routes=await spool.deliveries.routes())
+            states = [*await spool.deliveries.routes(), *routes.syncs()]
+            return Snapshot(stats=await spool.log.stats(), routes=states, devices=devices.counts())
 
         return Rooms(
             spool=spool,
@@ -156,13 +164,15 @@ class App:
             house=house,
             routes=routes,
             ledger=ledger,
-            operators=self._operator_services(spool, registry, access, routes, ledger),
+            devices=devices,
+            operators=self._operator_services(spool, registry, access, routes, ledger, devices),
             health=Health(
                 spool.log,
                 spool.deliveries,
                 clock=self._clock,
                 keys_read=lambda: registry is not None,
                 closing=lambda: house.gate.closed,
+                syncs=routes.syncs,
             ),
             exposition=Exposition(metrics, snapshot, self._clock.monotonic),
         )
@@ -188,7 +198,7 @@ class App:
         self._stack.push_async_callback(registry.close)
         return registry
 
-    async def _open_access(self, registry: Registry | None) -> Access:
+    async def _open_access(self, registry: Registry | None, devices: Registrar) -> Access:
         server = self._config.server
         access = Access(
             registry,
@@ -197,18 +207,19 @@ class App:
             api_key_file=server.api_key_file,
             max_key_requests_per_s=server.max_key_requests_per_s,
             max_key_bytes_per_s=server.max_key_bytes_per_s,
+            devices=devices.keys.find,
         )
         await access.start()
         self._stack.push_async_callback(access.stop)
         return access
 
-    async def _open_intake(self, spool: SqliteSpool) -> Window:
+    async def _open_intake(self, spool: SqliteSpool, naming: Naming) -> Window:
         config = self._config
         shadows = Shadows(self._clock)
         await shadows.remember(spool.log)
         prices = PriceBook.load(config.prices.file, config.prices.override)
         attribution = Attribution(config, secret=derived(spool.secret, "e-mails"))
-        intake = Intake(spool.log, attribution=attribution, prices=prices, shadows=shadows)
+        intake = Intake(spool.log, attribution=attribution, prices=prices, shadows=shadows, naming=naming)
         window = Window(spool.pending, intake, self._clock)
         await window.start()
         return window
@@ -233,8 +244,20 @@ class App:
         except ValueError as error:
             raise ConfigError([str(error)]) from error
 
+    def _syncs(self, spool: SqliteSpool) -> list[DeviceSync]:
+        upstream = self._config.upstream
+        if not upstream.base_url:
+            return []
+        return [outbound.device_sync(upstream_settings(upstream), spool.devices, clock=self._clock)]
+
     def _operator_services(
-        self, spool: SqliteSpool, registry: Registry | None, access: Access, routes: Routes, ledger: Ledger
+        self,
+        spool: SqliteSpool,
+        registry: Registry | None,
+        access: Access,
+        routes: Routes,
+        ledger: Ledger,
+        devices: Registrar,
     ) -> operator.OperatorServices:
         return operator.OperatorServices(
             log=spool.log,
@@ -248,6 +271,8 @@ class App:
             hosts=frozenset({split_address(operator_listen(self._config.server) or self._config.server.listen)[0]}),
             console_url=lambda: f"{self.operator_url}/console/",
             wake=lambda _: routes.poke(),
+            devices=devices,
+            syncs=routes.syncs,
             ledger=ledger,
             prices=lambda: PriceBook.load(self._config.prices.file, self._config.prices.override),
         )
@@ -307,6 +332,9 @@ class App:
             at("/api/public/health", foreign.langfuse_health(house, version=self._version))
             at("/api/public/projects", foreign.langfuse_projects(house))
             at("/api/v1/events", foreign.openmeter(house))
+            at("/v1/ai-control-plane/enroll", control_plane.enroll(house, rooms.devices))
+            at("/v1/ai-control-plane/heartbeat", control_plane.heartbeat(house, rooms.devices))
+            at("/v1/ai-control-plane/ping", control_plane.ping(house, rooms.devices))
             cursors = rooms.operators.cursor_secret
             at("/v2/billing/costs", costs.costs(house, rooms.ledger, secret=cursors))
             at("/v2/billing/dimensions", costs.dimensions(house, rooms.ledger, secret=cursors))

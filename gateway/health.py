@@ -8,12 +8,12 @@ a parked route is no reason to turn senders away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log import Deliveries, Log, Stats
+from spool.log import Deliveries, Log, RouteState, Stats
 
 ANSWER_S = 10.0  # a writer that says nothing for this long is dead
 CACHE_S = 1.0  # the doors are open to everybody; the disk is asked at most this often
@@ -30,12 +30,14 @@ class Health:
         clock: Clock,
         keys_read: Callable[[], bool],
         closing: Callable[[], bool],
+        syncs: Callable[[], Sequence[RouteState]] = tuple,
     ) -> None:
         self._log = log
         self._deliveries = deliveries
         self._clock = clock
         self._keys_read = keys_read
         self._closing = closing
+        self._syncs = syncs
         self._lock = asyncio.Lock()
         self._stats: Stats | None = None
         self._good_until = float("-inf")
@@ -52,7 +54,7 @@ class Health:
         """What the operator sees: why it is not ready, and what would want a look although it is."""
         stats = await self._read()
         obstacles = self._obstacles(stats)
-        routes = await self._deliveries.routes() if stats else ()
+        routes = [*await self._deliveries.routes(), *self._syncs()] if stats else []
         now = self._clock.now()
         return {
             "ready": not obstacles,

@@ -9,15 +9,16 @@ from pathlib import Path
 
 from gateway.access import Access
 from gateway.config import Config, Spool
+from gateway.devices.registrar import Registrar
 from gateway.doors.operator import OperatorServices, application
 from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
-from spool.clock import SystemClock
+from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
 from spool.ledger import Ledger
 from spool.log import LogSettings
 from spool.registry import Registry
-from spool.sqlite import open_spool
+from spool.sqlite import SqliteSpool, open_spool
 
 
 @asynccontextmanager
@@ -54,12 +55,19 @@ async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
             version=version,
             console_url=lambda: _console_url(config),
             ledger=ledger,
+            devices=devices_of(spool, registry, config, clock),
             prices=lambda: PriceBook.load(config.prices.file, config.prices.override),
         )
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
         socket = OperatorSocket(Path(place), application(services))
         stack.push_async_callback(socket.stop)
         yield await socket.start()
+
+
+def devices_of(spool: SqliteSpool, registry: Registry | None, config: Config, clock: Clock) -> Registrar:
+    """The rules over the spool's devices; their changes stand in the registry's audit list when there is one."""
+    spool.devices.auditor = registry.note_all if registry is not None else None
+    return Registrar(spool.devices, settings=config.devices, clock=clock, secret=spool.secret)
 
 
 def log_settings(section: Spool) -> LogSettings:

@@ -75,6 +75,11 @@ class Metrics:
         )
         self._requests = Counter("tollhouse_requests", "Answered requests", ["door", "status"], registry=self.registry)
         self._details: set[str] = set()
+        self._claimed = Counter(
+            "tollhouse_records_claimed_device",
+            "Records that named a device whose key they did not come under",
+            registry=self.registry,
+        )
         self._request_children: dict[tuple[str, int | str], Counter] = {}
         self.lag = LoopLag(
             Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=self.registry)
@@ -105,6 +110,10 @@ class Metrics:
         if child is None:
             child = self._request_children[door, status] = self._requests.labels(door, str(status))
         child.inc()
+
+    def claimed(self, records: int) -> None:
+        """Records named a device whose key they did not come under."""
+        self._claimed.inc(records)
 
     def render(self, snapshot: Snapshot) -> bytes:
         self._house.snapshot = snapshot

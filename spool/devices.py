@@ -69,9 +69,16 @@ class Device:
         return {**self.labels, **self.operator_labels} if self.operator_labels else self.labels
 
     def told(self, *, facts: bool = False, **changes: Any) -> Device:
-        """Changed in a way that upstream should hear of; `facts` when an enrolment would say it."""
+        """
+        Changed in a way that upstream should hear of; `facts` when an enrolment would say it.
+
+        The newest heartbeat follows an enrolment there, so it is one version later.
+        """
         version = self.version + 1
-        return replace(self, version=version, facts_version=version if facts else self.facts_version, **changes)
+        if not facts:
+            return replace(self, version=version, **changes)
+        after = version if self.last_heartbeat is None else version + 1
+        return replace(self, version=after, facts_version=version, **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from spool.clock import Clock, SystemClock
+from spool.devices import Change
 from spool.key_table import KeyTable
 from spool.operator_table import OperatorTable
 from spool.operators import Actor
@@ -50,6 +51,16 @@ class Registry:
         await self._file.change(
             lambda connection: audit(connection, actor, at, action, target, before, after), lambda _: None
         )
+
+    async def note_all(self, changes: Sequence[Change]) -> None:
+        """The audit rows of changes that happen together in another file, in one transaction."""
+        at = self._file.clock.now()
+
+        def write(connection: sqlite3.Connection) -> None:
+            for each in changes:
+                audit(connection, each.actor, at, each.action, each.target, each.before, each.after)
+
+        await self._file.change(write, lambda _: None)
 
     async def select(
         self, statements: Sequence[tuple[str, Sequence[object] | Mapping[str, object]]]

@@ -22,6 +22,7 @@ COMMANDS = {
     "explain": "gateway.cli.explain",
     "send": "gateway.cli.send",
     "keys": "gateway.cli.keys",
+    "devices": "gateway.cli.devices",
     "spool": "gateway.cli.spool",
     "ledger": "gateway.cli.ledger",
     "report": "gateway.cli.report",

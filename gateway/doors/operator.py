@@ -8,6 +8,7 @@ from aiohttp import web
 
 from gateway.doors import (
     operator_dead,
+    operator_devices,
     operator_findings,
     operator_keys,
     operator_ledger,
@@ -28,6 +29,7 @@ PREFIX = "/console/api"  # where the application is mounted, over HTTP and on th
 CALLS: tuple[Call, ...] = (
     *operator_sign_in.CALLS,
     *operator_keys.CALLS,
+    *operator_devices.CALLS,
     *operator_spool.CALLS,
     *operator_dead.CALLS,
     *operator_findings.CALLS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -10,12 +10,13 @@ from aiohttp import web
 
 from gateway.access import Access
 from gateway.attempts import Buckets
+from gateway.devices.registrar import Registrar
 from gateway.errors import Refusal
 from gateway.prices import PriceBook
 from spool.clock import Clock
 from spool.installation import derived
 from spool.ledger import Ledger
-from spool.log import Deliveries, Log
+from spool.log import Deliveries, Log, RouteState
 from spool.operators import Actor
 from spool.registry import Registry
 
@@ -42,6 +43,7 @@ class OperatorServices:
     spool can still be looked at. `hosts` are the names (without port) under which the console may be reached beside
     loopback and bare addresses. `console_url` is asked when a link is made, because port 0 is known only then.
     `wake` is called with a route's name when its work was changed by hand. `prices` is the book to price sums again.
+    `syncs` are the tables brought upstream, shown as routes are; without a server none runs.
     """
 
     log: Log
@@ -57,6 +59,8 @@ class OperatorServices:
     console_url: Callable[[], str] = _default_console
     wake: Callable[[str], None] = _nobody_waits
     prices: Callable[[], PriceBook] = PriceBook.load
+    devices: Registrar | None = None
+    syncs: Callable[[], Sequence[RouteState]] = tuple
     sign_ins: Buckets = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +73,13 @@ class OperatorServices:
         if self.registry is None:
             raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
         return self.registry
+
+    def the_devices(self) -> Registrar:
+        """The devices, or Refusal 503 where there are none or their changes could not be written down."""
+        self.the_registry()
+        if self.devices is None:
+            raise Refusal(503, "no_devices", "this house keeps no devices")
+        return self.devices
 
     async def noted(
         self, actor: Actor, action: str, target: str, after: Mapping[str, object], work: Callable[[], Awaitable[T]]

@@ -65,7 +65,7 @@ ROUTES: List[RouteState] = List(
 async def status(asked: Asked) -> web.Response:
     asked.only()
     services = asked.services
-    books, stats, routes = await services.log.books(), await services.log.stats(), await services.deliveries.routes()
+    books, stats, routes = await services.log.books(), await services.log.stats(), await _routes(asked)
     return answer({
         "topics": [{"topic": topic, **terms} for topic, terms in sorted(books.topics.items())],
         "routes": [shown_route(route) for route in sorted(routes, key=lambda route: route.name)],
@@ -82,7 +82,7 @@ async def status(asked: Asked) -> web.Response:
 
 
 async def list_routes(asked: Asked) -> web.Response:
-    return await asked.list(ROUTES, MemoryRows(await asked.services.deliveries.routes()))
+    return await asked.list(ROUTES, MemoryRows(await _routes(asked)))
 
 
 async def drop_route(asked: Asked) -> web.Response:
@@ -139,6 +139,10 @@ async def verify(asked: Asked) -> web.Response:
     """Recounted from commit rows and entries; the running counters are not trusted."""
     asked.only()
     return answer(shown_books(await asked.services.log.verify()))
+
+
+async def _routes(asked: Asked) -> list[RouteState]:
+    return [*await asked.services.deliveries.routes(), *asked.services.syncs()]
 
 
 def _time(name: str, text: str) -> float:

@@ -1,0 +1,114 @@
+"""`tollhouse devices`: who reports to this house."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gateway.cli import fail
+from gateway.cli.operator import House, as_json, filters, on_a_house, paged, part, show_json, show_list, show_table
+
+COLUMNS = ("id", "state", "hostname", "platform", "agent_version", "user", "labels", "enrolled", "last_seen")
+UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
+
+
+@click.group()
+def devices() -> None:
+    """List, approve, revoke and label devices."""
+
+
+@devices.command("list")
+@click.option("--state", "states", multiple=True, help="pending, enrolled, silent, mute or revoked.")
+@click.option("--hostname", "hostnames", multiple=True)
+@click.option("--platform", "platforms", multiple=True)
+@click.option("--user", "users", multiple=True)
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE")
+@paged
+@as_json
+@on_a_house
+def list_devices(
+    house: House,
+    page: list[tuple[str, str]],
+    states: tuple[str, ...],
+    hostnames: tuple[str, ...],
+    platforms: tuple[str, ...],
+    users: tuple[str, ...],
+    labels: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """List the devices; silent: nothing heard for three intervals, mute: alive without its usual telemetry."""
+    asked = filters(state=states, hostname=hostnames, platform=platforms, user=users, label=labels)
+    payload = house.ask("GET", "/devices", query=[*page, *asked])
+    show_json(payload) if as_json else show_list(payload, "devices", COLUMNS)
+
+
+@devices.command()
+@click.option("--key", "keys", multiple=True, help="Names that this key brought.")
+@paged
+@as_json
+@on_a_house
+def unenrolled(house: House, page: list[tuple[str, str]], keys: tuple[str, ...], as_json: bool) -> None:
+    """List the names that telemetry gave under keys that may not enrol."""
+    payload = house.ask("GET", "/unenrolled", query=[*page, *filters(key=keys)])
+    show_json(payload) if as_json else show_list(payload, "unenrolled", UNENROLLED_COLUMNS)
+
+
+@devices.command()
+@click.argument("id")
+@as_json
+@on_a_house
+def show(house: House, id: str, as_json: bool) -> None:
+    """Show one device."""
+    _show(house.ask("GET", f"/devices/{part(id)}"), as_json)
+
+
+@devices.command()
+@click.argument("id")
+@as_json
+@on_a_house
+def approve(house: House, id: str, as_json: bool) -> None:
+    """Enrol a pending device, or a revoked one again."""
+    _show(house.ask("POST", f"/devices/{part(id)}/approve"), as_json)
+
+
+@devices.command()
+@click.argument("id")
+@as_json
+@on_a_house
+def revoke(house: House, id: str, as_json: bool) -> None:
+    """Refuse a device and its key from now on; what it sent is kept."""
+    _show(house.ask("POST", f"/devices/{part(id)}/revoke"), as_json)
+
+
+@devices.command()
+@click.argument("id")
+@as_json
+@on_a_house
+def reset(house: House, id: str, as_json: bool) -> None:
+    """Forget a device's fingerprint and end its key, so that another machine can take its place."""
+    _show(house.ask("POST", f"/devices/{part(id)}/reset"), as_json)
+
+
+@devices.command()
+@click.argument("id")
+@click.argument("labels", nargs=-1, required=True, metavar="NAME=VALUE...")
+@as_json
+@on_a_house
+def label(house: House, id: str, labels: tuple[str, ...], as_json: bool) -> None:
+    """Label a device; NAME= takes a label away."""
+    given: dict[str, str | None] = {}
+    for each in labels:
+        name, equals, text = each.partition("=")
+        if not equals:
+            fail("a label is written NAME=VALUE, such as team=search", 2)
+        given[name] = text or None
+    _show(house.ask("PATCH", f"/devices/{part(id)}", body={"labels": given}), as_json)
+
+
+def _show(payload: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(payload)
+        return
+    show_table([{"field": name.replace("_", " "), "value": value} for name, value in payload["device"].items()],
+               ("field", "value"))  # fmt: skip
