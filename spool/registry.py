@@ -12,6 +12,7 @@ from pathlib import Path
 
 from spool.clock import Clock, SystemClock
 from spool.devices import Change
+from spool.insight_table import InsightTable
 from spool.key_table import KeyTable
 from spool.operator_table import OperatorTable
 from spool.operators import Actor
@@ -25,6 +26,7 @@ class Registry:
         self._file = file
         self.keys = KeyTable(file)
         self.operators = OperatorTable(file)
+        self.insights = InsightTable(file)
 
     @classmethod
     async def open(cls, directory: Path, *, secret: bytes, clock: Clock | None = None) -> Registry:

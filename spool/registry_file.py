@@ -113,7 +113,7 @@ def audit(
 
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.row_factory = sqlite3.Row
-    migrate(connection, (script("registry.sql"),))
+    migrate(connection, (script("registry.sql"), script("insights.sql")))
     # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
     [verdict, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":

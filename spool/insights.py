@@ -1,0 +1,155 @@
+"""
+Insights: what the house noticed, or people wrote down, about what AI costs. Values and rules; no file, no protocol.
+
+Statuses, efforts and field names are the published interface's (part 2.2); their order here is the order of a sort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from spool.errors import Invalid
+
+NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
+STATUSES = (NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED)
+NOT_SET, LOW, MEDIUM, HIGH = "not_set", "low", "medium", "high"
+EFFORTS = (NOT_SET, LOW, MEDIUM, HIGH)
+
+MAX_TITLE = 256
+MAX_CATEGORY = 64
+MAX_LINK = 2048
+MAX_TEXT = 4096
+MAX_INSIGHTS = 10_000
+MAX_COMMENTS = 1_000  # on one insight
+_MAX_AMOUNT = Decimal(10) ** 12
+_CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An insight as a person or a detector says it. `cost_impact` is decimal text in dollars."""
+
+    title: str
+    description: str = ""
+    category: str = ""
+    link: str = ""
+    effort: str = NOT_SET
+    cost_impact: str = "0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """
+    What a detector found. `key` is the same whenever it finds the same thing again.
+
+    `newest` is the time of the newest evidence, None for a state that holds now: an addressed insight is new again
+    when there is evidence from after it was addressed, or when the state went away and came back.
+    """
+
+    key: str
+    draft: Draft
+    newest: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insight:
+    """As it is kept. Times are epoch seconds."""
+
+    id: str
+    finding: str | None
+    title: str
+    description: str
+    category: str
+    link: str
+    status: str
+    status_at: float
+    effort: str
+    cost_impact: str
+    created: float
+    last_updated: float
+    found_at: float | None
+    present: bool
+    touched: bool
+
+    def returns(self, newest: float | None) -> bool:
+        """Whether finding it again, with evidence up to `newest`, opens it again."""
+        if self.status != ADDRESSED:
+            return False
+        return not self.present or (newest is not None and newest > self.status_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    id: int
+    insight: str
+    text: str
+    author: str
+    created: float
+    last_updated: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What a look changed: insights that are new, found again, open again after they were addressed, and gone."""
+
+    new: int
+    again: int
+    reopened: int
+    gone: int
+
+
+def checked(draft: Draft) -> Draft:
+    """The draft in its stored form; Invalid says which field breaks which rule."""
+    title = draft.title.strip()
+    if not title:
+        raise Invalid("an insight needs a title")
+    return Draft(
+        title=_text("title", title, MAX_TITLE),
+        description=_text("description", draft.description, MAX_TEXT),
+        category=_text("category", draft.category.strip(), MAX_CATEGORY),
+        link=_text("link", draft.link.strip(), MAX_LINK),
+        effort=checked_effort(draft.effort),
+        cost_impact=checked_amount(draft.cost_impact),
+    )
+
+
+def checked_status(status: str) -> str:
+    if status not in STATUSES:
+        raise Invalid("status must be one of " + ", ".join(STATUSES))
+    return status
+
+
+def checked_effort(effort: str) -> str:
+    if effort not in EFFORTS:
+        raise Invalid("effort must be one of " + ", ".join(EFFORTS))
+    return effort
+
+
+def checked_amount(amount: str) -> str:
+    """Plain decimal text, without an exponent."""
+    try:
+        found = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if not found.is_finite() or abs(found) >= _MAX_AMOUNT or (found and found.adjusted() < -27):
+        raise Invalid("cost_impact must be a decimal number of dollars, such as 12.50")
+    return f"{found:f}"
+
+
+def checked_comment(text: str) -> str:
+    if not text.strip():
+        raise Invalid("a comment needs a text")
+    return _text("text", text.strip(), MAX_TEXT)
+
+
+def dollars(amount: Decimal) -> str:
+    """An amount to the cent, as findings say it."""
+    return f"{amount.quantize(_CENT):f}"
+
+
+def _text(name: str, text: str, most: int) -> str:
+    if len(text) > most:
+        raise Invalid(f"{name} has at most {most} characters")
+    # A lone surrogate cannot be stored as text.
+    return text.encode("utf-8", "replace").decode()
