@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from gateway.config import AttributionRule, Config
 from gateway.normalise.tags import put
-from spool.record import Inference, Record
+from spool.record import AiRecord, Inference
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -35,7 +35,7 @@ class Attribution:
         self._emails = config.privacy.emails
         self._secret = secret
 
-    def apply(self, record: Record, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS) -> None:
+    def apply(self, record: AiRecord, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS) -> None:
         """Attribute one record. Its tags may be shared with others of its payload: they are copied before a change."""
         if labels:
             _fill(record, labels)
@@ -49,7 +49,7 @@ class Attribution:
         if self._emails != "keep":
             self._protect(record)
 
-    def _protect(self, record: Record) -> None:
+    def _protect(self, record: AiRecord) -> None:
         for name in _IDS:
             value = getattr(record, name)
             if value is not None and "@" in value and _EMAIL.fullmatch(value):
@@ -86,7 +86,7 @@ class _Rule:
         if rule.set.user:
             self.set = {**self.set, "user": rule.set.user}
 
-    def fits(self, record: Record) -> bool:
+    def fits(self, record: AiRecord) -> bool:
         return (
             all(_passes(test, getattr(record, name)) for name, test in self._fields)
             and (self._model is None or any(_passes(self._model, name) for name in _models(record)))
@@ -94,7 +94,7 @@ class _Rule:
         )
 
 
-def _fill(record: Record, labels: Mapping[str, str]) -> None:
+def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
     """Labels `team` and `user` fill these fields where they are null, others become tags where there is none."""
     missing = {}
     for name, value in labels.items():
@@ -122,5 +122,5 @@ def _passes(test: Callable[[str], bool], value: str | None) -> bool:
     return value is not None and test(value)
 
 
-def _models(record: Record) -> tuple[str | None, ...]:
+def _models(record: AiRecord) -> tuple[str | None, ...]:
     return (record.response_model, record.request_model) if isinstance(record, Inference) else (record.model,)

@@ -16,7 +16,7 @@ from gateway.normalise.outcome import Outcome
 from gateway.prices import PriceBook
 from gateway.shadows import Shadows
 from spool.log import Log, Receipt, Submission
-from spool.record import Inference, Record
+from spool.record import AiRecord, Inference
 
 
 class Intake:
@@ -67,5 +67,5 @@ class Intake:
             )
         )
 
-    def _device_labels(self, record: Record) -> Mapping[str, str]:
+    def _device_labels(self, record: AiRecord) -> Mapping[str, str]:
         return NO_LABELS if self._naming is None else self._naming.labels(record.device)

@@ -87,7 +87,69 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     shadow: bool = False
 
 
-Record = Inference | UsageMetric
+Scalar = str | int | float | bool
+
+
+class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False):
+    """One metered event. `source` is the event's own; `data` and `tags` (its further attributes) are bounded."""
+
+    kind: ClassVar[str] = "usage_event"
+    topic: ClassVar[str] = USAGE_EVENTS
+
+    id: bytes
+    source: str
+    event_id: str | None = None
+    event_type: str
+    subject: str | None = None
+    start_time: int | None = None
+    data: dict[str, Scalar] = {}
+    tags: dict[str, str] = {}
+    shadow: bool = False
+
+
+class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc=False):
+    """
+    One record of a unit-cost request, with what the request does to its stream.
+
+    `dimensions` are the filter of an allocation record (several values a key) or the associated cost of a metric
+    record (one). `value` is decimal text of at most 15 digits, None where the operation has none.
+    """
+
+    kind: ClassVar[str] = "unit_cost"
+    topic: ClassVar[str] = UNIT_COST
+
+    id: bytes
+    source: str = "unit-cost"
+    stream: str
+    stream_type: str  # allocation, metric
+    operation: str  # sum, replace, delete; create and drop are of the stream as a whole
+    start_time: int | None = None
+    granularity: str | None = None  # HOURLY, DAILY, MONTHLY
+    element_name: str | None = None
+    dimensions: dict[str, list[str]] = {}
+    value: str | None = None
+    shadow: bool = False  # it never leaves: creating is part of the first sum
+
+
+class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False):
+    """One billing drop, whole: `body` is the JSON as it was received, and leaves as it is."""
+
+    kind: ClassVar[str] = "billing_drop"
+    topic: ClassVar[str] = BILLING_DATA
+
+    id: bytes
+    source: str = "billing"
+    connection_id: str
+    month: str | None = None
+    operation: str | None = None
+    rows: int = 0
+    body: bytes = b"{}"
+    start_time: int | None = None
+    shadow: bool = False
+
+
+AiRecord = Inference | UsageMetric
+Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop
 
 # What a later report of the same call may fill while the record is open, when the first left it null.
 AMENDABLE = (
@@ -126,7 +188,10 @@ def as_json(record: Record) -> dict[str, Any]:
         row[field] = getattr(record, field)
     row["id"] = record.id.hex()
     row["start_time"] = rfc3339(record.start_time)
-    row["end_time"] = rfc3339(record.end_time)
+    if isinstance(record, AiRecord):
+        row["end_time"] = rfc3339(record.end_time)
     if isinstance(record, Inference):
         row["currency"] = CURRENCY
+    if isinstance(record, BillingDrop):
+        row["body"] = msgspec.json.decode(record.body)
     return row

@@ -16,7 +16,7 @@ from gateway.devices.registrar import Registrar, revoked
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.outcome import Outcome
 from spool.devices import ENROLLED, REVOKED, is_device_id
-from spool.record import Record
+from spool.record import AiRecord
 
 CLAIMED = "claimed_device"  # the tag of a record that named a device whose key it did not come under
 DEVICE_REVOKED = "device_revoked"
@@ -97,7 +97,7 @@ class Naming:
                 self._registrar.heard(known)
 
 
-def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[Record, str | None, bool]]:
+def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
     """Every record, then every point, with the device it names and whether another Tollhouse named it."""
     for place, record in enumerate(outcome.records):
         forwarded = place in outcome.forwarded

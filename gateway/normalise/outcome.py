@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from spool.identity import Identity
 from spool.log import CounterPoint
-from spool.record import AI_TELEMETRY, Record
+from spool.record import AI_TELEMETRY, AiRecord
 
 MALFORMED = "malformed"  # not readable as the item it claims to be
 IMPLAUSIBLE = "implausible"  # cache above input, negative or absurd counts: never billed
@@ -50,7 +50,7 @@ class Outcome:
     received: int = 0
     split: int = 0
     pending: int = 0
-    records: list[Record] = field(default_factory=list)
+    records: list[AiRecord] = field(default_factory=list)
     identities: list[Identity] = field(default_factory=list)
     points: list[CounterPoint] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Outcome:
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
 
     def add(
-        self, record: Record, identity: Identity, why: dict[str, Any] | None = None, *, device: str | None = None
+        self, record: AiRecord, identity: Identity, why: dict[str, Any] | None = None, *, device: str | None = None
     ) -> None:
         """`device` is what the record's resource names, if it names one."""
         record.id = identity.id

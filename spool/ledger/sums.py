@@ -15,7 +15,7 @@ from typing import NamedTuple
 from spool.ledger import money
 from spool.log import Entry
 from spool.processing import mode_of
-from spool.record import CURRENCY, NS, Inference, UsageMetric
+from spool.record import CURRENCY, NS, Inference, Record, UsageMetric
 
 HOUR_S = 3600
 _HOUR_NS = HOUR_S * NS
@@ -116,11 +116,16 @@ class Sums:
                 hour = arrival if start is None or not 0 < start < latest else start // _HOUR_NS * HOUR_S
                 if self._skip is not None and self._skip(number, hour):
                     continue
-                counted = self._call(hour, record) if isinstance(record, Inference) else self._metric(hour, record)
+                counted = self._counted(hour, record)
                 if not counted:
                     self.absurd += 1
                 elif number < self.first.get(hour, number + 1):
                     self.first[hour] = number
+
+    def _counted(self, hour: int, record: Record) -> bool:
+        if isinstance(record, Inference):
+            return self._call(hour, record)
+        return isinstance(record, UsageMetric) and self._metric(hour, record)
 
     def _call(self, hour: int, call: Inference) -> bool:
         given, made = call.input_tokens, call.output_tokens

@@ -10,7 +10,7 @@ from gateway.normalise.otlp.calls import who_of
 from gateway.normalise.otlp.model import Attributes, Resource
 from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.outcome import Outcome
-from spool.record import Record
+from spool.record import AiRecord
 
 # Names that mean this only in one source.
 _USER = {"claude_code": words.CLAUDE_USER, "cline": ("user_id",)}
@@ -33,7 +33,7 @@ class Senders:
         self._resource_who = words.NOBODY
         self._resource_tags: dict[str, str] = {}
 
-    def sign(self, record: Record, resource: Resource, attributes: Attributes) -> None:
+    def sign(self, record: AiRecord, resource: Resource, attributes: Attributes) -> None:
         """Fill user, team, session, api_key and tags of a record whose source is known."""
         self._read(resource)
         source = record.source

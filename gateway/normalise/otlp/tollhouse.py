@@ -15,7 +15,7 @@ from gateway.normalise.otlp.dialect import ERROR_CODE
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Outcome
 from spool.identity import Identity, stand_in_ids
-from spool.record import Inference, Record
+from spool.record import AiRecord, Inference
 
 MARK = "tollhouse.id"
 NO_ID = f"{MARK} is not 32 hex digits"
@@ -67,7 +67,7 @@ def id_of(attributes: Attributes) -> bytes | None:
     return bytes.fromhex(stated) if isinstance(stated, str) and _ID.fullmatch(stated) else None
 
 
-def add(record: Record, attributes: Attributes, outcome: Outcome) -> None:
+def add(record: AiRecord, attributes: Attributes, outcome: Outcome) -> None:
     """Keep a record of the other house, with its tags, under its id."""
     for name, value in attributes.items():
         if name.startswith(_TAG):
