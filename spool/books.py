@@ -55,6 +55,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     ignored: dict[str, int] = {}
     rejected: dict[str, int] = {}
     first: int = 0  # the number of its first new record
+    before: list[str] = []  # receipts of the earlier parts of the same request
 
     @property
     def records(self) -> int:
@@ -156,6 +157,24 @@ def receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
     if terms.last < oldest:
         return "removed"
     return "kept" if terms.last < closed_below else "open"
+
+
+def whole_view(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in between."""
+    whole = dict(view)
+    for part in parts:
+        for term in ("received", "records", "new", "duplicates", "amended"):
+            whole[term] += part[term]
+        for term in ("ignored", "rejected"):
+            whole[term] = dict(Counter(whole[term]) + Counter(part[term]))
+        whole["first_number"] = min(filter(None, (whole["first_number"], part["first_number"])), default=None)
+        whole["last_number"] = max(filter(None, (whole["last_number"], part["last_number"])), default=None)
+        whole["state"] = min(whole["state"], part["state"], key=_STATES.index)
+    return whole
+
+
+# Of a request that was kept in parts, the first that holds for one of them.
+_STATES = ("removed", "open", "kept", "known")
 
 
 def receipt_view(receipt_id: str, terms: Terms, *, committed_at: float, state: str) -> dict[str, Any]:

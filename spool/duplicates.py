@@ -8,10 +8,7 @@ fails, and other threads may walk over them.
 
 from __future__ import annotations
 
-import sys
-import zlib
 from array import array
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from typing import NamedTuple
 from spool.identity import Identity
 from spool.installation import derived
 from spool.record import TOPICS
+from spool.runs import Run, marked, merge
 
 HOUR_NS = 3600 * 10**9
 NEAR_NS = HOUR_NS // 4  # two reports of one call name starts that are at most this far apart
@@ -29,7 +27,7 @@ DAY_HOURS = 24
 BATCH = 16_384  # newest ids that become runs together: a few milliseconds of sorting
 HELD_BATCHES = 32  # open records keep their ids in the dict, up to this many batches
 MAX_AGE_S = 86_400  # newest ids older than this become runs even when few
-SLICES = 64  # a merge is done in so many steps, so that no single one holds up other threads
+SHORT = 8 * BATCH  # runs of an hour are merged into one up to here whatever their lengths
 
 # Carter and Wegman: multiplying by a secret modulo a prime above 2^128 keeps two different ids apart but for one chance
 # in 2^64, whoever chose them. A keyed BLAKE2b does the same at two and a half times the cost.
@@ -42,21 +40,6 @@ IN_A_RUN = 0  # known, but its number is not at hand
 class Place(NamedTuple):
     topic: str
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Ids of calls that started within one hour, sorted."""
-
-    key: int  # names its row
-    hour: int
-    arrived_at: float  # when the newest of them arrived
-    ids: array[int]
-
-    def __contains__(self, id: int) -> bool:
-        ids = self.ids
-        at = bisect_left(ids, id)
-        return at < len(ids) and ids[at] == id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,23 +82,16 @@ class DuplicateIndex:
         found = self._newest.get(id)
         if found is not None:
             return found
-        if self._in_a_run(id, hours, now):
-            return IN_A_RUN
-        for other in identity.lookups:
-            other_id = self.id_of(other)
-            found = self._newest.get(other_id)
-            if found is not None:
-                return found
-            if self._in_a_run(other_id, hours, now):
-                return IN_A_RUN
-        return None
-
-    def _in_a_run(self, id: int, hours: Iterable[int], now: float) -> bool:
         for hour in hours:
             for run in self._runs.get(hour, ()):
-                if id in run and run.arrived_at > now - self._window_s:
-                    return True
-        return False
+                at = id & run.mask  # looked at here, because a call would cost as much as the look saves
+                if run.marks[at >> 3] >> (at & 7) & 1 and id in run and run.arrived_at > now - self._window_s:
+                    return IN_A_RUN
+        for other in identity.lookups:
+            found = self.find(Identity(other), self.id_of(other), hours, now)
+            if found is not None:
+                return found
+        return None
 
     # -- adding, after the commit ----------------------------------------------------------------------------------
 
@@ -272,12 +248,13 @@ class _Plan:
     def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
         """A new run, merged with those of its hour that are not much longer: an hour has few, and each moves rarely."""
         for run in sorted(self._index.runs_of(hour), key=lambda run: len(run.ids)):
-            if len(run.ids) >= 2 * len(ids) or len(run.ids) + len(ids) > self._index.max_run:
+            together = len(run.ids) + len(ids)
+            if together > self._index.max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
                 break
             ids = merge(run.ids, ids)
             arrived_at = max(arrived_at, run.arrived_at)
             self.removed.append(run)
-        self.added.append(Run(self._next_key, hour, arrived_at, ids))
+        self.added.append(marked(self._next_key, hour, arrived_at, ids))
         self._next_key += 1
 
     def expire(self, before: float) -> None:
@@ -335,49 +312,3 @@ def place_of(value: int) -> tuple[str, int]:
     """The inverse of `place`."""
     number, code = divmod(value, len(TOPICS))
     return TOPICS[code], number
-
-
-def merge(one: array[int], other: array[int]) -> array[int]:
-    """Both runs, sorted, slice by slice of the number space."""
-    merged = array("Q")
-    for low in range(SLICES):
-        merged.extend(sorted(_slice(one, low) + _slice(other, low)))
-    return merged
-
-
-def count_repeats(runs: Sequence[array[int]]) -> int:
-    """How many ids are in more than one run: calls that came again beyond what a lookup covers."""
-    repeats = 0
-    for low in range(SLICES):
-        ids = [id for run in runs for id in _slice(run, low)]
-        repeats += len(ids) - len(set(ids))
-    return repeats
-
-
-def _slice(ids: array[int], low: int) -> array[int]:
-    width = (MASK + 1) // SLICES
-    begin = bisect_left(ids, low * width)
-    end = bisect_left(ids, (low + 1) * width) if low + 1 < SLICES else len(ids)
-    return ids[begin:end]
-
-
-def packed(ids: array[int]) -> tuple[bytes, int]:
-    """A run as bytes, with their checksum. Little endian on every machine."""
-    data = _little_endian(ids).tobytes()
-    return data, zlib.crc32(data)
-
-
-def unpacked(data: bytes, checksum: int) -> array[int] | None:
-    """The inverse of `packed`; None when the bytes changed."""
-    if zlib.crc32(data) != checksum or len(data) % 8:
-        return None
-    ids = array("Q")
-    ids.frombytes(data)
-    return _little_endian(ids)
-
-
-def _little_endian(ids: array[int]) -> array[int]:
-    if sys.byteorder == "big":
-        ids = ids[:]
-        ids.byteswap()
-    return ids

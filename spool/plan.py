@@ -120,6 +120,7 @@ class _Work:
             pending=submission.pending,
             rejected=dict(submission.rejected),
             first=self._first + len(self._records),
+            before=list(submission.before),
         )
 
     def run(self) -> None:

@@ -16,7 +16,7 @@ from spool.books import Terms
 from spool.clock import Clock
 from spool.conflicts import Conflicts
 from spool.counters import SeriesState
-from spool.duplicates import DuplicateIndex, count_repeats
+from spool.duplicates import DuplicateIndex
 from spool.errors import NotThere, SpoolFull, SpoolUnavailable
 from spool.horizon import Horizon
 from spool.log import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
@@ -24,6 +24,7 @@ from spool.plan import Plan, Planner
 from spool.receipts import Sealer
 from spool.record import TOPICS, Inference, Record, pack
 from spool.retention import Candidate, DrainRate, Holder, Progress
+from spool.runs import count_repeats
 from spool.shapes import Shapes
 
 
@@ -215,7 +216,8 @@ class MemoryLog:
         committed_at, submissions = self._commits[commit]
         terms = submissions[index]
         state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=self.oldest(terms.topic))
-        return books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+        view = books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+        return books.whole_view(view, [await self.receipt(part) for part in terms.before])
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         return self._shapes.rows()

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from spool import books, duplicates, shapes
+from spool import books, shapes
 from spool.clock import Clock
 from spool.duplicates import DuplicateIndex, Fold
 from spool.errors import EntryUnreadable, NotThere, SpoolFull, SpoolUnavailable
@@ -25,6 +25,7 @@ from spool.record import TOPICS
 from spool.reserve import SIZE as RESERVE
 from spool.reserve import Reserve
 from spool.retention import ROOM, DrainRate, Holder
+from spool.runs import count_repeats
 from spool.sqlite import queries, store
 from spool.sqlite.database import Database
 from spool.sqlite.entries import Damage, EntryCache, is_corrupt, oldest, read_entries
@@ -274,7 +275,8 @@ class SqliteLog:
             terms = books.unpack_terms(packed)[index]
             oldest_kept = await self._database.read(partial(oldest, topic=terms.topic))
             state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=oldest_kept)
-            return books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+            view = books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+            return books.whole_view(view, [await self.receipt(part) for part in terms.before])
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         with self._translated():
@@ -345,7 +347,7 @@ class SqliteLog:
         if self._clock.monotonic() - self._repeats_at >= REPEATS_EVERY_S:
             self._repeats_at = self._clock.monotonic()
             runs = [run.ids for run in self._index.runs()]
-            self.repeated_ids = await asyncio.to_thread(duplicates.count_repeats, runs)
+            self.repeated_ids = await asyncio.to_thread(count_repeats, runs)
         return removed
 
     @contextmanager

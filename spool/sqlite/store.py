@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
-from spool import books, codec, duplicates, shapes
+from spool import books, codec, duplicates, runs, shapes
 from spool.codec import pack_fields
 from spool.conflicts import Conflict, Conflicts
 from spool.counters import SeriesState
-from spool.duplicates import DuplicateIndex, Fold, Run
+from spool.duplicates import DuplicateIndex, Fold
 from spool.plan import Plan
 from spool.record import NS, TOPICS, Record
+from spool.runs import Run
 from spool.sqlite import queries
 from spool.sqlite.entries import EntryCache, checked_fields, is_corrupt, oldest, place_name, read_entries, read_record
 
@@ -118,7 +119,7 @@ def write_fold(connection: sqlite3.Connection, fold: Fold) -> None:
     """New runs, the end of those they replace, and how far ids are in runs now."""
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
-        data, checksum = duplicates.packed(run.ids)
+        data, checksum = runs.packed(run.ids)
         connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
     ids = _Ids(through=dict(fold.through), covered_since=fold.covered_since)
     connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
@@ -126,16 +127,16 @@ def write_fold(connection: sqlite3.Connection, fold: Fold) -> None:
 
 def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> None:
     """Runs as stored, and the newest ids from the entries after them: after a crash nothing is forgotten."""
-    runs = []
+    found = []
     for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
-        ids = duplicates.unpacked(data, checksum)
+        ids = runs.unpacked(data, checksum)
         if ids is None:
             _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
         else:
-            runs.append(Run(key, hour, arrived_at, ids))
-    found = connection.execute(queries.FACT, ("ids",)).fetchone()
-    state = _ids.decode(found[0]) if found else _Ids()
-    index.load(runs, state.through, state.covered_since)
+            found.append(Run(key, hour, arrived_at, ids))
+    facts = connection.execute(queries.FACT, ("ids",)).fetchone()
+    state = _ids.decode(facts[0]) if facts else _Ids()
+    index.load(found, state.through, state.covered_since)
     for topic in TOPICS:
         _load_newest(connection, index, topic)
 

@@ -1,0 +1,104 @@
+"""
+The duplicate check: microseconds a lookup and bytes an id, beside a plain set of the same ids.
+
+`TOLLHOUSE_BENCH=full` fills a whole window of ten million ids over seven days; the default is a small round.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from spool.duplicates import DuplicateIndex, hours_around, place
+from spool.identity import Identity
+from spool.record import AI_TELEMETRY, NS
+
+pytestmark = pytest.mark.bench
+
+FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
+IDS = 10_000_000 if FULL else 200_000
+DAYS = 7
+BEGIN = 1_790_000_000
+GROUP = 8192
+LOOKUPS = 100_000 if FULL else 20_000
+TARGET_US = 1.5
+TARGET_BYTES = 100 * 2**20
+MOST_SETS = 40  # a round on any machine: bytes against the sixty and more that a set needs an id
+
+
+def start_of(number: int) -> int:
+    """Calls spread evenly over the window."""
+    return (BEGIN + number * DAYS * 86_400 // IDS) * NS
+
+
+def id_of(number: int) -> bytes:
+    return random.Random(number).randbytes(16)
+
+
+def filled() -> DuplicateIndex:
+    index = DuplicateIndex(b"k" * 32, window_s=DAYS * 86_400, max_ids=IDS)
+    for begin in range(0, IDS, GROUP):
+        numbers = range(begin, min(IDS, begin + GROUP))
+        now = start_of(numbers[-1]) / NS
+        ids = {index.id_of(id_of(number)): place(AI_TELEMETRY, number + 1) for number in numbers}
+        index.add(ids, [start_of(number) // (3600 * NS) for number in numbers], now)
+        while index.due(now, {AI_TELEMETRY: IDS}):
+            index.folded(index.fold(now))
+    return index
+
+
+def best_us(work: Callable[[], object], times: int) -> float:
+    """Microseconds of processor a time, the best of five rounds: noise only ever adds."""
+    rounds = []
+    for _ in range(5):
+        began = time.thread_time()
+        work()
+        rounds.append(time.thread_time() - began)
+    return min(rounds) / times * 1e6
+
+
+def bytes_of(index: DuplicateIndex) -> int:
+    """Runs and their marks by their buffers; the newest by what a dict of such ints takes, measured at 150 bytes."""
+    runs = index.runs()
+    in_runs = sum(len(run.ids) for run in runs)
+    return sum(8 * len(run.ids) + len(run.marks) for run in runs) + 150 * (len(index) - in_runs)
+
+
+def test_bench_duplicates() -> None:
+    """Live traffic with one repeat in five, from anywhere in the window, stays within its target a record."""
+    gc.collect()
+    index = filled()
+    now = BEGIN + DAYS * 86_400
+    numbers = random.Random(1).sample(range(IDS), LOOKUPS)
+    new = [(Identity(id_of(IDS + number)), now * NS) for number in numbers]
+    known = [(Identity(id_of(number)), start_of(number)) for number in numbers]
+    plain = {identity.id for identity, _ in known}
+
+    def look_up(asked: list[tuple[Identity, int]]) -> int:
+        found = 0
+        for identity, start in asked:
+            _, hours = hours_around(start, now * NS)
+            found += index.find(identity, index.id_of(identity.id), hours, now) is not None
+        return found
+
+    def look_up_in_a_set(asked: list[tuple[Identity, int]]) -> int:
+        return sum(identity.id in plain for identity, _ in asked)
+
+    assert (LOOKUPS, 0) == (look_up(known), look_up(new))
+    set_us = best_us(lambda: look_up_in_a_set(new), LOOKUPS)
+    new_us, known_us = best_us(lambda: look_up(new), LOOKUPS), best_us(lambda: look_up(known), LOOKUPS)
+    mixed_us = 0.8 * new_us + 0.2 * known_us
+    per_id = bytes_of(index) / len(index)
+    print(
+        f"\nduplicates: {len(index):,} ids in {len(index.runs())} runs: {mixed_us:.2f} us a record "
+        f"(new {new_us:.2f}, known {known_us:.2f}), {mixed_us / set_us:.1f} x a set of {LOOKUPS:,} ({set_us:.3f} us); "
+        f"{per_id:.1f} bytes an id, {bytes_of(index) / 2**20:.1f} MiB"
+    )
+    assert mixed_us <= MOST_SETS * set_us
+    if FULL:
+        assert (mixed_us <= TARGET_US, bytes_of(index) <= TARGET_BYTES) == (True, True)
