@@ -48,6 +48,7 @@ class Details(msgspec.Struct):
 
     cached_tokens: Any = None
     cache_creation_tokens: Any = None
+    cache_write_tokens: Any = None  # OpenAI's own word
     cache_creation_token_details: CacheWrites | Other = None
     reasoning_tokens: Any = None
 
@@ -152,7 +153,8 @@ def _openai(usage: Usage) -> Tokens:
 
 
 def _openai_write(usage: Usage, came_in: Details) -> int | None:
-    write = count(came_in.cache_creation_tokens, "usage.prompt_tokens_details.cache_creation_tokens")
+    details = _either(came_in.cache_creation_tokens, came_in.cache_write_tokens)
+    write = count(details, "usage.prompt_tokens_details.cache_creation_tokens")
     if write is None:
         write = cache_write(usage)
     return nested(came_in.cache_creation_token_details, CacheWrites).total() if write is None else write

@@ -153,7 +153,10 @@ def _openai_usage(usage: dict[str, Any], input_side: str, output_side: str) -> F
             usage,
             {"input": (f"{input_side}_tokens",), "output": (f"{output_side}_tokens",), "total": ("total_tokens",)},
         ),
-        **_named(inside if isinstance(inside, dict) else {}, {"cache_read": ("cached_tokens",)}),
+        **_named(
+            inside if isinstance(inside, dict) else {},
+            {"cache_read": ("cached_tokens",), "cache_write": ("cache_write_tokens",)},
+        ),
         **_named(outside if isinstance(outside, dict) else {}, {"reasoning": ("reasoning_tokens",)}),
     }
 
