@@ -3,7 +3,7 @@ A model provider on loopback that speaks OpenAI's and Anthropic's protocols and 
 
 Every call has figures of its own, so that no two can be mistaken for each other. A request is answered by what it asks:
 tools that were not used yet are called, `stream` is a stream, and a base address with `/fail-STATUS` or `/flaky-STATUS`
-before the version fails always, or the first time for each model.
+before the version fails always, or every other time.
 """
 
 from __future__ import annotations
@@ -80,9 +80,8 @@ class Provider:
         if how != "flaky":
             return how == "fail"
         with self._lock:
-            is_first = (path, model) not in self._failed
-            self._failed.add((path, model))
-        return is_first
+            self._failed ^= {(path, model)}
+            return (path, model) in self._failed
 
 
 def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
@@ -301,7 +300,7 @@ def _embeddings(asked: dict[str, Any], figures: Figures) -> Answer:
 
 
 def _messages(asked: dict[str, Any], figures: Figures) -> Answer:
-    """Anthropic's input leaves the cache out, and the stream says the output twice: one at the start, all at the end."""
+    """Anthropic's input leaves the cache out, and a stream says the output twice: 1 at first, all at last."""
     call = _call(
         asked,
         f"msg_{secrets.token_hex(12)}",

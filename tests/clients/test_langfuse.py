@@ -28,9 +28,10 @@ def run(stand: Stand, client: str, name: str) -> list[dict[str, Any]]:
 
 
 def told(client: str, name: str, calls: list[Call]) -> list[Call]:
-    """One model name, the answer's where there is one; no response id; of a retry within the library only its end."""
-    kept = [call for call in calls if name != "retry" or call.status == "ok"]
-    kept = [replace(call, request_model=call.response_model or call.request_model) for call in kept]
+    """One model name, the answer's where there is one, and no response id."""
+    if name == "retry":  # the library's own second try is inside one generation
+        calls = [call for call in calls if call.status == "ok"]
+    kept = [replace(call, request_model=call.response_model or call.request_model) for call in calls]
     kept = [without("response_model", "request_id")(call) for call in kept]
     if client == "langfuse_v2":
         kept = [replace(call, operation=None) for call in kept]
