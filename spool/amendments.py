@@ -27,7 +27,7 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     }
     if not first.tags and later.tags:
         fields["tags"] = later.tags
-    if first.estimated_cost is None and later.estimated_cost is not None:
+    if later.estimated_cost is not None and (first.estimated_cost is None or _counts_more(first, later)):
         fields["estimated_cost"] = later.estimated_cost
         fields["price_book"] = later.price_book
         if first.cost_source == "none":
@@ -35,6 +35,12 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     if "cost" in fields:
         fields["cost_source"] = "reported"
     return fields
+
+
+def _counts_more(first: Inference, later: Inference) -> bool:
+    """Whether the later report states every token count of the first and more: then its estimate is the better one."""
+    firsts = {name for name in TOKENS if getattr(first, name) is not None}
+    return firsts < {name for name in TOKENS if getattr(later, name) is not None}
 
 
 def disagree(first: Inference, later: Inference) -> bool:
