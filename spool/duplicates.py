@@ -69,6 +69,7 @@ class DuplicateIndex:
         self._in_runs = 0
         self._next_key = 1
         self._through: dict[str, int] = {}
+        self._look_again_at = 0  # how many newest ids make another look at the oldest of them worthwhile
         self.covered_since = 0.0
 
     # -- looking up ------------------------------------------------------------------------------------------------
@@ -130,7 +131,12 @@ class DuplicateIndex:
             return True
         if count >= self._batch * HELD_BATCHES:
             return True
-        return count >= 2 * self._batch and self._closed(self._batch, closed_below)
+        if count < max(2 * self._batch, self._look_again_at):
+            return False
+        # Finding the place walks over a batch, so after a look that came too early some more ids must come first.
+        self._look_again_at = count + self._batch // 16
+        topic, number = place_of(next(islice(self._newest.values(), self._batch - 1, None)))
+        return number < closed_below.get(topic, 1)
 
     def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
         """
@@ -174,7 +180,9 @@ class DuplicateIndex:
             self._runs.setdefault(run.hour, []).append(run)
             self._next_key = max(self._next_key, run.key + 1)
         self._in_runs += sum(len(run.ids) for run in fold.added) - sum(len(run.ids) for run in fold.removed)
-        self._newest = dict(islice(self._newest.items(), fold.taken, None))
+        for id in list(islice(self._newest, fold.taken)):
+            del self._newest[id]
+        self._look_again_at = 0
         self._hours = self._hours[fold.taken :]
         left = fold.taken
         while left:
@@ -184,14 +192,6 @@ class DuplicateIndex:
             left -= min(count, left)
         self._through = dict(fold.through)
         self.covered_since = fold.covered_since
-
-    def _closed(self, count: int, closed_below: Mapping[str, int]) -> bool:
-        """Whether the oldest `count` of the newest ids belong to closed records; numbers rise in each topic."""
-        last: dict[str, int] = {}
-        for place in islice(self._newest.values(), count):
-            topic, number = place_of(place)
-            last[topic] = number
-        return all(number < closed_below.get(topic, 1) for topic, number in last.items())
 
     def _count_closed(self, closed_below: Mapping[str, int]) -> int:
         count = 0
