@@ -6,17 +6,20 @@ Only the intake attributes, prices, appends, counts and writes the receipt. It k
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gateway.access import Bearer
 from gateway.attribution import NO_LABELS, Attribution
 from gateway.devices.naming import Naming
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import Outcome, Reject
 from gateway.prices import PriceBook
 from gateway.shadows import Shadows
 from spool.log import Log, Receipt, Submission
 from spool.record import AiRecord, Inference
+
+TURN = 500  # records to work on without a pause
 
 
 class Intake:
@@ -38,18 +41,43 @@ class Intake:
         self._naming = naming  # None where there are no devices: explaining files
 
     async def take(self, outcome: Outcome, bearer: Bearer) -> Receipt:
-        """SpoolFull and SpoolUnavailable rise to the door: nothing of the payload was kept."""
+        """
+        SpoolFull and SpoolUnavailable rise to the door: the payload is not acknowledged.
+
+        A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and what was
+        kept of it is known by then: everything that nobody would know again is in the last part.
+        """
+        receipts: list[Receipt] = []
+        late_rejects: list[Reject] = []
+        for part in outcome.parts():
+            before = [receipt.id for receipt in receipts] if part.is_last else []
+            receipts.append(await self._keep(part, bearer, before))
+            if not part.is_last:
+                late_rejects += part.rejects  # the items of devices that were revoked
+        outcome.rejects += late_rejects
+        return Receipt(
+            id=receipts[-1].id,
+            records=sum(receipt.records for receipt in receipts),
+            ignored=sum(receipt.ignored for receipt in receipts),
+            rejected=sum(receipt.rejected for receipt in receipts),
+        )
+
+    async def _keep(self, outcome: Outcome, bearer: Bearer, before: Sequence[str]) -> Receipt:
         if self._naming is not None:
             await self._naming.sign(outcome, bearer)
-        for place, record in enumerate(outcome.records):
+        for place, record in enumerate(outcome.records, start=1):
+            if place % TURN == 0:
+                await asyncio.sleep(0)
             self._attribution.apply(record, bearer.labels, self._device_labels(record))
             if isinstance(record, Inference):
-                if place not in outcome.forwarded:
+                if place - 1 not in outcome.forwarded:
                     self._prices.price(record)
                 self._shadows.note(record)
             else:
                 self._shadows.shade(record)
-        for point in outcome.points:
+        for number, point in enumerate(outcome.points, start=1):
+            if number % TURN == 0:
+                await asyncio.sleep(0)
             self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
             self._shadows.shade(point.template)
         return await self._log.append(
@@ -64,6 +92,7 @@ class Intake:
                 rejected=Counter(reject.reason for reject in outcome.rejects),
                 pending=outcome.pending,
                 unrecognised=outcome.unrecognised,
+                before=before,
             )
         )
 

@@ -55,7 +55,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     ignored: dict[str, int] = {}
     rejected: dict[str, int] = {}
     first: int = 0  # the number of its first new record
-    before: list[str] = []  # receipts of the earlier parts of the same request
+    before: list[str] = []  # of the last part of a request: the receipts of the others
 
     @property
     def records(self) -> int:

@@ -41,6 +41,7 @@ class Submission:
     rejected: Mapping[str, int] = field(default_factory=dict)
     pending: int = 0  # items that wait for their other half (negative when halves found each other)
     unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items that look like AI and that nobody took
+    before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts, which its own covers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

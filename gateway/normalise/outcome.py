@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import msgspec
 
 from spool.identity import Identity
 from spool.log import CounterPoint
@@ -16,6 +19,8 @@ NOT_AI = "not_ai"  # understood, and no AI call
 UNRECOGNISED_AI = "unrecognised_ai"  # model- or token-like names that no dialect took
 MERGED = "merged"  # one call described twice within the payload
 DUPLICATE = "duplicate"
+
+PART = 4096  # records of a large payload that are kept together
 
 
 class Reject(NamedTuple):
@@ -36,6 +41,19 @@ class Half(NamedTuple):
     kind: str
     key: str  # the source's own id of the call
     facts: bytes
+
+
+class _Part(msgspec.Struct, array_like=True, gc=False):
+    """Finished records of a large payload."""
+
+    records: list[AiRecord] = []
+    identities: list[Identity] = []
+    forwarded: set[int] = set()
+    named: dict[int, str] = {}
+
+
+_encoder = msgspec.msgpack.Encoder()
+_part = msgspec.msgpack.Decoder(_Part)
 
 
 @dataclass(slots=True)
@@ -62,6 +80,9 @@ class Outcome:
     named: dict[int, str] = field(default_factory=dict)  # place in `records` -> the device that its resource names
     named_points: dict[int, str] = field(default_factory=dict)  # the same for `points`
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
+    packed: list[bytes] = field(default_factory=list)  # finished records, out of the way until `parts`
+    count: int = 0  # records in `packed`
+    is_last: bool = True  # of the parts of its payload
 
     def add(
         self, record: AiRecord, identity: Identity, why: dict[str, Any] | None = None, *, device: str | None = None
@@ -82,3 +103,50 @@ class Outcome:
 
     def reject(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(Reject(item, reason, message))
+
+    def pack(self) -> None:
+        """
+        Put a full part of finished records out of the way: packed they take a tenth of the memory.
+
+        What has no certain identity stays: it must not be kept while a later part may still fail, because nobody would
+        know it again when the whole is repeated.
+        """
+        if len(self.records) < PART or self.why is not None:
+            return
+        done, stays = _Part(), _Part()
+        for place, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
+            part = done if identity.certain else stays
+            if place in self.forwarded:
+                part.forwarded.add(len(part.records))
+            if place in self.named:
+                part.named[len(part.records)] = self.named[place]
+            part.records.append(record)
+            part.identities.append(identity)
+        self.records, self.identities, self.forwarded, self.named = msgspec.structs.astuple(stays)
+        if done.records:
+            self.packed.append(_encoder.encode(done))
+            self.count += len(done.records)
+
+    def parts(self) -> Iterator[Outcome]:
+        """
+        What is to be kept together, in order; their books add up to this one's.
+
+        Parts are unpacked one at a time and given away; the last holds everything but what was packed. A small payload
+        is its own only part.
+        """
+        if not self.packed:
+            yield self
+            return
+        self.packed.reverse()
+        while self.packed:
+            part = _part.decode(self.packed.pop())
+            yield Outcome(
+                topic=self.topic,
+                received=len(part.records),
+                records=part.records,
+                identities=part.identities,
+                forwarded=part.forwarded,
+                named=part.named,
+                is_last=False,
+            )
+        yield replace(self, received=self.received - self.count)

@@ -34,6 +34,11 @@ def normalise(signal: Signal, body: bytes, *, json: bool, options: Options) -> G
         outcome.ignored.update(part.ignored)
         for place, item in part.items:
             reader.take(place, item)
+        if part.ended:
+            yield from reader.settle(part.ended)
+        outcome.pack()
         yield
-    yield from reader.finish() or ()
+    for _ in reader.finish() or ():
+        outcome.pack()
+        yield
     return outcome

@@ -6,6 +6,8 @@ Which events are calls stands in `log_dialects`; Gemini CLI, which logs each cal
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import log_dialects as dialects
 from gateway.normalise.otlp import vocabulary as words
@@ -41,6 +43,10 @@ class Logs:
             self._take_twin(record)
         else:
             self._take_call(place, record, event)
+
+    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+        """Traces are nothing to it."""
+        return iter(())
 
     def finish(self) -> None:
         """Book the calls of Gemini CLI, each with what only its twin knows."""

@@ -7,6 +7,7 @@ What counts stands in `families`; what a cumulative point adds to the one before
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from decimal import Decimal
 
 from gateway.normalise.options import Options
@@ -52,6 +53,10 @@ class Metrics:
             self._count(point, family)
         except words.Implausible as error:
             self._outcome.reject(place, IMPLAUSIBLE, f"data point {place}: {error}")
+
+    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+        """Traces are nothing to it."""
+        return iter(())
 
     def finish(self) -> None:
         """No point waits for another."""

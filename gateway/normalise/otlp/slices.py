@@ -23,6 +23,7 @@ class Slice(Generic[T]):
     items: list[tuple[int, T]] = field(default_factory=list)  # place in the payload (from 0) and item
     rejects: list[Reject] = field(default_factory=list)  # malformed items; their neighbours are kept
     ignored: Counter[str] = field(default_factory=Counter)  # points that cannot count
+    ended: frozenset[str] = frozenset()  # of a large payload: traces that no later slice holds a span of
 
 
 class Reader(Protocol[T_contra]):
@@ -33,6 +34,9 @@ class Reader(Protocol[T_contra]):
     """
 
     def take(self, place: int, item: T_contra) -> None: ...
+
+    def settle(self, ended: frozenset[str]) -> Iterable[None]:
+        """Nothing more comes of these traces."""
 
     def finish(self) -> Iterable[None] | None:
         """Whoever has much to do gives the event loop its turns in between."""

@@ -7,7 +7,7 @@ when the last one was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
@@ -19,7 +19,7 @@ from gateway.normalise.otlp.family import TURN, Family, Key, Node
 from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.otlp.vocabulary import NOBODY, nearest
-from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from spool.identity import of_call
 
 # Tools and agents: what stands below one is a call of its own, whatever stands above.
@@ -47,6 +47,9 @@ class Spans:
         self._family = Family()
         self._nodes = self._family.nodes
         self._calls: list[tuple[Call, Key | None]] = []  # with the parent
+        self._ended: set[str] = set()  # traces that can be settled
+        self._enough = PART  # calls for which it pays to settle them
+        self._has_runs = False  # these repeat one another across traces
         self._resource: Resource | None = None
         self._scope: Scope | None = None
         self._sender = dialects.OTEL
@@ -77,20 +80,44 @@ class Spans:
             call = self._call(place, span, shape, dialect, operation)
             if call is not None:
                 self._calls.append((call, parent))
+                self._has_runs |= call.run_id is not None
         if key is not None and (node := self._node(span, shape, parent, call)) is not None:
             self._nodes[key] = node
 
+    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+        """Book the calls of traces that are whole and forget their spans, once there are enough of them."""
+        self._ended |= ended
+        if len(self._calls) < self._enough or self._has_runs:
+            return
+        everything, rest = self._calls, self._nodes
+        whole, self._family = Family(), Family()
+        self._nodes = self._family.nodes
+        for key, node in rest.items():
+            (whole.nodes if key[0] in self._ended else self._nodes)[key] = node
+        calls: list[tuple[Call, Key | None]] = []
+        self._calls = []
+        for call, parent in everything:
+            is_whole = call.record.trace_id is None or call.record.trace_id in self._ended
+            (calls if is_whole else self._calls).append((call, parent))
+        self._ended.clear()
+        self._enough = max(PART, 2 * len(self._calls))  # each is looked at a few times, however many wait
+        yield from self._book_all(whole, calls)
+
     def finish(self) -> Iterator[None]:
-        """Book the calls: twins are dropped, what a call left unsaid comes from those around it."""
-        dropped = yield from self._family.drop_twins()
-        dropped |= _repeated_runs(call for call, _ in self._calls)
-        for number, (call, parent) in enumerate(self._calls, start=1):
+        """Book the calls that are left."""
+        yield from self._book_all(self._family, self._calls)
+
+    def _book_all(self, family: Family, calls: Sequence[tuple[Call, Key | None]]) -> Iterator[None]:
+        """Twins are dropped, what a call left unsaid comes from those around it."""
+        dropped = yield from family.drop_twins()
+        dropped |= _repeated_runs(call for call, _ in calls)
+        for number, (call, parent) in enumerate(calls, start=1):
             if number % TURN == 0:
                 yield
             if call.place in dropped:
                 self._outcome.ignored[MERGED] += 1
             else:
-                self._book(call, parent)
+                self._book(call, parent, family)
 
     def _enter(self, resource: Resource, scope: Scope) -> None:
         self._sender = dialects.near(resource, scope)
@@ -150,10 +177,10 @@ class Spans:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
             self._outcome.unrecognised.append(words.names_shown(span.attributes))
 
-    def _book(self, call: Call, parent: Key | None) -> None:
+    def _book(self, call: Call, parent: Key | None, family: Family) -> None:
         record, who = call.record, nearest(call.who, call.twin_who)
         if parent is not None:
-            above = self._family.above(parent)
+            above = family.above(parent)
             who = nearest(who, above.who)
             if call.agent is None:
                 call.agent = above.agent

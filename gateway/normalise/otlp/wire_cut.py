@@ -7,6 +7,7 @@ them (resource, scope) goes along with every piece. Knows field numbers and leng
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Generator, Iterator
 
 from gateway.errors import BadPayload
@@ -41,7 +42,7 @@ def _pieces(message: memoryview, path: tuple[int, ...], limit: int) -> Iterator[
         return
     tag = _varint(number << 3 | _LENGTH_DELIMITED)
     group, size = [beside], len(beside)
-    for start, end in parts:
+    for start, end in zip(parts[::2], parts[1::2], strict=True):
         for piece in _pieces(message[start:end], tuple(deeper), limit - len(beside) - 16):
             if size + len(piece) > limit and len(group) > 1:
                 yield b"".join(group)
@@ -54,10 +55,10 @@ def _pieces(message: memoryview, path: tuple[int, ...], limit: int) -> Iterator[
     yield b"".join(group)
 
 
-def _split(message: memoryview, number: int) -> Generator[bytes, None, tuple[bytes, list[tuple[int, int]]]]:
-    """The fields beside `number`, and the place of each payload of `number`."""
+def _split(message: memoryview, number: int) -> Generator[bytes, None, tuple[bytes, array[int]]]:
+    """The fields beside `number`, and start and end of each payload of `number`."""
     beside: list[memoryview] = []
-    parts: list[tuple[int, int]] = []
+    parts = array("Q")  # hundreds of thousands of places, held for as long as the body is worked through
     size = len(message)
     wanted = number << 3 | _LENGTH_DELIMITED
     at = 0
@@ -77,8 +78,9 @@ def _split(message: memoryview, number: int) -> Generator[bytes, None, tuple[byt
         if at > size:
             raise BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
         if tag == wanted:
-            parts.append((start, at))
-            if len(parts) % _TURN == 0:
+            parts.append(start)
+            parts.append(at)
+            if len(parts) % (2 * _TURN) == 0:
                 yield b""
         else:
             beside.append(message[begin:at])

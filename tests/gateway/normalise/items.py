@@ -62,12 +62,22 @@ def read_points(*points: Point, options: Options | None = None) -> Outcome:
 
 
 def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
-    """A normaliser run to its end, without an event loop that would want a turn in between."""
+    """A normaliser run to its end, without an event loop that would want a turn in between; unpacked."""
     while True:
         try:
             next(normaliser)
         except StopIteration as end:
-            return end.value
+            return unpacked(end.value)
+
+
+def unpacked(outcome: Outcome) -> Outcome:
+    """A large payload's outcome in one piece, its records in the order in which they are kept."""
+    records, identities = [], []
+    for part in outcome.parts():
+        records += part.records
+        identities += part.identities
+    outcome.records, outcome.identities, outcome.count = records, identities, 0
+    return outcome
 
 
 def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:

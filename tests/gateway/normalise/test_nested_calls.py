@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from gateway.normalise.otlp import slices, wire_cut
+from gateway.normalise.otlp import protobuf_decoder, slices, wire_cut
+from gateway.normalise.otlp import spans as spans_module
 from tests.gateway.normalise.payloads import ENCODINGS, in_protobuf, normalised, only, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "m"}
@@ -170,3 +171,35 @@ def test_long_chains_and_wide_families_are_settled_in_one_pass(tree: Callable[[i
     """Neither recursion nor squares: a payload that was made to be nested costs no more than another."""
     outcome = normalised(traces(*(tree(number) for number in range(1, DEEP + 1))))
     assert expected == len(outcome.records)
+
+
+@pytest.mark.parametrize("tree", [_chain, _ladder, _fan])
+def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
+    tree: Callable[[int], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+):
+    """Whole traces are booked while the body is still read, and become the same records as at its end."""
+    spans = []
+    for trace in range(1, 400):
+        for number in range(1, 8):
+            made = tree(number)
+            made["traceId"] = f"{trace:032x}"
+            spans.append(made)
+    spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces in turn
+    body = in_protobuf(traces(*spans))
+    monkeypatch.setattr(wire_cut.pieces, "__defaults__", (4096,))
+    monkeypatch.setattr(spans_module, "PART", 100)
+    at_once = normalised(body, encoding="protobuf")
+    waiting: list[int] = []
+    settle = spans_module.Spans.settle
+
+    def watched(self: spans_module.Spans, ended: frozenset[str]) -> Iterator[None]:
+        waiting.append(len(self._calls))
+        return settle(self, ended)
+
+    monkeypatch.setattr(spans_module.Spans, "settle", watched)
+    monkeypatch.setattr(protobuf_decoder, "LARGE", 10_000)
+    by_trace = normalised(body, encoding="protobuf")
+    assert len(waiting) > 10
+    assert max(waiting) < len(spans) // 3
+    assert sorted(map(repr, at_once.records)) == sorted(map(repr, by_trace.records))
+    assert at_once.ignored == by_trace.ignored

@@ -1,0 +1,121 @@
+"""The narrow waist: a large payload is kept in parts under one receipt, and a repeat adds nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from gateway.access import Bearer
+from gateway.attribution import Attribution
+from gateway.config import Config
+from gateway.intake import Intake
+from gateway.normalise.outcome import NOT_AI, PART, Outcome
+from gateway.prices import PriceBook
+from gateway.shadows import Shadows
+from spool import memory
+from spool.errors import SpoolFull
+from spool.identity import Identity, of_call
+from spool.log import Log, LogSettings, Receipt, Submission
+from spool.record import AI_TELEMETRY, Inference
+from tests.moved_clock import MovedClock
+
+BEARER = Bearer("sender", frozenset())
+MANY = 2 * PART + 10
+
+
+class FullFrom:
+    """The log, with a disk that is full from the n-th submission on."""
+
+    def __init__(self, log: Log, submissions: int) -> None:
+        self._log = log
+        self._left = submissions
+
+    async def append(self, submission: Submission) -> Receipt:
+        if not self._left:
+            raise SpoolFull("full", retry_after_s=1)
+        self._left -= 1
+        return await self._log.append(submission)
+
+
+@pytest_asyncio.fixture
+async def log() -> AsyncIterator[Log]:
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=MovedClock())
+    yield spool.log
+    await spool.close()
+
+
+def intake(log: Log) -> Intake:
+    config = Config()
+    prices = PriceBook.load(config.prices.file, config.prices.override)
+    return Intake(log, attribution=Attribution(config), prices=prices, shadows=Shadows(MovedClock()))
+
+
+def payload(*, uncertain: int = 0) -> Outcome:
+    """MANY calls and `uncertain` ones that nobody would know again first, packed as they come; and two other items."""
+    outcome = Outcome(received=MANY + uncertain + 2)
+    outcome.ignored[NOT_AI] = 1
+    outcome.reject(7, "malformed", "no such thing")
+    for number in range(uncertain):
+        outcome.add(Inference(id=b"", source="otel", session=str(number)), Identity(os.urandom(16), certain=False))
+    for number in range(MANY):
+        call = Inference(id=b"", source="otel", request_id=str(number))
+        outcome.add(call, of_call(call, response_id=f"chatcmpl-{number:032d}"), device="d" if number == PART else None)
+        outcome.pack()
+    return outcome
+
+
+@pytest.mark.asyncio
+async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> None:
+    """The receipt speaks of the whole request, to the sender and to the operator, and the books balance."""
+    receipt = await intake(log).take(payload(), BEARER)
+    assert (MANY, 1, 1) == (receipt.records, receipt.ignored, receipt.rejected)
+    expected = {
+        "received": MANY + 2, "records": MANY, "new": MANY, "duplicates": 0, "ignored": {NOT_AI: 1},
+        "rejected": {"malformed": 1}, "first_number": 1, "last_number": MANY, "state": "kept",
+    }  # fmt: skip
+    shown = await log.receipt(receipt.id)
+    assert expected == {name: shown[name] for name in expected}
+    assert [] == list((await log.verify()).imbalances)
+
+
+@pytest.mark.asyncio
+async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
+    """What was packed first is kept first, with the device that its resource names."""
+    await intake(log).take(payload(), BEARER)
+    entries = await log.read(AI_TELEMETRY, 1, MANY)
+    kept = [record.request_id for entry in entries for record in entry.records if isinstance(record, Inference)]
+    assert [str(number) for number in range(MANY)] == kept
+
+
+@pytest.mark.asyncio
+async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log: Log) -> None:
+    """The sender got no receipt and sends it again: every call counts once, those without an identity too."""
+    with pytest.raises(SpoolFull):
+        await intake(FullFrom(log, 1)).take(payload(uncertain=3), BEARER)  # type: ignore[arg-type]
+    assert PART - 3 <= (await log.books()).topics[AI_TELEMETRY]["accepted"] <= PART
+
+    receipt = await intake(log).take(payload(uncertain=3), BEARER)
+    terms = (await log.books()).topics[AI_TELEMETRY]
+    assert MANY + 3 == receipt.records == terms["accepted"]
+    assert [] == list((await log.verify()).imbalances)
+
+
+def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
+    """Places are those of the part, whichever records stayed behind."""
+    outcome = Outcome()
+    for number in range(PART):
+        certain = number % 2 == 0
+        outcome.forwarded |= {number} if number in (2, 3) else set()
+        call = Inference(id=b"", source="otel", request_id=str(number))
+        outcome.add(call, Identity(os.urandom(16), certain=certain), device=f"device-{number}" if number < 4 else None)
+    outcome.received = PART
+    outcome.pack()
+
+    packed, rest = outcome.parts()
+    assert ({0: "device-0", 1: "device-2"}, {1}) == (packed.named, packed.forwarded)
+    assert ({0: "device-1", 1: "device-3"}, {1}) == (rest.named, rest.forwarded)
+    assert [PART // 2, PART // 2] == [len(part.records) for part in (packed, rest)]
+    assert PART == packed.received + rest.received
