@@ -24,10 +24,11 @@ from gateway.attribution import Attribution
 from gateway.config import Config, ConfigError, Server, Upstream, split_address
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
-from gateway.doors import ai_telemetry, bodies, costs, foreign, house_side, operator, otlp
+from gateway.doors import ai_telemetry, bodies, costs, foreign, house_side, insights, operator, otlp
 from gateway.doors import devices as control_plane
 from gateway.doors.cors import Cors
 from gateway.doors.door import Handler, House
+from gateway.doors.operator_insights import inspector
 from gateway.doors.otlp_grpc import GrpcServer, Tls
 from gateway.health import Health
 from gateway.house import devices_of, log_settings
@@ -158,6 +159,9 @@ class App:
             states = [*await spool.deliveries.routes(), *routes.syncs()]
             return Snapshot(stats=await spool.log.stats(), routes=states, devices=devices.counts())
 
+        operators = self._operator_services(spool, registry, access, routes, ledger, devices)
+        if registry is not None:
+            self._supervisor.start("insights", inspector(operators).run())
         return Rooms(
             spool=spool,
             registry=registry,
@@ -165,7 +169,7 @@ class App:
             routes=routes,
             ledger=ledger,
             devices=devices,
-            operators=self._operator_services(spool, registry, access, routes, ledger, devices),
+            operators=operators,
             health=Health(
                 spool.log,
                 spool.deliveries,
@@ -339,6 +343,8 @@ class App:
             at("/v2/billing/costs", costs.costs(house, rooms.ledger, secret=cursors))
             at("/v2/billing/dimensions", costs.dimensions(house, rooms.ledger, secret=cursors))
             at("/v2/billing/resource_tags", costs.resource_tags(house, rooms.ledger, secret=cursors))
+            for path in insights.ADDRESSES:
+                at(path, insights.door(path, house, rooms.registry, secret=cursors))
             if house.cors:
                 app.on_response_prepare.append(house.cors.on_prepare)
         at("/livez", house_side.livez(rooms.health, tell=operator_side))

@@ -57,9 +57,7 @@ class InsightTable:
 
     async def comments(self, id: str) -> list[Comment]:
         """Oldest first; NotThere when there is no such insight."""
-        there, rows = await self._file.select(
-            [("SELECT id FROM insights WHERE id = ?", (id,)), (_COMMENTS_OF, (id,))]
-        )
+        there, rows = await self._file.select([("SELECT id FROM insights WHERE id = ?", (id,)), (_COMMENTS_OF, (id,))])
         if not there:
             raise _no_insight()
         return [_comment(row) for row in rows]

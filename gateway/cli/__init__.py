@@ -26,6 +26,7 @@ COMMANDS = {
     "spool": "gateway.cli.spool",
     "ledger": "gateway.cli.ledger",
     "report": "gateway.cli.report",
+    "insights": "gateway.cli.insights",
     "operators": "gateway.cli.operators",
     "console": "gateway.cli.console",
     "version": "gateway.cli.version",

@@ -10,6 +10,7 @@ from gateway.doors import (
     operator_dead,
     operator_devices,
     operator_findings,
+    operator_insights,
     operator_keys,
     operator_ledger,
     operator_people,
@@ -34,6 +35,7 @@ CALLS: tuple[Call, ...] = (
     *operator_dead.CALLS,
     *operator_findings.CALLS,
     *operator_ledger.CALLS,
+    *operator_insights.CALLS,
     *operator_people.CALLS,
 )
 

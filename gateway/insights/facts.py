@@ -1,0 +1,94 @@
+"""
+What detectors look at: a read-only view of the ledger's sums, the newest records, routes, keys and devices.
+
+Pure values of one moment; `gathering.py` reads them from the house.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Protocol
+
+from spool.devices import Device
+from spool.insights import Finding
+from spool.keys import Key
+from spool.log import RouteState
+from spool.record import Inference
+
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spend:
+    """One period and one set of dimensions of the ledger; None is unknown, or was not asked for."""
+
+    start: float
+    source: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    team: str | None = None
+    user: str | None = None
+    api_key: str | None = None
+    service: str | None = None
+    calls: int = 0
+    errors: int = 0
+    unpriced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal = Decimal(0)  # what counts: reported, else estimated
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Attribute names of items that look like AI and that no dialect took."""
+
+    names: Sequence[str]
+    count: int
+    last_seen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """The dead letters of a route. `recent` are those of the last day; its newest words are an example."""
+
+    route: str
+    count: int
+    recent: int
+    newest: float | None
+    words: str
+    cost: Decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Everything, at one moment. A detector takes what it needs."""
+
+    now: float
+    days: Sequence[Spend] = ()  # five weeks by day, team and model
+    week: Sequence[Spend] = ()  # seven days and today by day and everything but status
+    unpriced: Sequence[Spend] = ()  # of that week: calls that went well and have no price
+    hours: Sequence[Spend] = ()  # three days by hour, source, model and team
+    failed: Sequence[Spend] = ()  # of these hours: failed calls alone
+    recent: Sequence[Inference] = ()  # the newest records, no shadows, in order of arrival
+    routes: Sequence[RouteState] = ()
+    dead: Sequence[Dead] = ()
+    shapes: Sequence[Shape] = ()
+    keys: Sequence[Key] = ()
+    devices: Sequence[Device] = ()
+    estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost
+
+
+class Detector(Protocol):
+    """A module with these two names."""
+
+    NAME: str
+
+    def find(self, facts: Facts) -> Sequence[Finding]:
+        """Everything of this kind, the most costly first."""
+        ...

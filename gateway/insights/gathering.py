@@ -1,0 +1,138 @@
+"""
+Reads the facts that detectors look at from the house: a bounded number of rows and records, whatever its size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from gateway.insights.facts import DAY_S, Dead, Facts, Shape, Spend
+from gateway.prices import PriceBook
+from spool.devices import Device
+from spool.keys import Key
+from spool.ledger import CostQuery, CostRow, Ledger
+from spool.log import Deliveries, Log
+from spool.record import AI_TELEMETRY, Inference
+
+RECENT = 20_000  # records: some tens of megabytes for the time of a look
+STEP = 4096
+MAX_DEAD = 5_000  # letters of a route that are read; beyond that their number has to do
+
+_HOUR_S = 3600.0
+_SERVICE = "tag:service"
+_WHO = ("source", "provider", "model", "team", "user", "api_key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The rooms that are looked at."""
+
+    ledger: Ledger
+    log: Log
+    deliveries: Deliveries
+    keys: Callable[[], Sequence[Key]]
+    devices: Callable[[], Sequence[Device]]
+    prices: Callable[[], PriceBook]
+
+
+async def gather(house: Sources, *, now: float) -> Facts:
+    """Everything that is closed by now is in it."""
+    await house.ledger.catch_up(house.log)
+    ledger = _Ledger(house.ledger, now)
+    book = await asyncio.to_thread(house.prices)
+    midnight = now // DAY_S * DAY_S
+    hour = now // _HOUR_S * _HOUR_S
+    return Facts(
+        now=now,
+        days=await ledger.rows(midnight - 35 * DAY_S, "daily", ("team", "model")),
+        week=await ledger.rows(midnight - 7 * DAY_S, "daily", (*_WHO, _SERVICE)),
+        unpriced=await ledger.rows(
+            midnight - 7 * DAY_S, "daily", ("source", "provider", "model"), cost_source="none", status="ok"
+        ),
+        hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
+        failed=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), status="error"),
+        recent=await _recent(house.log),
+        routes=await house.deliveries.routes(),
+        dead=await _dead(house.deliveries, now),
+        shapes=[Shape(names=each["names"], count=each["count"], last_seen=each["last_seen"])  # type: ignore[arg-type]
+                for each in await house.log.unrecognised()],
+        keys=house.keys(),
+        devices=house.devices(),
+        estimate=book.estimate,
+    )  # fmt: skip
+
+
+class _Ledger:
+    """The ledger up to now, asked for rows as detectors want them."""
+
+    def __init__(self, ledger: Ledger, now: float) -> None:
+        self._ledger = ledger
+        self._known = ledger.dimensions()
+        self._until = datetime.fromtimestamp(now, UTC)
+
+    async def rows(self, since: float, per: str, by: Sequence[str], **only: str) -> list[Spend]:
+        query = CostQuery(
+            since=datetime.fromtimestamp(since, UTC),
+            until=self._until,
+            granularity=per,
+            group_by=[name for name in by if name in self._known],
+            include={name: [value] for name, value in only.items()},
+        )
+        return [_spend(query.group_by, row) for row in await self._ledger.costs(query)]
+
+
+def _spend(by: Sequence[str], row: CostRow) -> Spend:
+    who: Mapping[str, str | None] = {
+        name.removeprefix("tag:"): value for name, value in zip(by, row.group, strict=True)
+    }
+    return Spend(
+        start=row.start.timestamp(),
+        **who,
+        calls=row.calls,
+        errors=row.errors,
+        unpriced=row.unpriced,
+        input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens,
+        cost=Decimal(row.cost),
+    )
+
+
+async def _recent(log: Log) -> list[Inference]:
+    below = log.closed_below(AI_TELEMETRY)
+    found: list[Inference] = []
+    for first in range(max(1, below - RECENT), below, STEP):
+        for entry in await log.read(AI_TELEMETRY, first, min(first + STEP, below) - 1):
+            found += [each for each in entry.records if isinstance(each, Inference) and not each.shadow]
+    return found
+
+
+async def _dead(deliveries: Deliveries, now: float) -> list[Dead]:
+    return [
+        await _dead_of(deliveries, route.name, route.dead, now) for route in await deliveries.routes() if route.dead
+    ]
+
+
+async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -> Dead:
+    if count > MAX_DEAD:
+        return Dead(route=route, count=count, recent=count, newest=None, words="", cost=Decimal(0))
+    letters = await deliveries.dead(route=route)
+    newest = max(letters, key=lambda letter: letter.at, default=None)
+    return Dead(
+        route=route,
+        count=len(letters),
+        recent=sum(now - letter.at <= DAY_S for letter in letters),
+        newest=newest.at if newest else None,
+        words=newest.error if newest else "",
+        cost=sum(
+            (
+                Decimal(letter.record.cost or letter.record.estimated_cost or 0)
+                for letter in letters
+                if isinstance(letter.record, Inference)
+            ),
+            Decimal(0),
+        ),
+    )

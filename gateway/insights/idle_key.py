@@ -1,0 +1,38 @@
+"""Keys that open doors and that nobody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.insights.facts import DAY_S, Facts
+from gateway.insights.words import day, finding, named, ordered
+from spool.insights import LOW, Finding
+from spool.keys import ENABLED, Key
+
+NAME = "idle_key"
+IDLE_S = 30 * DAY_S
+
+
+def find(facts: Facts) -> Sequence[Finding]:
+    idle = [key for key in facts.keys if key.status == ENABLED and facts.now - _last(key) >= IDLE_S]
+    return ordered(_finding(key) for key in idle)
+
+
+def _last(key: Key) -> float:
+    """The last sign of life; a key that was changed may be about to be used."""
+    return max(key.last_modified, key.last_accessed or 0.0)
+
+
+def _finding(key: Key) -> Finding:
+    since = "never" if key.last_accessed is None else f"last on {day(key.last_accessed)}"
+    return finding(
+        NAME,
+        (str(key.id),),
+        title=f"The API key {named(key.name)} is not in use",
+        seen=f"It was used {since} and opens {key.scope_count} scopes. A key that nobody misses is a key that nobody "
+        "watches.",
+        advice=f"Ask {named(key.created_by)}, who made it; disable it with `tollhouse keys disable`, and delete it "
+        "when nobody complains.",
+        category="keys",
+        effort=LOW,
+    )

@@ -1,0 +1,52 @@
+"""Models that are used and that no price is known for: what they cost is in no sum."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from decimal import Decimal
+
+from gateway.insights.facts import Facts, Spend
+from gateway.insights.words import finding, named, ordered
+from spool.insights import LOW, Finding
+
+NAME = "missing_price"
+LEAST_CALLS = 5
+
+
+def find(facts: Facts) -> Sequence[Finding]:
+    models: dict[tuple[str | None, str | None], list[Spend]] = defaultdict(list)
+    for spend in facts.unpriced:
+        if spend.unpriced and spend.tokens:
+            models[spend.provider, spend.model].append(spend)
+    usual = _usual_price(facts.week)
+    return ordered(
+        _finding(provider, model, spends, usual)
+        for (provider, model), spends in models.items()
+        if sum(spend.unpriced for spend in spends) >= LEAST_CALLS
+    )
+
+
+def _usual_price(week: Sequence[Spend]) -> Decimal:
+    """Of one token, over all models that have a price."""
+    priced = [spend for spend in week if spend.cost]
+    tokens = sum(spend.tokens for spend in priced)
+    return sum((spend.cost for spend in priced), Decimal(0)) / tokens if tokens else Decimal(0)
+
+
+def _finding(provider: str | None, model: str | None, spends: Sequence[Spend], usual: Decimal) -> Finding:
+    calls = sum(spend.unpriced for spend in spends)
+    tokens = sum(spend.tokens for spend in spends)
+    sources = ", ".join(sorted({named(spend.source) for spend in spends})[:5])
+    return finding(
+        NAME,
+        (provider, model),
+        title=f"No price is known for {named(model, 'calls without a model')} of {named(provider, 'no provider')}",
+        seen=f"{calls:,} calls with {tokens:,} tokens in a week, reported by {sources}, count as if they cost nothing. "
+        "The impact is what as many tokens cost with the models that have a price.",
+        advice="Give it a price in [[prices.override]] (0 on hardware of your own), then `tollhouse ledger reprice`.",
+        category="prices",
+        effort=LOW,
+        impact=tokens * usual,
+        newest=max(spend.start for spend in spends),
+    )

@@ -1,0 +1,67 @@
+"""How detectors say what they found: bounded names, exact money, and a key that is the same for the same thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from hashlib import blake2b
+
+from spool.insights import Draft, Finding, dollars
+
+MAX_NAME = 60
+MAX_FINDINGS = 20  # of one detector in one look: the most costly are told
+
+
+def finding(
+    detector: str,
+    subject: Sequence[str | None],
+    *,
+    title: str,
+    seen: str,
+    advice: str,
+    category: str,
+    effort: str,
+    impact: Decimal = Decimal(0),
+    newest: float | None = None,
+) -> Finding:
+    """`subject` tells one finding of a detector from the others, and is the same when it is found again."""
+    digest = blake2b(json.dumps(list(subject)).encode(), digest_size=16).hexdigest()
+    draft = Draft(
+        title=title,
+        description=f"What was seen: {seen}\n\nWhat to do: {advice}",
+        category=category,
+        effort=effort,
+        cost_impact=dollars(impact),
+    )
+    return Finding(key=f"{detector}:{digest}", draft=draft, newest=newest)
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """The most costly first, and no more of them than anybody reads."""
+    return sorted(findings, key=lambda each: (-Decimal(each.draft.cost_impact), each.key))[:MAX_FINDINGS]
+
+
+def named(value: str | None, unknown: str = "unknown") -> str:
+    """A sender's word: cut, and printable."""
+    if not value:
+        return unknown
+    text = "".join(mark if mark.isprintable() else " " for mark in value)
+    return text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 3]}..."
+
+
+def money(amount: Decimal) -> str:
+    return f"${Decimal(dollars(amount)):,}"
+
+
+def day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+
+
+def hour(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:00 UTC")
+
+
+def percent(part: Decimal | float, whole: Decimal | float) -> str:
+    return f"{float(part) / float(whole):.0%}" if whole else "0%"
