@@ -19,6 +19,18 @@ class KeySettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EventStream:
+    """One type of [upstream.events]. `element`, `value` and `dimensions` say where in an event these are found."""
+
+    stream: str
+    type: str = "allocation"
+    granularity: str = "DAILY"
+    element: str = "subject"
+    value: str = ""  # "" counts events
+    dimensions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UpstreamSettings:
     """The [upstream] section; `base_url` empty means that there is none."""
 
@@ -36,6 +48,9 @@ class UpstreamSettings:
     in_flight: int = 4
     keys: tuple[KeySettings, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)
+    kind: str = "service"  # or "tollhouse": operations keep their ids, and events travel as events
+    events: Mapping[str, EventStream] = field(default_factory=dict)
+    single_writer: frozenset[str] = frozenset()  # streams that nobody else writes
 
 
 @dataclass(frozen=True, kw_only=True)

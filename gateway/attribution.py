@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from gateway.config import AttributionRule, Config
 from gateway.normalise.tags import put
-from spool.record import AiRecord, Inference
+from spool.record import AiRecord, Inference, UsageEvent
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -48,6 +48,23 @@ class Attribution:
             record.shadow = True
         if self._emails != "keep":
             self._protect(record)
+
+    def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
+        """Labels become tags where there is none; addresses do not get past here in any of its texts."""
+        for name, value in labels.items():
+            if name not in event.tags:
+                put(event.tags, name, value)
+        if event.source in self._shadows:
+            event.shadow = True
+        if self._emails == "keep":
+            return
+        if event.subject is not None and _EMAIL.fullmatch(event.subject):
+            event.subject = self._pseudonym(event.subject)
+        event.tags = self._protected(event.tags)
+        texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
+        for name in texts.keys() - self._protected(texts).keys():
+            del event.data[name]
+        event.data.update(self._protected(texts))
 
     def _protect(self, record: AiRecord) -> None:
         for name in _IDS:

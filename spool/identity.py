@@ -80,6 +80,16 @@ def of_event(source: str, event_id: str) -> bytes:
     return digest(7, source, event_id)
 
 
+def of_derived(record_id: bytes, purpose: str) -> bytes:
+    """The id of what is made from a record, the same whenever it is made again."""
+    return digest(8, record_id.hex(), purpose)
+
+
+def of_request(sender: str, path: str, idempotency_key: str, place: int) -> bytes:
+    """The id of an item in a request that its sender can tell apart and may repeat."""
+    return digest(9, sender, path, idempotency_key, place)
+
+
 def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
     Trace id (16 bytes) and span id (8) for a record that leaves as a span and has none.

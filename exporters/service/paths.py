@@ -19,6 +19,11 @@ class Stream:
     scope: str
     published: bool = True  # by the service; else it is a Tollhouse's path
     telemetry: bool = False  # hangs at upstream.ai_telemetry_url
+    at_tollhouse: str = ""  # where another Tollhouse has it, when the service has it nowhere
+
+    @property
+    def tollhouse(self) -> str:
+        return self.at_tollhouse or self.path
 
 
 _RECORDS = "unit-cost_v1:manage_telemetry_records"
@@ -29,7 +34,7 @@ STREAMS: dict[str, Stream] = {
     "enroll": Stream(path="/v1/ai-control-plane/enroll", scope=scopes.ENROLL, published=False),
     "heartbeat": Stream(path="/v1/ai-control-plane/heartbeat", scope=scopes.HEARTBEAT, published=False),
     "ping": Stream(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
-    "usage-events": Stream(path="", scope=scopes.CREATE_EVENT, published=False),
+    "usage-events": Stream(path="", scope=scopes.CREATE_EVENT, published=False, at_tollhouse="/v1/events"),
     "unit-cost": Stream(path="/unit-cost/v1/telemetry/{kind}/{stream}/{operation}", scope=_RECORDS),
     "billing-drops": Stream(
         path="/v2/connections/billing/{segment}/{connection_id}/billing_drops", scope=scopes.BILLING_DROP
@@ -61,7 +66,7 @@ class Paths:
     def template(self, name: str) -> str | None:
         """The same with its placeholders left in place."""
         settings, stream = self._settings, STREAMS[name]
-        path = settings.paths.get(name, stream.path)
+        path = settings.paths.get(name, stream.tollhouse if settings.kind == "tollhouse" else stream.path)
         if not path or path.startswith(("http://", "https://")):
             return path or None
         base = (stream.telemetry and settings.ai_telemetry_url) or settings.base_url

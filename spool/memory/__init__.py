@@ -21,6 +21,7 @@ class MemorySpool:
         self.deliveries = deliveries
         self.pending = MemoryPending()
         self.devices = devices
+        self.streams = log.streams
 
     async def close(self) -> None:
         await self.devices.close()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spool import books, retention
+from spool import books, retention, streams
 from spool.amendments import amended
 from spool.books import Terms
 from spool.clock import Clock
@@ -20,9 +20,10 @@ from spool.duplicates import DuplicateIndex
 from spool.errors import NotThere, SpoolFull, SpoolUnavailable
 from spool.horizon import Horizon
 from spool.log import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.memory.streams import MemoryStreams
 from spool.plan import Plan, Planner
 from spool.receipts import Sealer
-from spool.record import TOPICS, Inference, Record, pack
+from spool.record import TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
 from spool.retention import Candidate, DrainRate, Holder, Progress
 from spool.runs import count_repeats
 from spool.shapes import Shapes
@@ -95,6 +96,8 @@ class MemoryLog:
         self._bytes = 0
         self._closing = False
         self.repeated_ids = 0
+        self.streams = MemoryStreams()
+        self._streams_since = clock.now()
         self.routes: Routes = NoRoutes()
         self.holders: list[Holder] = []
 
@@ -133,6 +136,8 @@ class MemoryLog:
         )
 
     def _keep(self, plan: Plan, sizes: Mapping[str, int]) -> None:
+        operations = [one for one in plan.records.get(UNIT_COST, ()) if isinstance(one, UnitCostOperation)]
+        streams.apply(self.streams, operations, now=plan.at, since=self._streams_since)
         for topic, records in plan.records.items():
             if records:
                 self._kept.setdefault(topic, []).append(_Kept(plan.first[topic], plan.at, records, sizes[topic]))

@@ -16,6 +16,7 @@ from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import DirectoryLock, lock_directory
 from spool.sqlite.log import SqliteLog
 from spool.sqlite.pending import SqlitePending
+from spool.sqlite.streams import SqliteStreams
 
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
 
@@ -38,6 +39,7 @@ class SqliteSpool:
         deliveries: SqliteDeliveries,
         pending: SqlitePending,
         devices: DeviceTable,
+        streams: SqliteStreams,
         *,
         secret: bytes,
         incarnation: str,
@@ -49,6 +51,7 @@ class SqliteSpool:
         self.deliveries = deliveries
         self.pending = pending
         self.devices = devices
+        self.streams = streams
         self.database = database
         self.open = True
         self._lock = lock
@@ -85,6 +88,7 @@ async def open_spool(
             await log.open()
             pending = await SqlitePending.open(database)
             devices = await DeviceTable.open(SqliteDevices(database))
+            streams = await SqliteStreams.open(database, clock)
             incarnation = await database.read(recovery.incarnation)
         except BaseException:
             await database.close()
@@ -94,5 +98,5 @@ async def open_spool(
         raise
     deliveries = SqliteDeliveries(database, log=log, clock=clock)
     return SqliteSpool(
-        directory, lock, database, log, deliveries, pending, devices, secret=secret, incarnation=incarnation
+        directory, lock, database, log, deliveries, pending, devices, streams, secret=secret, incarnation=incarnation
     )

@@ -24,6 +24,7 @@ from spool.sqlite.database import Database
 from spool.sqlite.entries import accepted, is_corrupt
 from spool.sqlite.migrations import migrate, script, version
 from spool.sqlite.salvage import salvage
+from spool.sqlite.streams import forget_whole
 
 NOTE = "spool.note.json"  # records kept by topic, as of the last upkeep
 DAMAGED = "spool.damaged"  # says that the running log met damage: the next start salvages
@@ -91,6 +92,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
             extra={"action": "spool_lost", "records": sum(known.values()) if known else "unknown"},
         )
     else:
+        forget_whole(connection)
         _remember_incarnation(connection)
         connection.execute("COMMIT")
         _log.warning(
@@ -99,7 +101,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    migrate(connection, (script("schema.sql") + script("deliveries.sql"), script("devices.sql")))
+    migrate(connection, (script("schema.sql") + script("deliveries.sql"), script("devices.sql"), script("streams.sql")))
     _remember_incarnation(connection)
 
 

@@ -1,0 +1,177 @@
+"""
+Usage events on their way out: as CloudEvents to another Tollhouse, or as unit-cost operations of this one.
+
+The service has no door for metered events, so `[upstream.events]` maps their types to streams: the operations are
+appended to this house's own log under ids made from the events', so that a repeat appends nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import orjson
+
+from exporters import batch as batches
+from exporters.errors import Refused, TooLarge
+from exporters.keyring import Keyring
+from exporters.service.client import Client
+from exporters.service.paths import STREAMS, Paths
+from exporters.settings import EventStream
+from spool.identity import Identity, of_derived
+from spool.log import Delivery, Entry, Log, Settlement, Submission
+from spool.record import NS, UNIT_COST, Scalar, UnitCostOperation, UsageEvent, rfc3339
+from spool.streams import decimal_text
+
+BATCH = "application/cloudevents-batch+json"
+STREAM = "usage-events"
+
+
+class EventExporter:
+    """To another Tollhouse: one delivery is one batch. Its ids are the same there, so a repeat counts nothing twice."""
+
+    in_flight = 4
+    max_records = 1000
+
+    def __init__(self, client: Client, paths: Paths, keyring: Keyring, *, max_bytes: int = 4 * 1024**2) -> None:
+        self._client = client
+        self._paths = paths
+        self._keyring = keyring
+        self._max_bytes = max_bytes
+
+    async def prepare(self, delivery: Delivery) -> str | None:
+        return None
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        batch = batches.without_shadows(delivery, entries)
+        if not batch.records:
+            return batch.settlement()
+        url = self._paths.url(STREAM)
+        if url is None:
+            raise Refused(f"the path of {STREAM} is empty", answered=False)
+        body = orjson.dumps([
+            cloud_event(record, at) for record, at in batch.records if isinstance(record, UsageEvent)
+        ])  # fmt: skip
+        if len(body) > self._max_bytes and delivery.count > 1:
+            raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
+        answer = await self._client.post(
+            url,
+            body,
+            content_type=BATCH,
+            authorization=self._keyring.secret_for(STREAMS[STREAM].scope),
+            idempotency_key=delivery.idempotency_key,
+        )
+        refused = _rejected(answer.body)
+        return batch.settlement(refused=refused, words="the answer names refused events" if refused else None)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
+    """The event with its id in this house beside its own; times that it does not have are those of its receipt."""
+    return {
+        **event.tags,
+        "specversion": "1.0",
+        "id": event.event_id or event.id.hex(),
+        "source": event.source,
+        "type": event.event_type,
+        "time": rfc3339(event.start_time if event.start_time is not None else int(committed_at * NS)),
+        **({} if event.subject is None else {"subject": event.subject}),
+        "datacontenttype": "application/json",
+        "data": event.data,
+        "tollhouseid": event.id.hex(),
+    }
+
+
+def _rejected(body: bytes) -> int:
+    """How many events the answer of another Tollhouse names as refused."""
+    try:
+        said = orjson.loads(body) if body else {}
+    except orjson.JSONDecodeError:
+        return 0
+    refused = said.get("rejected") if isinstance(said, dict) else None
+    return refused if isinstance(refused, int) and refused > 0 else 0
+
+
+class StreamMapper:
+    """To the service: events of a mapped type become `sum` operations here; all others stay in the house."""
+
+    in_flight = 1
+    max_records = 1000
+
+    def __init__(self, log: Log, streams: Mapping[str, EventStream]) -> None:
+        self._log = log
+        self._streams = streams
+
+    async def prepare(self, delivery: Delivery) -> str | None:
+        return None
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        batch = batches.without_shadows(delivery, entries)
+        operations = []
+        for record, committed_at in batch.records:
+            if isinstance(record, UsageEvent) and (stream := self._streams.get(record.event_type)) is not None:
+                operation = _operation(record, stream, committed_at)
+                if operation is not None:
+                    operations.append(operation)
+        if operations:
+            await self._log.append(
+                Submission(
+                    topic=UNIT_COST,
+                    received=len(operations),
+                    records=operations,
+                    identities=[Identity(operation.id) for operation in operations],
+                )
+            )
+        kept = len(batch.records) - len(operations)
+        return Settlement(delivered=len(operations), shadow=batch.shadow + kept, damaged=batch.damaged)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _operation(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
+    """None when the event has no amount above zero, or not what the stream's records are told apart by."""
+    amount = _amount(event, stream.value)
+    element = _text(event, stream.element) if stream.type == "allocation" else None
+    dimensions = {name: _text(event, where) for name, where in stream.dimensions.items()}
+    if amount is None or (stream.type == "allocation" and element is None) or None in dimensions.values():
+        return None
+    return UnitCostOperation(
+        id=of_derived(event.id, stream.stream),
+        stream=stream.stream,
+        stream_type=stream.type,
+        operation="sum",
+        start_time=event.start_time if event.start_time is not None else int(committed_at * NS),
+        granularity=stream.granularity if stream.type == "allocation" else "DAILY",
+        element_name=element,
+        dimensions={name: [value] for name, value in dimensions.items() if value is not None},
+        value=amount,
+    )
+
+
+def _amount(event: UsageEvent, where: str) -> str | None:
+    found = 1 if not where else _find(event, where)
+    if found is None or isinstance(found, bool):
+        return None
+    try:
+        amount = Decimal(str(found))
+    except InvalidOperation:
+        return None
+    return decimal_text(amount) if amount.is_finite() and amount > 0 else None
+
+
+def _text(event: UsageEvent, where: str) -> str | None:
+    found = _find(event, where)
+    return None if found is None or found == "" else str(found)
+
+
+def _find(event: UsageEvent, where: str) -> Scalar | None:
+    """`subject`, `source`, `type`, or a name in data, else among the event's further attributes."""
+    known = {"subject": event.subject, "source": event.source, "type": event.event_type}
+    if where in known:
+        return known[where]
+    name = where.removeprefix("data.")
+    return event.data.get(name, event.tags.get(name))

@@ -1,0 +1,237 @@
+"""
+Usage events as they are sent: one, an array, lines, and CloudEvents 1.0 in its structured, batched and binary modes.
+
+An event is bounded metadata like a tag: scalars only, never under a content name. What is left out is counted. A bad
+event is refused alone.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import re
+from base64 import b64decode
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from gateway.normalise import tags
+from gateway.normalise.formats import payload
+from gateway.normalise.formats.times import instant
+from gateway.normalise.outcome import MALFORMED, Reject
+from spool.identity import Identity, of_event
+from spool.record import Scalar, UsageEvent
+
+SLICE_BYTES: Final = 256 * 1024
+MAX_ID: Final = 1024  # characters of an id or a source: both make the identity, so they are never cut
+MAX_NAME: Final = 256  # of a type or a subject
+TOLLHOUSE_ID: Final = "tollhouseid"  # an extension attribute: the id that another Tollhouse gave
+BINARY: Final = "ce-"
+
+# CloudEvents' own attributes; all others are extensions and become tags.
+_OWN = frozenset({
+    "specversion", "id", "source", "type", "subject", "time", "data", "data_base64", "datacontenttype", "dataschema",
+    TOLLHOUSE_ID,
+})  # fmt: skip
+_INT64 = 2**63
+_HEX_ID = re.compile(r"[0-9a-f]{32}")
+_object = msgspec.json.Decoder(dict[str, Any])
+_anything = msgspec.json.Decoder()
+
+
+class BadEvent(Exception):
+    """This event cannot be counted; names a field, never a value."""
+
+
+@dataclass(slots=True)
+class Events:
+    """What one body holds: received = records + rejects."""
+
+    received: int = 0
+    records: list[UsageEvent] = field(default_factory=list)
+    identities: list[Identity] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+    left_out: int = 0
+
+    def take(self, attributes: Mapping[str, Any]) -> None:
+        place = self.received
+        self.received += 1
+        try:
+            record, identity, left_out = _event(attributes)
+        except BadEvent as error:
+            self.rejects.append(Reject(place, MALFORMED, str(error)))
+            return
+        self.records.append(record)
+        self.identities.append(identity)
+        self.left_out += left_out
+
+    def refuse(self, message: str) -> None:
+        self.rejects.append(Reject(self.received, MALFORMED, message))
+        self.received += 1
+
+
+def is_binary(headers: Mapping[str, str]) -> bool:
+    """Whether the event's attributes are in the headers, and the body is its data alone."""
+    return any(name.lower() == "ce-specversion" for name in headers)
+
+
+def read_binary(body: bytes, headers: Mapping[str, str]) -> Events:
+    """One event: attributes from `ce-` headers, percent-encoded, and the body as its data."""
+    events = Events()
+    named = {name.lower(): value for name, value in headers.items()}
+    attributes: dict[str, Any] = {
+        name.removeprefix(BINARY): unquote(value) for name, value in named.items() if name.startswith(BINARY)
+    }
+    attributes["datacontenttype"] = named.get("content-type", "")
+    if body:
+        attributes["data"] = _json_data(body, attributes["datacontenttype"])
+    events.take(attributes)
+    return events
+
+
+def read(body: bytes) -> Generator[None, None, Events]:
+    """Every event of a JSON body; each `next` works through at most SLICE_BYTES. BadPayload when it is no JSON."""
+    events = Events()
+    worked = 0
+    for item in payload.items(body):
+        if worked and worked + len(bytes(item)) > SLICE_BYTES:
+            yield
+            worked = 0
+        worked += len(bytes(item))
+        try:
+            attributes = _decoded(item)
+        except payload.UNREADABLE as error:
+            events.refuse(payload.problem(error))
+            continue
+        events.take(attributes)
+    return events
+
+
+def _decoded(item: payload.Raw) -> dict[str, Any]:
+    try:
+        return _object.decode(item)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _object.decode(payload.clean(item))
+
+
+def _event(attributes: Mapping[str, Any]) -> tuple[UsageEvent, Identity, int]:
+    is_cloud_event = "specversion" in attributes
+    if is_cloud_event and attributes["specversion"] != "1.0":
+        raise BadEvent("specversion must be 1.0")
+    source = _word(attributes, "source", MAX_ID, required=is_cloud_event)
+    event_id = _word(attributes, "id", MAX_ID, required=is_cloud_event)
+    event_type = _word(attributes, "type", MAX_NAME, required=True)
+    subject = attributes.get("subject")
+    kept = isinstance(subject, str) and 0 < len(subject) <= MAX_NAME
+    bounded = _Bounded()
+    bounded.add_data(_data(attributes))
+    for name, value in attributes.items():
+        if name not in _OWN and value is not None:
+            bounded.add_tag(name, value)
+    record = UsageEvent(
+        id=b"",
+        source=source or "unknown",
+        event_id=event_id,
+        event_type=event_type or "",
+        subject=subject if kept else None,
+        start_time=instant(attributes.get("time")),
+        data=bounded.data,
+        tags=bounded.tags,
+    )
+    identity = _identity(source, event_id, attributes.get(TOLLHOUSE_ID))
+    record.id = identity.id
+    return record, identity, bounded.left_out + (subject is not None and not kept)
+
+
+def _identity(source: str | None, event_id: str | None, given: Any) -> Identity:
+    if isinstance(given, str) and _HEX_ID.fullmatch(given):
+        return Identity(bytes.fromhex(given))
+    if source and event_id:
+        return Identity(of_event(source, event_id))
+    return Identity(os.urandom(16), certain=False)
+
+
+def _word(attributes: Mapping[str, Any], name: str, most: int, *, required: bool) -> str | None:
+    value = attributes.get(name)
+    if isinstance(value, int) and not isinstance(value, bool) and name == "id":
+        value = str(value)
+    if value is None and not required:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise BadEvent(f"{name} is required: text that is not empty")
+    if len(value) > most:
+        raise BadEvent(f"{name} is over {most} characters")
+    return value
+
+
+def _data(attributes: Mapping[str, Any]) -> Any:
+    packed = attributes.get("data_base64")
+    if packed is None:
+        data = attributes.get("data")
+        # Python clients put JSON into text.
+        return _json_data(data.encode(), "json") if isinstance(data, str) and data[:1] == "{" else data
+    if not isinstance(packed, str):
+        raise BadEvent("data_base64 must be text")
+    try:
+        return _json_data(b64decode(packed, validate=True), str(attributes.get("datacontenttype", "")))
+    except (binascii.Error, ValueError) as error:
+        raise BadEvent("data_base64 is not base64") from error
+
+
+def _json_data(body: bytes, content_type: str) -> Any:
+    """JSON data as it is; what is no JSON is bytes, which are never kept."""
+    media = content_type.partition(";")[0].strip().lower()
+    if media and not media.endswith("json"):
+        return body
+    try:
+        return _anything.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body
+
+
+class _Bounded:
+    """Data and tags together within the bounds of tags."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Scalar] = {}
+        self.tags: dict[str, str] = {}
+        self.left_out = 0
+        self._texts: dict[str, str] = {}
+
+    def add_tag(self, name: str, value: Any) -> None:
+        self.left_out += not tags.put(self.tags, name, value)
+
+    def add_data(self, data: Any) -> None:
+        """An object's members, and those of objects in it under dotted names; a lone number is its `value`."""
+        if data is None:
+            return
+        if not isinstance(data, dict):
+            is_number = isinstance(data, int | float) and not isinstance(data, bool)
+            if is_number:
+                self._put("value", data)
+            else:
+                self.left_out += 1
+            return
+        for name, value in data.items():
+            if isinstance(value, dict) and not tags.is_content(name):
+                for inner, each in value.items():
+                    self._put(f"{name}.{inner}", each)
+            else:
+                self._put(name, value)
+
+    def _put(self, name: str, value: Any) -> None:
+        if value is None:
+            return
+        if isinstance(value, float) and not isfinite(value):
+            self.left_out += 1
+        elif tags.put(self._texts, name, value):
+            is_small = not isinstance(value, int) or -_INT64 <= value < _INT64
+            self.data[name] = value if is_small else str(value)
+        else:
+            self.left_out += 1

@@ -1,0 +1,166 @@
+"""Streams and totals in the spool's own file, so that they move with the log."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from spool import streams
+from spool.clock import Clock
+from spool.errors import SpoolUnavailable
+from spool.plan import Plan
+from spool.record import UNIT_COST, UnitCostOperation
+from spool.sqlite import queries
+from spool.sqlite.database import Database
+from spool.streams import Stream, Total
+
+T = TypeVar("T")
+SINCE = "streams since"
+
+_STREAM = "SELECT name, type, granularity, keys, created_at FROM streams"
+_PUT_STREAM = "INSERT OR REPLACE INTO streams (name, type, granularity, keys, created_at) VALUES (?, ?, ?, ?, ?)"
+_COLUMNS = "stream, key, start_time, granularity, element_name, dimensions, value, whole, updated_at"
+_TOTAL = f"SELECT {_COLUMNS} FROM stream_totals WHERE stream = ?"
+_PUT_TOTAL = f"INSERT OR REPLACE INTO stream_totals ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class SqliteTable:
+    """Streams and totals on a connection, inside its transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def stream(self, name: str) -> Stream | None:
+        row = self._connection.execute(f"{_STREAM} WHERE name = ?", (name,)).fetchone()
+        return _stream(row) if row else None
+
+    def put_stream(self, stream: Stream) -> None:
+        keys = None if stream.keys is None else json.dumps(stream.keys)
+        self._connection.execute(_PUT_STREAM, (stream.name, stream.type, stream.granularity, keys, stream.created_at))
+
+    def drop_stream(self, name: str) -> None:
+        self._connection.execute("DELETE FROM streams WHERE name = ?", (name,))
+        self._connection.execute("DELETE FROM stream_totals WHERE stream = ?", (name,))
+
+    def total(self, stream: str, key: str) -> Total | None:
+        row = self._connection.execute(f"{_TOTAL} AND key = ?", (stream, key)).fetchone()
+        return total_of(row) if row else None
+
+    def put_total(self, total: Total) -> None:
+        dimensions = json.dumps({name: list(values) for name, values in total.dimensions.items()}, sort_keys=True)
+        self._connection.execute(
+            _PUT_TOTAL,
+            (total.stream, total.key, total.start_time, total.granularity, total.element_name, dimensions,
+             total.value, total.whole, total.updated_at),
+        )  # fmt: skip
+
+    def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
+        rows = self._connection.execute(f"{_TOTAL} AND start_time = ?", (stream, start_time)).fetchall()
+        return [total_of(row) for row in rows]
+
+    def remove_total(self, stream: str, key: str) -> None:
+        self._connection.execute("DELETE FROM stream_totals WHERE stream = ? AND key = ?", (stream, key))
+
+
+class SqliteStreams:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    async def open(cls, database: Database, clock: Clock) -> SqliteStreams:
+        """Notes when totals began, the first time."""
+
+        def begin(connection: sqlite3.Connection) -> None:
+            if connection.execute(queries.FACT, (SINCE,)).fetchone() is None:
+                connection.execute(queries.KEEP_FACT, (SINCE, repr(clock.now()).encode()))
+
+        try:
+            await database.transaction(begin)
+        except sqlite3.Error as error:  # a full disk: what is there can still be read, and no total counts as whole
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+                raise SpoolUnavailable(f"streams cannot be read: {error}") from error
+        return cls(database)
+
+    async def streams(self) -> Sequence[Stream]:
+        return await self._read(
+            lambda connection: [_stream(row) for row in connection.execute(f"{_STREAM} ORDER BY name")]
+        )
+
+    async def totals(self, stream: str) -> Sequence[Total]:
+        def work(connection: sqlite3.Connection) -> list[Total]:
+            rows = connection.execute(f"{_TOTAL} ORDER BY start_time, key", (stream,))
+            return [total_of(row) for row in rows]
+
+        return await self._read(work)
+
+    async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
+        def work(connection: sqlite3.Connection) -> dict[tuple[str, str], Total]:
+            table = SqliteTable(connection)
+            found = ((place, table.total(*place)) for place in keys)
+            return {place: total for place, total in found if total is not None}
+
+        return await self._read(work)
+
+    async def select(self, statements: Sequence[tuple[str, Sequence[object]]]) -> Sequence[Sequence[sqlite3.Row]]:
+        """Rows for lists, all of one moment."""
+
+        def work(connection: sqlite3.Connection) -> list[list[sqlite3.Row]]:
+            cursor = connection.cursor()
+            cursor.row_factory = sqlite3.Row  # of this cursor alone: others on the connection want tuples
+            cursor.execute("BEGIN")
+            try:
+                return [cursor.execute(statement, tuple(values)).fetchall() for statement, values in statements]
+            finally:
+                cursor.execute("ROLLBACK")
+
+        return await self._read(work)
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._database.read(work)
+        except sqlite3.Error as error:
+            raise SpoolUnavailable(f"streams cannot be read: {error}") from error
+
+
+def follow(connection: sqlite3.Connection, plan: Plan) -> None:
+    """What a commit's operations do to the totals, in its transaction."""
+    records = plan.records.get(UNIT_COST)
+    if not records:
+        return
+    row = connection.execute(queries.FACT, (SINCE,)).fetchone()
+    since = float(row[0]) if row else plan.at
+    operations = [record for record in records if isinstance(record, UnitCostOperation)]
+    streams.apply(SqliteTable(connection), operations, now=plan.at, since=since)
+
+
+def forget_whole(connection: sqlite3.Connection) -> None:
+    """The file was salvaged: what was lost of it may be part of any total, so none may replace the service's."""
+    connection.execute("UPDATE stream_totals SET whole = 0")
+    connection.execute("DELETE FROM facts WHERE name = ?", (SINCE,))
+
+
+def total_of(row: Sequence[Any] | sqlite3.Row) -> Total:
+    """A row of stream_totals, its columns in their order."""
+    return Total(
+        stream=row[0],
+        key=row[1],
+        start_time=row[2],
+        granularity=row[3],
+        element_name=row[4],
+        dimensions=json.loads(row[5]),
+        value=row[6],
+        whole=bool(row[7]),
+        updated_at=row[8],
+    )
+
+
+def _stream(row: Sequence[Any]) -> Stream:
+    return Stream(
+        name=row[0],
+        type=row[1],
+        granularity=row[2],
+        keys=None if row[3] is None else tuple(json.loads(row[3])),
+        created_at=row[4],
+    )

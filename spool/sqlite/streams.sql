@@ -1,0 +1,34 @@
+-- Unit-cost streams: what is fixed at their creation. JSON for the names of dimensions, null while they are not known.
+CREATE TABLE streams (
+    name        TEXT PRIMARY KEY,
+    type        TEXT NOT NULL,
+    granularity TEXT,
+    keys        TEXT,
+    created_at  REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The total of each record of a stream, as the operations in the log have made it; exact decimal text.
+CREATE TABLE stream_totals (
+    stream       TEXT    NOT NULL,
+    key          TEXT    NOT NULL,
+    start_time   INTEGER NOT NULL,
+    granularity  TEXT,
+    element_name TEXT,
+    dimensions   TEXT    NOT NULL,
+    value        TEXT    NOT NULL,
+    whole        INTEGER NOT NULL,
+    updated_at   REAL    NOT NULL,
+    PRIMARY KEY (stream, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX stream_totals_by_time ON stream_totals (stream, start_time);
+
+-- Hours of AI cost as they were last sent to a billing connection: whether one has changed is a comparison of hashes.
+CREATE TABLE billing_hours (
+    connection TEXT    NOT NULL,
+    start      INTEGER NOT NULL,
+    hash       BLOB    NOT NULL,
+    rows       INTEGER NOT NULL,
+    bytes      INTEGER NOT NULL,
+    sent_at    REAL    NOT NULL,
+    PRIMARY KEY (connection, start)
+) STRICT, WITHOUT ROWID;

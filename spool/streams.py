@@ -1,0 +1,241 @@
+"""
+Unit-cost streams as the house keeps them: what each stream is, and the total of each of its records.
+
+Totals move in the same transaction as the operations that move them, and in the order of the log; here is what each
+operation does, whatever the tables lie in. Records that are equal in everything but their value are the same record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Context, Decimal, localcontext
+from hashlib import blake2b
+from typing import Protocol
+
+import msgspec
+
+from spool.record import NS, UnitCostOperation
+
+ALLOCATION, METRIC = "allocation", "metric"
+TYPES = (ALLOCATION, METRIC)
+HOURLY, DAILY, MONTHLY = "HOURLY", "DAILY", "MONTHLY"
+GRANULARITIES = (HOURLY, DAILY, MONTHLY)
+SUM, REPLACE, DELETE, CREATE, DROP = "sum", "replace", "delete", "create", "drop"
+
+_EXACT = Context(prec=100)  # totals of 15-digit values, however many and however far apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """What is fixed when a stream is created. `keys` are the names of its records' dimensions; None: not known yet."""
+
+    name: str
+    type: str
+    granularity: str | None = None
+    keys: tuple[str, ...] | None = None
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """
+    One record of a stream with what all operations made of its value.
+
+    `whole`: every operation on it ever made is in this total, so that the total may replace what the service has.
+    """
+
+    stream: str
+    key: str
+    start_time: int
+    granularity: str | None
+    element_name: str | None
+    dimensions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    value: str
+    whole: bool
+    updated_at: float
+
+
+class Table(Protocol):
+    """Where streams and totals lie, within one transaction."""
+
+    def stream(self, name: str) -> Stream | None: ...
+
+    def put_stream(self, stream: Stream) -> None: ...
+
+    def drop_stream(self, name: str) -> None:
+        """The stream and all its totals."""
+        ...
+
+    def total(self, stream: str, key: str) -> Total | None: ...
+
+    def put_total(self, total: Total) -> None: ...
+
+    def totals_at(self, stream: str, start_time: int) -> Sequence[Total]: ...
+
+    def remove_total(self, stream: str, key: str) -> None: ...
+
+
+class StreamReader(Protocol):
+    """What doors and exporters ask."""
+
+    async def streams(self) -> Sequence[Stream]: ...
+
+    async def totals(self, stream: str) -> Sequence[Total]: ...
+
+    async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
+        """Totals by (stream, key); those that are there."""
+        ...
+
+
+def apply(table: Table, operations: Iterable[UnitCostOperation], *, now: float, since: float) -> None:
+    """
+    What the operations do, in their order. `since` is when this directory began to keep totals: a period that began
+    before it may have a history elsewhere.
+    """
+    for operation in operations:
+        if operation.operation == DROP:
+            table.drop_stream(operation.stream)
+            continue
+        _define(table, operation, now)
+        if operation.operation in (SUM, REPLACE):
+            _put(table, operation, now, since)
+        elif operation.operation == DELETE:
+            _delete(table, operation)
+
+
+def stream_of(operation: UnitCostOperation) -> Stream:
+    """What an operation says its stream is."""
+    says_keys = operation.operation in (SUM, REPLACE) or bool(operation.dimensions)
+    return Stream(
+        name=operation.stream,
+        type=operation.stream_type,
+        granularity=operation.granularity,
+        keys=tuple(sorted(operation.dimensions)) if says_keys else None,
+    )
+
+
+def key_of(operation: UnitCostOperation) -> str:
+    """The same for records that are equal in everything but their value, in hex."""
+    facts = [
+        period_start(operation.start_time or 0, operation.granularity),
+        operation.granularity,
+        operation.element_name,
+        sorted((name, sorted(values)) for name, values in operation.dimensions.items()),
+    ]
+    return blake2b(msgspec.msgpack.encode(facts), digest_size=16, person=b"unit-cost record").hexdigest()
+
+
+def period_start(time_ns: int, granularity: str | None) -> int:
+    """The beginning of the hour, day or month (UTC); a metric's records are of a day."""
+    moment = datetime.fromtimestamp(time_ns // NS, UTC)
+    start = moment.replace(minute=0, second=0, microsecond=0)
+    if granularity != HOURLY:
+        start = start.replace(hour=0)
+    if granularity == MONTHLY:
+        start = start.replace(day=1)
+    return int(start.timestamp()) * NS
+
+
+def decimal_text(value: Decimal) -> str:
+    """Plain notation of at most 15 significant digits, without trailing zeros."""
+    rounded = Context(prec=15).plus(value)
+    text = format(rounded, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+class StreamBook:
+    """
+    What every stream is, in memory for the doors: two first requests that disagree cannot both be taken.
+
+    A claim holds until its operations are on disk or given up.
+    """
+
+    def __init__(self, streams: Iterable[Stream]) -> None:
+        self._known = {stream.name: stream for stream in streams}
+        self._claimed: dict[str, tuple[Stream, int]] = {}
+
+    def find(self, name: str) -> Stream | None:
+        claimed = self._claimed.get(name)
+        return claimed[0] if claimed else self._known.get(name)
+
+    def all(self) -> list[Stream]:
+        return sorted(self._known.values(), key=lambda stream: stream.name)
+
+    @contextmanager
+    def claim(self, stream: Stream) -> Iterator[None]:
+        """The caller has made sure that `stream` agrees with what `find` says."""
+        name = stream.name
+        _, users = self._claimed.get(name, (stream, 0))
+        self._claimed[name] = stream, users + 1
+        try:
+            yield
+            self._known[name] = stream
+        finally:
+            now, users = self._claimed.pop(name)
+            if users > 1:
+                self._claimed[name] = now, users - 1
+
+    def forget(self, name: str) -> None:
+        """The stream was dropped."""
+        self._known.pop(name, None)
+
+    def learn(self, operations: Iterable[UnitCostOperation]) -> None:
+        """Operations that came into the log on another way."""
+        for operation in operations:
+            known = self._known.get(operation.stream)
+            self._known[operation.stream] = merged(known, stream_of(operation))
+
+
+def merged(known: Stream | None, said: Stream) -> Stream:
+    """What is known stays; what was open is filled."""
+    if known is None:
+        return said
+    keys = said.keys if known.keys is None else known.keys
+    return replace(known, granularity=known.granularity or said.granularity, keys=keys)
+
+
+def _define(table: Table, operation: UnitCostOperation, now: float) -> None:
+    known = table.stream(operation.stream)
+    stream = merged(known, stream_of(operation))
+    if stream != known:
+        table.put_stream(stream if known else replace(stream, created_at=now))
+
+
+def _put(table: Table, operation: UnitCostOperation, now: float, since: float) -> None:
+    key = key_of(operation)
+    start = period_start(operation.start_time or 0, operation.granularity)
+    before = table.total(operation.stream, key)
+    value = Decimal(operation.value or "0")
+    replaces = operation.operation == REPLACE
+    if before is not None and not replaces:
+        with localcontext(_EXACT):
+            value += Decimal(before.value)
+    whole = replaces or (before.whole if before is not None else start >= since * NS)
+    table.put_total(
+        Total(
+            stream=operation.stream,
+            key=key,
+            start_time=start,
+            granularity=operation.granularity,
+            element_name=operation.element_name,
+            dimensions=operation.dimensions,
+            value=format(value, "f"),
+            whole=whole,
+            updated_at=now,
+        )
+    )
+
+
+def _delete(table: Table, operation: UnitCostOperation) -> None:
+    """Everything of the period that has what the operation names."""
+    known = table.stream(operation.stream)
+    granularity = operation.granularity or (known.granularity if known else None)
+    start = period_start(operation.start_time or 0, granularity)
+    for total in table.totals_at(operation.stream, start):
+        if operation.element_name not in (None, total.element_name):
+            continue
+        if all(set(total.dimensions.get(name, ())) == set(values) for name, values in operation.dimensions.items()):
+            table.remove_total(operation.stream, total.key)
