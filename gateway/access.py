@@ -51,6 +51,8 @@ class Access:
 
     `devices` resolves device keys (`thd_...`); None from it means unknown. Without a registry (its file is damaged)
     only the deployment's key and device keys pass and everybody else is asked to come back: the house keeps running.
+
+    `local` is who comes without a key, or with somebody else's, to what that bearer opens: an agent's own machine.
     """
 
     def __init__(
@@ -63,12 +65,14 @@ class Access:
         max_key_requests_per_s: int = 0,
         max_key_bytes_per_s: int = 0,
         devices: Callable[[str], Bearer | None] | None = None,
+        local: Bearer | None = None,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._accept_bearer = accept_bearer
         self._legacy = LegacyKey(api_key_file) if api_key_file else None
         self._devices = devices
+        self.local = local
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._limits = {
             word: Buckets(clock, burst=rate, per_s=rate, size=50_000)
@@ -87,6 +91,8 @@ class Access:
         `secret` is the whole value of the Authorization header. A good key is never made to wait for the bad keys of
         its neighbours behind one address.
         """
+        if self.local is not None and scope in self.local.scopes:
+            return self.local
         if not secret or not secret.strip():
             raise self._failed("missing_key", "no API key: send the key alone as the value of the Authorization header")
         if secret[:7].lower() == "bearer ":

@@ -19,7 +19,7 @@ from exporters.routes import Routes
 from exporters.settings import DestinationSettings, KeySettings, UpstreamSettings
 from exporters.sync import DeviceSync
 from gateway import listener
-from gateway.access import Access
+from gateway.access import Access, Bearer
 from gateway.attribution import Attribution
 from gateway.config import Config, ConfigError, Server, Upstream, split_address
 from gateway.devices.naming import Naming
@@ -36,6 +36,7 @@ from gateway.intake import Intake
 from gateway.listener import Listener, operator_listen
 from gateway.metrics import Exposition, Metrics, Snapshot
 from gateway.normalise.options import Options
+from gateway.observers import Observers
 from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
 from gateway.shadows import Shadows
@@ -45,6 +46,7 @@ from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
 from spool.installation import derived
 from spool.ledger import Ledger
+from spool.log import Observer
 from spool.operators import Actor
 from spool.registry import Registry
 from spool.scopes import SEND_AI_TELEMETRY
@@ -75,8 +77,19 @@ class Rooms:
 class App:
     """One running Tollhouse. `start`, then `failure` or whatever else ends it, then `stop`."""
 
-    def __init__(self, config: Config, *, version: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        version: str,
+        clock: Clock | None = None,
+        local: Bearer | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """`local` makes it an agent: see gateway.agent. `observer` hears of commits beside the metrics."""
         self._config = config
+        self._local = local
+        self._observer = observer
         self._version = version
         self._clock = clock or SystemClock()
         self._supervisor = Supervisor()
@@ -151,7 +164,8 @@ class App:
         self._stack.push_async_callback(self._supervisor.stop)
         self._supervisor.start("routes", routes.wait())
         self._supervisor.start("retention", self._retain(spool))
-        self._supervisor.start("loop lag", metrics.lag.run())
+        if self._local is None:  # ten looks a second are too many for a laptop that sleeps
+            self._supervisor.start("loop lag", metrics.lag.run())
         self._supervisor.start("merge window", window.run())
         self._supervisor.start("ledger", ledger.follow(spool.log))
 
@@ -183,7 +197,8 @@ class App:
 
     async def _open_spool(self, metrics: Metrics) -> SqliteSpool:
         settings = log_settings(self._config.spool)
-        spool = await open_spool(self._config.data_dir, settings=settings, clock=self._clock, observer=metrics)
+        observer = Observers([metrics, self._observer]) if self._observer else metrics
+        spool = await open_spool(self._config.data_dir, settings=settings, clock=self._clock, observer=observer)
         self._stack.push_async_callback(spool.close)
         return spool
 
@@ -212,6 +227,7 @@ class App:
             max_key_requests_per_s=server.max_key_requests_per_s,
             max_key_bytes_per_s=server.max_key_bytes_per_s,
             devices=devices.keys.find,
+            local=self._local,
         )
         await access.start()
         self._stack.push_async_callback(access.stop)
@@ -250,7 +266,7 @@ class App:
 
     def _syncs(self, spool: SqliteSpool) -> list[DeviceSync]:
         upstream = self._config.upstream
-        if not upstream.base_url:
+        if not upstream.base_url or self._local is not None:  # an agent has a line of its own (exporters.link)
             return []
         return [outbound.device_sync(upstream_settings(upstream), spool.devices, clock=self._clock)]
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.normalise.tags import is_content
+from spool.devices import is_device_id
 from spool.record import TOPICS
 from spool.scopes import SCOPES, USE_CASES
 
@@ -120,6 +121,18 @@ class Devices:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Agent:
+    """Of `tollhouse agent` alone. `enrolment_key_file` or `enrolment_key_env` is needed until the device has its key."""
+
+    gateway: str = ""
+    enrolment_key_file: Path | None = None
+    enrolment_key_env: str = ""
+    device_id: str = ""
+    user: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Privacy:
     keep_attributes: tuple[str, ...] = ()
     emails: str = "hash"
@@ -195,6 +208,7 @@ class Config:
     upstream: Upstream = field(default_factory=Upstream)
     destinations: tuple[Destination, ...] = ()
     devices: Devices = field(default_factory=Devices)
+    agent: Agent = field(default_factory=Agent)
     privacy: Privacy = field(default_factory=Privacy)
     prices: Prices = field(default_factory=Prices)
     attribution: tuple[AttributionRule, ...] = ()
@@ -373,6 +387,7 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _one_of("devices.policy", config.devices.policy, ("auto", "approve", "closed"))
     if config.devices.heartbeat_interval < 1:
         yield "devices.heartbeat_interval must be at least 1s"
+    yield from _agent_problems(config)
     yield from _one_of("privacy.emails", config.privacy.emails, ("hash", "keep", "drop"))
     yield from _one_of("log.level", config.log.level, ("debug", "info", "warning", "error"))
     for name in config.privacy.keep_attributes:
@@ -438,6 +453,18 @@ def _upstream_problems(upstream: Upstream) -> Iterator[str]:
             yield from _one_of(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
         for use_case in key.use_cases:
             yield from _one_of(f"{shown}.use_cases", use_case, tuple(USE_CASES))
+
+
+def _agent_problems(config: Config) -> Iterator[str]:
+    agent = config.agent
+    if agent.gateway and not _is_url(agent.gateway):
+        yield "agent.gateway must begin with http:// or https://"
+    if agent.gateway and config.upstream.base_url:
+        yield "agent.gateway and upstream.base_url exclude each other: an agent's upstream is its gateway"
+    if agent.enrolment_key_file and agent.enrolment_key_env:
+        yield "agent needs enrolment_key_file or enrolment_key_env, and not both"
+    if agent.device_id and not is_device_id(agent.device_id):
+        yield "agent.device_id: 1 to 128 letters, digits and any of . _ : @ -"
 
 
 def _destination_problems(destinations: tuple[Destination, ...]) -> Iterator[str]:

@@ -23,6 +23,7 @@ COMMANDS = {
     "send": "gateway.cli.send",
     "keys": "gateway.cli.keys",
     "devices": "gateway.cli.devices",
+    "agent": "gateway.cli.agent",
     "spool": "gateway.cli.spool",
     "ledger": "gateway.cli.ledger",
     "report": "gateway.cli.report",

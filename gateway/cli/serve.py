@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -47,16 +48,25 @@ def serve(config: Path | None, data: Path | None, listen: str | None, grpc_liste
 
 async def run(config: Config, *, embedded: bool) -> int:
     """Exit code 0 after a signal, 1 when a background task died."""
+    app = App(config, version=version("tollhouse"))
+
+    async def announce() -> None:
+        _announce(app, await app.first_key() if embedded else None)
+
+    return await run_app(app, announce)
+
+
+async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
+    """Start, announce, serve until a signal or the end of a background task, stop."""
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):  # a second signal finds the stop under way and changes nothing
         loop.add_signal_handler(number, asked_to_stop.set)
-    app = App(config, version=version("tollhouse"))
     await app.start()
     try:
         reload = _Reload(app)
         loop.add_signal_handler(signal.SIGHUP, reload.ask)
-        _announce(app, await app.first_key() if embedded else None)
+        await announce()
         return await _until_stopped(app, asked_to_stop)
     finally:
         await app.stop()

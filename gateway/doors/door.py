@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from aiohttp import web
+from yarl import URL
 
 from gateway.access import Access, Bearer
 from gateway.doors import answers, bodies
 from gateway.doors.cors import Cors
 from gateway.errors import Refusal
 from gateway.intake import Intake
+from gateway.listener import is_loopback
 from gateway.logs import where
 from gateway.metrics import Metrics
 from gateway.normalise.options import Options
@@ -87,6 +89,8 @@ class House:
     def admit(self, request: web.Request, secret: str | None, *, scope: str = INGEST) -> Bearer:
         """Whoever brought the request, if `secret` (see `house_key`) opens the door."""
         bearer = self.access.admit(secret, scope, address=request.remote or "")
+        if bearer is self.access.local:
+            refuse_browsers(request)
         self.access.charge(bearer, requests=1, bytes=0)
         return naming(bearer, request.headers.get(DEVICE_ID))
 
@@ -95,6 +99,13 @@ class House:
         body = await bodies.read(request, lease, max_bytes=self.max_body_bytes)
         self.access.charge(bearer, requests=0, bytes=len(body))
         return body
+
+
+def refuse_browsers(request: web.Request) -> None:
+    """Where no key is asked for, a page that somebody's browser has open must not send in the user's name."""
+    host = URL.build(scheme="http", authority=request.host).host
+    if "Origin" in request.headers or host is None or not is_loopback(host):
+        raise Refusal(403, "not_local", "Only programs of this machine may send here, under a loopback address.")
 
 
 def naming(bearer: Bearer, device: str | None) -> Bearer:

@@ -1,0 +1,152 @@
+"""
+A device's own line to its gateway: enrolment under an enrolment key, then heartbeats under the key it was given.
+
+Nothing waits for it: telemetry is a route like any other, parked until the device's key is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from exporters.backoff import Backoff
+from exporters.errors import Refused, Retryable, SendError
+from exporters.secret import Secret
+from exporters.service.client import Client
+from exporters.service.paths import Paths
+
+INTERVAL_S = 60.0
+LONGEST_INTERVAL_S = 3600.0
+REFUSED_S = 600.0
+GONE = 410
+
+ENROLLED, PENDING, UNKNOWN = "enrolled", "pending", "unknown"
+
+_log = logging.getLogger(__name__)
+
+
+class _Device(msgspec.Struct):
+    id: str = ""
+    state: str = ENROLLED
+    heartbeat_interval_s: float = INTERVAL_S
+
+
+class _Answer(msgspec.Struct):
+    device: _Device = msgspec.field(default_factory=_Device)
+    key: str | None = None
+
+
+class Link:
+    """
+    `facts` is what an enrolment says; `report` adds what a heartbeat says now; `keep_key` writes the device's key.
+
+    `state` is what the gateway says of this device, `reason` why it is not heard at the moment.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        paths: Paths,
+        *,
+        facts: Mapping[str, object],
+        report: Callable[[], Awaitable[Mapping[str, object]]],
+        enrolment_key: Secret | None,
+        key_file: Path,
+        keep_key: Callable[[str], None],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._client = client
+        self._paths = paths
+        self._facts = facts
+        self._report = report
+        self._enrolment_key = enrolment_key
+        self._key_file = key_file
+        self._device_key = Secret("the device's key", file=key_file)
+        self._keep_key = keep_key
+        self._backoff = backoff or Backoff()
+        self._interval_s = INTERVAL_S
+        self._failures = 0
+        self.state = UNKNOWN
+        self.reason: str | None = None
+
+    async def run(self) -> None:
+        """For ever; between two heartbeats nothing happens."""
+        rest_s = 0.0
+        while True:
+            await asyncio.sleep(rest_s)
+            rest_s = await self.report_once()
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def report_once(self) -> float:
+        """Enrol or send one heartbeat; how long to wait before the next."""
+        try:
+            rest_s = await self._heartbeat() if self._key_file.exists() else await self._enrol()
+        except Retryable as error:
+            self._failures += 1
+            self._say(str(error))
+            return self._backoff.delay_s(self._failures, error.retry_after_s)
+        except SendError as error:
+            self._failures = 0
+            self.state = "revoked" if error.status == GONE else self.state
+            self._say(str(error))
+            return REFUSED_S if error.status == GONE or not error.answered else self._interval_s
+        self._failures = 0
+        return rest_s * random.uniform(0.95, 1.05)  # a fleet that starts together does not stay together
+
+    async def _enrol(self) -> float:
+        if self._enrolment_key is None:
+            raise Refused("this device has no key, and no enrolment key to get one with", answered=False)
+        body = {**self._facts, "want_key": True}
+        answer = await self._post("enroll", body, self._enrolment_key.value())
+        if answer.key is not None:
+            self._keep_key(answer.key)
+            _log.info("enrolled", extra={"action": "enrolled", "device": answer.device.id})
+            return 0.0  # the first heartbeat at once
+        if answer.device.state == ENROLLED:
+            self._say("the gateway gave this device a key before, and it is not here: tollhouse devices reset ID there")
+            return REFUSED_S
+        self._say(f"the gateway says: {answer.device.state}")
+        return self._interval_s
+
+    async def _heartbeat(self) -> float:
+        body = {**self._facts, **await self._report()}
+        try:
+            answer = await self._post("heartbeat", body, self._device_key.value())
+        except Refused as error:
+            if error.status != 401 or self._enrolment_key is None:
+                raise
+            return await self._enrol()  # the key is dead: reset, and perhaps welcome again
+        self._say(None if answer.device.state == ENROLLED else f"the gateway says: {answer.device.state}")
+        return self._interval_s
+
+    async def _post(self, stream: str, body: Mapping[str, Any], secret: str) -> _Answer:
+        url = self._paths.url(stream)
+        if url is None:
+            raise Refused(f"the path of {stream} is empty", answered=False)
+        answer = await self._client.post(
+            url, msgspec.json.encode(body), content_type="application/json", authorization=secret
+        )
+        try:
+            said = msgspec.json.decode(answer.body, type=_Answer)
+        except msgspec.DecodeError as error:
+            raise Refused("what answers at this address is no gateway", status=answer.status) from error
+        self.state = said.device.state
+        self._interval_s = min(max(1.0, said.device.heartbeat_interval_s), LONGEST_INTERVAL_S)
+        return said
+
+    def _say(self, reason: str | None) -> None:
+        """Once for every change: an offline laptop must not fill its log."""
+        if reason != self.reason:
+            if reason is None:
+                _log.info("the gateway hears this device", extra={"action": "linked"})
+            else:
+                _log.warning("the gateway does not hear this device: %s", reason, extra={"action": "not_linked"})
+            self.reason = reason

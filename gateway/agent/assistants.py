@@ -1,0 +1,120 @@
+"""
+What each coding assistant's settings need so that it reports to this machine's agent: the file, the keys, the values.
+
+Only telemetry keys, and never one that would add prompts: Gemini CLI and Qwen Code log prompts unless told not to.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.agent import jsonc, toml_text
+from gateway.agent.edits import Editor
+
+Keys = Mapping[tuple[str, ...], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assistant:
+    """`sources` is how its records are called; `keys` what its settings hold for an endpoint such as http://HOST:PORT."""
+
+    name: str
+    sources: tuple[str, ...]
+    file: Callable[[], Path]
+    editor: Editor
+    keys: Callable[[str], Keys]
+
+
+def _under(variable: str, folder: str, name: str) -> Callable[[], Path]:
+    """In the folder that an environment variable names, else in the user's own."""
+    return lambda: Path(os.environ.get(variable) or Path.home() / folder) / name
+
+
+def _vs_code() -> Path:
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming")
+    else:
+        base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return base / "Code" / "User" / "settings.json"
+
+
+def _claude_code(endpoint: str) -> Keys:
+    return {
+        ("env", "CLAUDE_CODE_ENABLE_TELEMETRY"): "1",
+        ("env", "OTEL_LOGS_EXPORTER"): "otlp",
+        ("env", "OTEL_METRICS_EXPORTER"): "otlp",
+        ("env", "OTEL_EXPORTER_OTLP_PROTOCOL"): "http/protobuf",
+        ("env", "OTEL_EXPORTER_OTLP_ENDPOINT"): endpoint,
+    }
+
+
+def _codex(endpoint: str) -> Keys:
+    """Its log events hold every call; its metrics and spans repeat them and are left as they are."""
+    return {("otel", "exporter"): {"otlp-http": {"endpoint": f"{endpoint}/v1/logs", "protocol": "binary"}}}
+
+
+def _gemini(endpoint: str) -> Keys:
+    return {
+        ("telemetry", "enabled"): True,
+        ("telemetry", "target"): "local",
+        ("telemetry", "otlpEndpoint"): endpoint,
+        ("telemetry", "otlpProtocol"): "http",
+        ("telemetry", "logPrompts"): False,
+    }
+
+
+def _copilot(endpoint: str) -> Keys:
+    return {
+        ("github.copilot.chat.otel.enabled",): True,
+        ("github.copilot.chat.otel.exporterType",): "otlp-http",
+        ("github.copilot.chat.otel.otlpEndpoint",): endpoint,
+    }
+
+
+ASSISTANTS = {
+    each.name: each
+    for each in (
+        Assistant(
+            name="claude-code",
+            sources=("claude_code",),
+            file=_under("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
+            editor=jsonc,
+            keys=_claude_code,
+        ),
+        Assistant(
+            name="codex",
+            sources=("codex",),
+            file=_under("CODEX_HOME", ".codex", "config.toml"),
+            editor=toml_text,
+            keys=_codex,
+        ),
+        Assistant(
+            name="gemini-cli",
+            sources=("gemini_cli",),
+            file=lambda: Path.home() / ".gemini" / "settings.json",
+            editor=jsonc,
+            keys=_gemini,
+        ),
+        Assistant(
+            name="qwen-code",
+            sources=("qwen_code",),
+            file=lambda: Path.home() / ".qwen" / "settings.json",
+            editor=jsonc,
+            keys=_gemini,
+        ),
+        Assistant(
+            name="copilot",
+            sources=("copilot_chat", "copilot_cli"),
+            file=_vs_code,
+            editor=jsonc,
+            keys=_copilot,
+        ),
+    )
+}

@@ -1,0 +1,275 @@
+"""
+Changes to JSON with comments as text: what is not changed stays byte for byte, comments, order and indentation too.
+
+Reads what editors read: comments, trailing commas, any white space. Says `NotEditable` rather than guess.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.agent.edits import MISSING, NotEditable
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_COMMENT = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null")
+_DEEPEST = 100
+
+
+@dataclass(slots=True)
+class _Node:
+    """A value and where it stands; an object's members in their order."""
+
+    start: int
+    end: int
+    value: Any
+    members: list[_Member] | None = None
+
+    def member(self, name: str) -> _Member | None:
+        """Of two with one name the last counts, as everybody reads it."""
+        return next((each for each in reversed(self.members or ()) if each.name == name), None)
+
+
+@dataclass(slots=True)
+class _Member:
+    name: str
+    start: int
+    node: _Node
+    comma: int | None = None  # where the comma after it stands
+
+
+def parse(text: str) -> Any:
+    """The whole as plain values; {} for a file that says nothing."""
+    root = _Reader(text).document()
+    return {} if root is None else root.value
+
+
+def get(text: str, path: Sequence[str]) -> Any:
+    """The value at a path; MISSING when there is none."""
+    node = _Reader(text).document()
+    for name in path:
+        member = None if node is None else node.member(name)
+        if member is None:
+            return MISSING
+        node = member.node
+    return MISSING if node is None else node.value
+
+
+def put(text: str, path: Sequence[str], value: Any) -> str:
+    """With the value at the path; objects on the way are made."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    root = _Reader(text).document()
+    if root is None:
+        made = _dumped(_nested(path, value), "", "  ", newline)
+        return f"{text}{made}{newline}" if not text or text.endswith("\n") else f"{text}{newline}{made}{newline}"
+    node = root
+    for place, name in enumerate(path):
+        if node.members is None:
+            raise NotEditable(f"{'.'.join(path[:place]) or 'the file'} is no object")
+        member = node.member(name)
+        if member is None:
+            return _with_member(text, root, node, name, _nested(path[place + 1 :], value), newline)
+        node = member.node
+    unit, indent = _unit(text, root), _indent_at(text, node.start)
+    return text[: node.start] + _dumped(value, indent, unit, newline) + text[node.end :]
+
+
+def remove(text: str, path: Sequence[str]) -> str:
+    """Without the member at the path, its line and the comma that it no longer needs."""
+    node = _Reader(text).document()
+    for name in path[:-1]:
+        member = None if node is None else node.member(name)
+        node = member.node if member else None
+    member = node.member(path[-1]) if node is not None else None
+    if node is None or member is None or node.members is None:
+        return text
+    start, end = member.start, member.node.end if member.comma is None else member.comma + 1
+    line = text.rfind("\n", 0, start) + 1
+    rest = _rest_of_line(text, end)
+    if not text[line:start].strip() and not text[end:rest].strip() and rest < len(text):
+        start, end = line, rest + (2 if text[rest : rest + 2] == "\r\n" else 1)
+    place = node.members.index(member)
+    text = text[:start] + text[end:]
+    if member.comma is None and place:  # the one before is the last now
+        comma = node.members[place - 1].comma
+        if comma is not None:
+            text = text[:comma] + text[comma + 1 :]
+    return text
+
+
+def _nested(path: Sequence[str], value: Any) -> Any:
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, newline: str) -> str:
+    members = node.members or []
+    unit = _unit(text, root)
+    if not members:
+        return _into_empty(text, node, name, value, unit, newline)
+    last = members[-1]
+    spread = "\n" in text[node.start : members[0].start]
+    if not spread:
+        added = _member(name, value, "", "", "")
+        if last.comma is not None:
+            return f"{text[: last.comma + 1]} {added},{text[last.comma + 1 :]}"
+        return f"{text[: last.node.end]}, {added}{text[last.node.end :]}"
+    indent = _indent_at(text, members[0].start)
+    added = newline + indent + _member(name, value, indent, unit, newline)
+    if last.comma is not None:  # whoever ends the last line with a comma goes on doing so
+        at = _after_comment(text, last.comma + 1)
+        return f"{text[:at]}{added},{text[at:]}"
+    at = _after_comment(text, last.node.end)
+    return f"{text[: last.node.end]},{text[last.node.end : at]}{added}{text[at:]}"
+
+
+def _into_empty(text: str, node: _Node, name: str, value: Any, unit: str, newline: str) -> str:
+    """Into braces that hold nothing, or comments alone, which stay above it."""
+    outer = _indent_at(text, node.start)
+    indent = outer + unit
+    inside = text[node.start + 1 : node.end - 1]
+    kept = inside.rstrip(" \t\r\n")
+    added = newline + indent + _member(name, value, indent, unit, newline) + newline + outer
+    return f"{text[: node.start + 1]}{kept}{added}{text[node.end - 1 :]}"
+
+
+def _member(name: str, value: Any, indent: str, unit: str, newline: str) -> str:
+    return f"{json.dumps(name, ensure_ascii=False)}: {_dumped(value, indent, unit, newline)}"
+
+
+def _dumped(value: Any, indent: str, unit: str, newline: str) -> str:
+    """`newline` empty: on one line."""
+    if not newline or not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", newline + indent)
+
+
+def _unit(text: str, root: _Node) -> str:
+    """By how much the file indents; two spaces when it does not say."""
+    for member in root.members or ():
+        if found := _indent_at(text, member.start):
+            return found
+    return "  "
+
+
+def _indent_at(text: str, at: int) -> str:
+    """The white space that begins the line of a place."""
+    line = text.rfind("\n", 0, at) + 1
+    return text[line:at][: len(text[line:at]) - len(text[line:at].lstrip(" \t"))]
+
+
+def _rest_of_line(text: str, at: int) -> int:
+    """Where the line of a place ends, before its line break."""
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    return end - 1 if end > at and text[end - 1] == "\r" else end
+
+
+def _after_comment(text: str, at: int) -> int:
+    """After a comment that ends the line, because it speaks of what stands before it."""
+    end = _rest_of_line(text, at)
+    rest = text[at:end]
+    stripped = rest.strip(" \t")
+    is_comment = stripped.startswith("//") or (stripped.startswith("/*") and stripped.find("*/") == len(stripped) - 2)
+    return at + len(rest.rstrip(" \t")) if is_comment and len(stripped) > 1 else at
+
+
+class _Reader:
+    """One pass over the text; every value with its place."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 1 if text.startswith("\ufeff") else 0
+        self._depth = 0
+
+    def document(self) -> _Node | None:
+        """The one value; None when there is nothing but white space and comments."""
+        self._skip()
+        if self._at == len(self._text):
+            return None
+        node = self._node()
+        self._skip()
+        if self._at != len(self._text):
+            raise self._wrong()
+        return node
+
+    def _node(self) -> _Node:
+        mark = self._peek()
+        if mark in ("{", "["):
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                raise self._wrong()
+            node = self._object() if mark == "{" else self._array()
+            self._depth -= 1
+            return node
+        start = self._at
+        return _Node(start, *self._scalar(_STRING if mark == '"' else _SCALAR))
+
+    def _object(self) -> _Node:
+        start, members = self._at, list[_Member]()
+        self._at += 1
+        while self._skip() != "}":
+            if members and members[-1].comma is None:
+                raise self._wrong()
+            at = self._at
+            _, name = self._scalar(_STRING)
+            if self._skip() != ":":
+                raise self._wrong()
+            self._at += 1
+            self._skip()
+            members.append(_Member(name, at, self._node()))
+            members[-1].comma = self._comma()
+        self._at += 1
+        return _Node(start, self._at, {each.name: each.node.value for each in members}, members)
+
+    def _array(self) -> _Node:
+        start, values, more = self._at, list[Any](), True
+        self._at += 1
+        while self._skip() != "]":
+            if not more:
+                raise self._wrong()
+            values.append(self._node().value)
+            more = self._comma() is not None
+        self._at += 1
+        return _Node(start, self._at, values)
+
+    def _comma(self) -> int | None:
+        if self._skip() != ",":
+            return None
+        self._at += 1
+        return self._at - 1
+
+    def _scalar(self, pattern: re.Pattern[str]) -> tuple[int, Any]:
+        """Where it ends and what it says."""
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            raise self._wrong()
+        try:
+            value = json.loads(found[0])
+        except ValueError:
+            raise self._wrong() from None
+        self._at = found.end()
+        return self._at, value
+
+    def _skip(self) -> str:
+        """Over white space and comments; the character that follows, empty at the end."""
+        while True:
+            space = _SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            comment = _COMMENT.match(self._text, self._at)
+            if comment is None:
+                return self._peek()
+            self._at = comment.end()
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _wrong(self) -> NotEditable:
+        line = self._text.count("\n", 0, self._at) + 1
+        return NotEditable(f"line {line} is not JSON; mend it first")

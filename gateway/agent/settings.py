@@ -1,0 +1,182 @@
+"""
+Settings files of assistants: the difference, the change with a backup, and the way back, byte for byte.
+
+A file that nobody touched since is put back whole. One that was edited meanwhile gets only its telemetry keys back as
+they were: what its owner wrote in between stays.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from gateway.agent.assistants import Assistant
+from gateway.agent.edits import MISSING, NotEditable
+from gateway.agent.identity import write_private
+
+__all__ = ["Edited", "NotEditable", "configured_for", "undo", "write"]
+
+BACKUP = ".tollhouse-backup"
+FOLDER = "setup"
+NEW_FILE_MODE = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """A settings file before and after; None when it is not there."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+    backup: Path | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    def difference(self) -> str:
+        """As `diff -u` says it."""
+        return "".join(_lines(self))
+
+
+class _Record(msgspec.Struct):
+    """What the way back needs. `exact`: nobody edited the file between our changes."""
+
+    path: str
+    existed: bool
+    written: str  # digest of what was written last
+    exact: bool = True
+
+
+def configured_for(assistant: Assistant, path: Path, endpoint: str) -> Edited:
+    """What the file would be; nothing is written. NotEditable when it cannot be."""
+    path = path.resolve()  # a link stays a link: what it leads to is changed
+    before = _read(path)
+    text = _text(before)
+    for key, value in assistant.keys(endpoint.rstrip("/")).items():
+        if assistant.editor.get(text, key) != value:
+            text = assistant.editor.put(text, key, value)
+    after = text.encode()
+    return Edited(path=path, before=before, after=before if (before or b"") == after else after)
+
+
+def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
+    """Change the file; the original lies beside it from the first time on."""
+    if not edited.changed or edited.after is None:
+        return edited
+    place = _record_path(directory, assistant, edited.path)
+    record, backup = _record(place), edited.path.with_name(edited.path.name + BACKUP)
+    if record is None:
+        if edited.before is not None:
+            _replace_file(backup, edited.before, _mode(edited.path))
+        record = _Record(path=str(edited.path), existed=edited.before is not None, written="")
+    elif edited.before is None or _digest(edited.before) != record.written:
+        record.exact = False
+    record.written = _digest(edited.after)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(place, msgspec.json.encode(record).decode())
+    edited.path.parent.mkdir(parents=True, exist_ok=True)
+    _replace_file(edited.path, edited.after, _mode(edited.path))
+    return replace(edited, backup=backup if record.existed else None)
+
+
+def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
+    """Put back what was there before the first `write`. NotEditable when nothing was written."""
+    path = path.resolve()
+    place = _record_path(directory, assistant, path)
+    record = _record(place)
+    if record is None:
+        raise NotEditable(f"{path} was not changed by --write; there is nothing to take back")
+    backup = path.with_name(path.name + BACKUP)
+    original = _read(backup) if record.existed else None
+    before = _read(path)
+    if before is not None and record.exact and _digest(before) == record.written:
+        after = original
+    else:
+        after = _without_ours(assistant, before, original)
+    if after is None:
+        path.unlink(missing_ok=True)
+    else:
+        _replace_file(path, after, _mode(path))
+    backup.unlink(missing_ok=True)
+    place.unlink()
+    return Edited(path=path, before=before, after=after)
+
+
+def _without_ours(assistant: Assistant, before: bytes | None, original: bytes | None) -> bytes | None:
+    """Each telemetry key as it was; tables that were made for them go when they are empty."""
+    if before is None:
+        return None
+    editor, text, old = assistant.editor, _text(before), _text(original)
+    for key in assistant.keys(""):
+        was = editor.get(old, key)
+        if was is MISSING:
+            text = editor.remove(text, key)
+            if len(key) > 1 and editor.get(text, key[:-1]) == {} and editor.get(old, key[:-1]) is MISSING:
+                text = editor.remove(text, key[:-1])
+        elif editor.get(text, key) != was:
+            text = editor.put(text, key, was)
+    return text.encode()
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _text(data: bytes | None) -> str:
+    try:
+        return (data or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        raise NotEditable("it is not UTF-8") from None
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return NEW_FILE_MODE
+
+
+def _replace_file(path: Path, data: bytes, mode: int) -> None:
+    """Beside and renamed: an assistant that reads at this moment finds the old file or the new one."""
+    draft = path.with_name(f"{path.name}.tollhouse-new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+
+
+def _record_path(directory: Path, assistant: Assistant, path: Path) -> Path:
+    return directory / FOLDER / f"{assistant.name}-{_digest(str(path).encode())[:12]}.json"
+
+
+def _record(place: Path) -> _Record | None:
+    try:
+        return msgspec.json.decode(place.read_bytes(), type=_Record)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise NotEditable(f"{place} is damaged: restore the file by hand from its backup beside it") from error
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _lines(edited: Edited) -> Iterator[str]:
+    before, after = (_text(data).splitlines(keepends=True) for data in (edited.before, edited.after))
+    old, new = (str(edited.path) if data is not None else "/dev/null" for data in (edited.before, edited.after))
+    for line in difflib.unified_diff(before, after, old, new):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

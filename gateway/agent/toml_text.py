@@ -1,0 +1,219 @@
+"""
+Changes to TOML as text: what is not changed stays byte for byte, comments, order and spacing too.
+
+Statements are found here; what they mean is asked of the standard library, before and after: an edit that would change
+anything but the one key is `NotEditable`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.agent.edits import MISSING, NotEditable
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BLANK = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]*")
+_QUOTES = ('"""', "'''", '"', "'")
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A header or a pair, with the full path it speaks of; a pair's `value` begins there, and stands in `table`."""
+
+    start: int
+    end: int
+    path: tuple[str, ...]
+    value: int | None = None
+    table: tuple[str, ...] = ()
+
+
+def parse(text: str) -> Any:
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError as error:
+        raise NotEditable(f"it is not TOML ({error}); mend it first") from None
+
+
+def get(text: str, path: Sequence[str]) -> Any:
+    """The value at a path; MISSING when there is none."""
+    found = parse(text)
+    for name in path:
+        if not isinstance(found, dict) or name not in found:
+            return MISSING
+        found = found[name]
+    return found
+
+
+def put(text: str, path: Sequence[str], value: Any) -> str:
+    """With the value at the path, as one inline pair."""
+    wanted = copy.deepcopy(parse(text))
+    table: Any = wanted
+    for name in path[:-1]:
+        inner = table.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise NotEditable(f"{name} is no table")
+        table = inner
+    table[path[-1]] = value
+    return _checked(_put(text, tuple(path), rendered(value)), wanted)
+
+
+def remove(text: str, path: Sequence[str]) -> str:
+    """Without the key; a table of our own that is empty now goes along."""
+    wanted = copy.deepcopy(parse(text))
+    tables = [wanted]
+    for name in path[:-1]:
+        if not isinstance(tables[-1].get(name), dict):
+            return text
+        tables.append(tables[-1][name])
+    if path[-1] not in tables[-1]:
+        return text
+    del tables[-1][path[-1]]
+    return _checked(_without(text, tuple(path)), wanted)
+
+
+def rendered(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(name)} = {rendered(each)}" for name, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(rendered, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _checked(text: str, wanted: Any) -> str:
+    try:
+        found: Any = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError:
+        found = MISSING
+    if found != wanted:
+        raise NotEditable("it is written in a way that is not changed here; change it by hand")
+    return text
+
+
+def _put(text: str, path: tuple[str, ...], value: str) -> str:
+    statements = list(_statements(text))
+    for each in statements:
+        if each.path == path and each.value is not None:
+            return text[: each.value] + value + text[each.end :]
+    text = _without(text, path)  # tables below the key, which the inline value takes the place of
+    newline = "\r\n" if "\r\n" in text else "\n"
+    pair = f"{_key(path[-1])} = {value}"
+    for each in _statements(text):
+        at = _line_end(text, each.end)
+        if each.value is None and each.path == path[:-1]:
+            return f"{text[:at]}{newline}{pair}{text[at:]}"
+        if each.value is not None and each.path[:-1] == path[:-1] and not each.table:  # dotted keys without a header
+            dotted = ".".join(map(_key, path))
+            return f"{text[:at]}{newline}{dotted} = {value}{text[at:]}"
+    header = f"[{'.'.join(map(_key, path[:-1]))}]{newline}"
+    if not text.removeprefix("\ufeff"):
+        return f"{text}{header}{pair}{newline}"
+    gap = newline if text.endswith("\n") else newline * 2
+    return f"{text}{gap}{header}{pair}{newline}"
+
+
+def _without(text: str, path: tuple[str, ...]) -> str:
+    """Every statement at or below the path taken out, with its line."""
+    for each in reversed(list(_statements(text))):
+        if each.path[: len(path)] == path:
+            start = text.rfind("\n", 0, each.start) + 1
+            end = _line_end(text, each.end)
+            end += 2 if text[end : end + 2] == "\r\n" else 1
+            text = text[:start] + text[end:]
+    return text
+
+
+def _statements(text: str) -> Iterator[_Statement]:
+    at = 1 if text.startswith("\ufeff") else 0
+    table: tuple[str, ...] = ()
+    while True:
+        blank = _BLANK.match(text, at)
+        at = blank.end() if blank else at
+        if at >= len(text) or text[at] == "#":
+            return
+        if text[at] == "[":
+            end = _line_end(text, at)
+            header = _uncommented(text, at, end)
+            if header.startswith("[["):
+                table = (*_path(header[2:-2]), "[]")
+            else:
+                table = _path(header[1:-1])
+            yield _Statement(at, at + len(header), table)
+        else:
+            equals = _find(text, at, "=")
+            value = equals + 1 + len(text[equals + 1 :]) - len(text[equals + 1 :].lstrip(" \t"))
+            end = _value_end(text, value)
+            yield _Statement(at, end, (*table, *_path(text[at:equals])), value, table)
+        at = _line_end(text, end)
+
+
+def _path(key: str) -> tuple[str, ...]:
+    """A dotted key, quoted parts and all, as its names."""
+    found: Any = tomllib.loads(f"{key.strip()} = 0")
+    names = []
+    while isinstance(found, dict):
+        ((name, found),) = found.items()
+        names.append(name)
+    return tuple(names)
+
+
+def _find(text: str, at: int, mark: str) -> int:
+    """The next `mark` outside of quotes."""
+    while text[at] != mark:
+        at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
+    return at
+
+
+def _uncommented(text: str, at: int, end: int) -> str:
+    """A header without the comment and the white space after it."""
+    start = at
+    while at < end and text[at] != "#":
+        at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
+    return text[start:at].rstrip()
+
+
+def _value_end(text: str, at: int) -> int:
+    depth = 0
+    while at < len(text):
+        mark = text[at]
+        if mark in "\"'":
+            at = _after_quotes(text, at)
+            continue
+        if mark == "#":
+            if not depth:
+                break
+            at = _line_end(text, at)
+            continue
+        if mark in "\r\n" and not depth:
+            break
+        depth += (mark in "[{") - (mark in "]}")
+        at += 1
+    return at - (len(text[:at]) - len(text[:at].rstrip(" \t")))
+
+
+def _after_quotes(text: str, at: int) -> int:
+    quote = next(each for each in _QUOTES if text.startswith(each, at))
+    at += len(quote)
+    while not text.startswith(quote, at):
+        at += 2 if text[at] == "\\" and quote[0] == '"' else 1
+    at += len(quote)
+    while len(quote) == 3 and text[at : at + 1] == quote[0]:  # quotes that belong to the text before the end
+        at += 1
+    return at
+
+
+def _line_end(text: str, at: int) -> int:
+    """Where the line of a place ends, before its line break."""
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    return end - 1 if end > at and text[end - 1] == "\r" else end
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)

@@ -1,0 +1,289 @@
+"""`tollhouse agent`: the device's side: local doors for coding assistants, a spool, and a line to the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+import platform
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from exporters.link import Link
+from exporters.secret import Secret
+from exporters.service.paths import Paths
+from exporters.service.upstream import client_of
+from gateway import logs
+from gateway.access import Bearer
+from gateway.agent import tally as tallies
+from gateway.agent.assistants import ASSISTANTS, Assistant
+from gateway.agent.identity import KEY_FILE, Identity, identity, write_private
+from gateway.agent.settings import Edited, NotEditable, configured_for, undo, write
+from gateway.agent.tally import Tally
+from gateway.app import App, upstream_settings
+from gateway.cli import configured, fail
+from gateway.cli.operator import show_table
+from gateway.cli.serve import _reason, run_app
+from gateway.config import Config, ConfigError, UpstreamKey, split_address
+from gateway.listener import is_loopback
+from spool.clock import SystemClock
+from spool.errors import SpoolError
+from spool.scopes import INGEST, SEND_AI_TELEMETRY
+
+ENDPOINT = "http://127.0.0.1:4318"
+
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML)."
+)
+data_option = click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The agent's directory.")
+
+
+@click.group(invoke_without_command=True)
+@config_option
+@data_option
+@click.option("--gateway", metavar="URL", help="The gateway to forward to.")
+@click.option("--enrolment-key-file", metavar="PATH", help="A key that may enrol; not needed once enrolled.")
+@click.option("--device-id", metavar="ID", help="Instead of the id that is made once and kept.")
+@click.option("--listen", metavar="HOST:PORT", help="Where assistants send OTLP over HTTP; loopback alone.")
+@click.option("--grpc-listen", metavar="HOST:PORT", help='Where they send OTLP over gRPC; "" switches it off.')
+@click.pass_context
+def agent(
+    context: click.Context,
+    config: Path | None,
+    data: Path | None,
+    gateway: str | None,
+    enrolment_key_file: str | None,
+    device_id: str | None,
+    listen: str | None,
+    grpc_listen: str | None,
+) -> None:
+    """
+    Run on a laptop: take what coding assistants report, keep it, forward it to the gateway.
+
+    Programs of this machine send without a key. What they sent while the gateway could not be reached waits on disk.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    flags = {
+        "agent.gateway": gateway,
+        "agent.enrolment_key_file": str(Path(enrolment_key_file).absolute()) if enrolment_key_file else None,
+        "agent.device_id": device_id,
+        "server.listen": listen,
+        "server.grpc_listen": grpc_listen,
+    }
+    settings = _agent_config(config, data, flags)
+    _check(settings)
+    logs.configure(settings.log.level)
+    try:
+        sys.exit(asyncio.run(_run(settings)))
+    except ConfigError as error:
+        fail("; ".join(error.problems), code=2)
+    except (SpoolError, OSError) as error:
+        fail(_reason(error))
+
+
+def _agent_config(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> Config:
+    directory = data or (None if config or "TOLLHOUSE_DATA_DIR" in os.environ else _home())
+    return configured(config, {**flags, "data_dir": str(directory.absolute()) if directory else None})
+
+
+def _home() -> Path:
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "tollhouse-agent"
+
+
+def _check(config: Config) -> None:
+    if not config.agent.gateway:
+        fail("agent.gateway is required: --gateway URL, or gateway under [agent] in the configuration file", 2)
+    for name in ("listen", "grpc_listen"):
+        address = getattr(config.server, name)
+        if address and not is_loopback(split_address(address)[0]):
+            fail(f"server.{name} must be a loopback address: an agent takes telemetry without a key", 2)
+
+
+async def _run(config: Config) -> int:
+    clock = SystemClock()
+    directory = config.data_dir
+    who = identity(directory, device_id=config.agent.device_id)
+    tally = Tally(directory, now=clock.now)
+    local = Bearer("this machine", frozenset({INGEST}), labels=config.agent.labels, device=who.device_id)
+    forwarding = _forwarding(config)
+    app = App(forwarding, version=version("tollhouse"), clock=clock, local=local, observer=tally)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(tally.stop)
+
+        async def announce() -> None:
+            click.echo(f"listening on {app.url}")
+            if app.grpc_address:
+                click.echo(f"listening on grpc://{app.grpc_address}")
+            click.echo(f"device {who.device_id}, forwarding to {config.agent.gateway}")
+            await stack.enter_async_context(_linked(forwarding, who, tally, app))
+
+        return await run_app(app, announce)
+
+
+def _forwarding(config: Config) -> Config:
+    """A Tollhouse whose upstream is the gateway, under the device's own key."""
+    key = UpstreamKey(name="device", secret_file=config.data_dir / KEY_FILE, use_cases=(SEND_AI_TELEMETRY,))
+    return replace(config, upstream=replace(config.upstream, base_url=config.agent.gateway, keys=(key,)))
+
+
+@asynccontextmanager
+async def _linked(config: Config, who: Identity, tally: Tally, app: App) -> AsyncIterator[None]:
+    """The line to the gateway, for as long as the doors are open."""
+    upstream = upstream_settings(config.upstream)
+    key_file = config.data_dir / KEY_FILE
+
+    async def report() -> Mapping[str, object]:
+        routes = await app.rooms.spool.deliveries.routes()
+        ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
+        return {
+            "sent_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "spool": {"records": sum(route.queued for route in routes), "oldest_age_s": max(ages, default=0.0)},
+            "sources": tally.sources(),
+        }
+
+    link = Link(
+        client_of(upstream, clock=SystemClock()),
+        Paths(upstream),
+        facts=_facts(config, who),
+        report=report,
+        enrolment_key=_enrolment_key(config),
+        key_file=key_file,
+        keep_key=lambda key: write_private(key_file, key + "\n"),
+    )
+    task = asyncio.create_task(link.run(), name="line to the gateway")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await link.close()
+
+
+def _facts(config: Config, who: Identity) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "device_id": who.device_id,
+        "hostname": socket.gethostname(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+        "agent_version": version("tollhouse"),
+        "user": config.agent.user or _user(),
+        "fingerprint": who.fingerprint,
+        "labels": dict(config.agent.labels),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _enrolment_key(config: Config) -> Secret | None:
+    agent = config.agent
+    if not (agent.enrolment_key_file or agent.enrolment_key_env):
+        return None
+    return Secret("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        return ""
+
+
+# -- settings of assistants --------------------------------------------------------------------------------------------
+
+
+@agent.command()
+@click.argument("assistants", nargs=-1, required=True, type=click.Choice(sorted(ASSISTANTS)))
+@click.option("--write", "do_write", is_flag=True, help="Change the files; the originals are kept beside them.")
+@click.option("--undo", "do_undo", is_flag=True, help="Take back what --write changed.")
+@click.option("--endpoint", default=ENDPOINT, show_default=True, help="Where this machine's agent listens.")
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Another settings file; one assistant.")
+@data_option
+@config_option
+def setup(
+    assistants: tuple[str, ...],
+    do_write: bool,
+    do_undo: bool,
+    endpoint: str,
+    file: Path | None,
+    data: Path | None,
+    config: Path | None,
+) -> None:
+    """Show what an assistant's settings need so that it reports to the agent; --write does it, --undo takes it back."""
+    if do_write and do_undo:
+        fail("--write or --undo, not both", 2)
+    if file and len(assistants) > 1:
+        fail("--file goes with one assistant", 2)
+    directory = _agent_config(config, data, {}).data_dir
+    failed = False
+    for name in assistants:
+        assistant = ASSISTANTS[name]
+        path = (file or assistant.file()).expanduser()
+        try:
+            edited = (
+                undo(directory, assistant, path) if do_undo else _edit(directory, assistant, path, endpoint, do_write)
+            )
+        except (NotEditable, OSError) as error:
+            click.echo(f"{name}: {error}", err=True)
+            failed = True
+            continue
+        _show(name, edited, written=do_write or do_undo)
+    sys.exit(1 if failed else 0)
+
+
+def _edit(directory: Path, assistant: Assistant, path: Path, endpoint: str, do_write: bool) -> Edited:
+    edited = configured_for(assistant, path, endpoint)
+    return write(directory, assistant, edited) if do_write else edited
+
+
+def _show(name: str, edited: Edited, *, written: bool) -> None:
+    if not edited.changed:
+        click.echo(f"{name}: {edited.path} needs no change")
+        return
+    click.echo(edited.difference(), nl=False)
+    if written:
+        click.echo(f"{name}: {edited.path} written" + (f"; the original is {edited.backup}" if edited.backup else ""))
+    else:
+        click.echo(f"{name}: nothing was changed; --write does it")
+
+
+@agent.command()
+@click.option("--endpoint", default=ENDPOINT, show_default=True, help="Where this machine's agent listens.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@data_option
+@config_option
+def status(endpoint: str, as_json: bool, data: Path | None, config: Path | None) -> None:
+    """For each assistant: whether its settings point here, when it was last heard, and its records of today."""
+    directory = _agent_config(config, data, {}).data_dir
+    seen = tallies.read(directory)
+    today = tallies.day_of(SystemClock().now())
+    rows = [_status_row(assistant, endpoint, seen, today) for assistant in ASSISTANTS.values()]
+    if as_json:
+        click.echo(orjson.dumps({"assistants": rows}, option=orjson.OPT_INDENT_2).decode())
+    else:
+        show_table(rows, ("assistant", "configured", "last_seen", "records_today"))
+
+
+def _status_row(assistant: Assistant, endpoint: str, seen: Mapping[str, tallies.Seen], today: str) -> dict[str, object]:
+    try:
+        points_here = "no" if configured_for(assistant, assistant.file(), endpoint).changed else "yes"
+    except (NotEditable, OSError):
+        points_here = "unreadable"
+    heard = [seen[source] for source in assistant.sources if source in seen]
+    newest = max(heard, key=lambda each: each.last_seen, default=None)
+    return {
+        "assistant": assistant.name,
+        "configured": points_here,
+        "last_seen": tallies.shown(newest, today)["last_seen"] if newest else None,
+        "records_today": sum(each.records for each in heard if each.day == today),
+    }

@@ -1,0 +1,151 @@
+"""JSON with comments as text: only what is asked for changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.agent import jsonc
+from gateway.agent.edits import MISSING, NotEditable
+
+CLAUDE = """{
+  // what I like
+  "model": "opus",   // the big one
+  "permissions": {
+      "allow": ["Bash(ls:*)", "Read"], /* odd
+      indentation */
+  },
+    "env": { "FOO": "1" },
+  "theme": "dark" // no comma
+}
+"""
+
+
+def test_into_a_file_that_says_nothing() -> None:
+    """An empty file becomes an object; comments alone stay above it."""
+    assert '{\n  "a": {\n    "b": 1\n  }\n}\n' == jsonc.put("", ("a", "b"), 1)
+    assert '// mine\n{\n  "a": 1\n}\n' == jsonc.put("// mine", ("a",), 1)
+
+
+def test_a_new_member_after_a_comment() -> None:
+    """The comma goes behind the value, the comment stays with its line."""
+    expected = CLAUDE.replace('"dark" // no comma\n', '"dark", // no comma\n  "x": true\n')
+    assert expected == jsonc.put(CLAUDE, ("x",), True)
+
+
+def test_a_new_member_on_a_line_that_holds_all() -> None:
+    """An object on one line stays on one line."""
+    assert '{ "FOO": "1", "BAR": "2" }' in jsonc.put(CLAUDE, ("env", "BAR"), "2")
+
+
+def test_a_trailing_comma_stays_a_habit() -> None:
+    """Whoever ends the last line with a comma goes on doing so."""
+    assert '{\n\t"a": 1, // one\n\t"b": {\n\t\t"c": 2\n\t},\n}' == jsonc.put('{\n\t"a": 1, // one\n}', ("b", "c"), 2)
+    assert '{"a": 1, "b": 2,}' == jsonc.put('{"a": 1,}', ("b",), 2)
+
+
+def test_empty_braces_open() -> None:
+    """With the file's own unit of indentation, and comments inside kept above."""
+    assert '{\n    "a": {\n        "b": 1\n    }\n}' == jsonc.put('{\n    "a": {}\n}', ("a", "b"), 1)
+    assert '{ // none\n  "a": 1\n}' == jsonc.put("{ // none\n}", ("a",), 1)
+
+
+def test_an_existing_value_alone_changes() -> None:
+    """Also under a doubled name, of which the last counts."""
+    assert '{"a": 1, "a" : /* why */ 3 }' == jsonc.put('{"a": 1, "a" : /* why */ 2 }', ("a",), 3)
+
+
+def test_line_ends_and_marks_of_windows() -> None:
+    """CRLF stays CRLF, a byte order mark stays."""
+    text = '\ufeff{\r\n  "a": 1\r\n}\r\n'
+    changed = jsonc.put(text, ("b", "c"), 2)
+    assert '\ufeff{\r\n  "a": 1,\r\n  "b": {\r\n    "c": 2\r\n  }\r\n}\r\n' == changed
+    assert text == jsonc.remove(changed, ("b",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[1, 2", '{"a" 1}', '{"a": 1 "b": 2}', "{'a': 1}", '{"a": tru}', "{} {}", '{"a": "\n"}', "x", "[" * 200],
+)
+def test_what_is_no_json(text: str) -> None:
+    """Said with its line, never guessed."""
+    with pytest.raises(NotEditable, match="line"):
+        jsonc.put(text, ("a",), 1)
+
+
+def test_a_path_through_something_else() -> None:
+    """`env` that is a text is not made an object."""
+    with pytest.raises(NotEditable, match="env is no object"):
+        jsonc.put('{"env": "x"}', ("env", "A"), 1)
+    with pytest.raises(NotEditable, match="the file is no object"):
+        jsonc.put("[]", ("a",), 1)
+
+
+names = st.sampled_from(["a", "b", "env", "telemetry", "x.y", "ü", 'q"', "\\"])
+leaves = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=6) | st.lists(st.integers(0, 3), max_size=2)
+trees = st.dictionaries(
+    names, st.recursive(leaves, lambda inner: st.dictionaries(names, inner, max_size=3)), max_size=4
+)
+space = st.sampled_from(["", " ", "\n", "\n    ", "\t", " // why\n", ' /* a, "b": { */ ', "\r\n"])
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """A tree, written as somebody might."""
+    tree: dict[str, Any] = draw(trees)
+
+    def written(value: Any) -> str:
+        if not isinstance(value, dict):
+            return json.dumps(value, ensure_ascii=draw(st.booleans()))
+        parts = [
+            f"{draw(space)}{json.dumps(name)}{draw(space)}:{draw(space)}{written(each)}{draw(space)}"
+            for name, each in value.items()
+        ]
+        trailing = "," if parts and draw(st.booleans()) else ""
+        return "{" + ",".join(parts) + trailing + draw(space) + "}"
+
+    return draw(space) + written(tree) + draw(space), tree
+
+
+def with_value(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    if len(path) == 1:
+        return {**tree, path[0]: value}
+    inner = tree.get(path[0], {})
+    return {**tree, path[0]: with_value(inner, path[1:], value)}
+
+
+def is_within(text: str, longer: str) -> bool:
+    """Whether every character of `text` is in `longer`, in order."""
+    rest = iter(longer)
+    return all(mark in rest for mark in text)
+
+
+@given(documents(), st.lists(names, min_size=1, max_size=3), leaves)
+def test_only_the_path_changes(document: tuple[str, dict[str, Any]], path: list[str], value: Any) -> None:
+    """The tree has the value, all else as before; nothing of the text is lost but what stood there."""
+    text, tree = document
+    assert tree == jsonc.parse(text)
+    place = tuple(path)
+    try:
+        changed = jsonc.put(text, place, value)
+    except NotEditable:
+        return
+    assert with_value(tree, place, value) == jsonc.parse(changed)
+    assert value == jsonc.get(changed, place)
+    if jsonc.get(text, place) is MISSING:
+        assert is_within("".join(text.split()), changed)  # empty braces open anew
+        gone = jsonc.remove(changed, place)
+        assert jsonc.get(gone, place) is MISSING
+        if len(place) == 1:
+            assert tree == jsonc.parse(gone)
+
+
+@given(documents(), names)
+def test_a_removed_member_is_all_that_goes(document: tuple[str, dict[str, Any]], name: str) -> None:
+    """What is left reads as before without it."""
+    text, tree = document
+    assert {key: value for key, value in tree.items() if key != name} == jsonc.parse(jsonc.remove(text, (name,)))
