@@ -39,6 +39,8 @@ path = "records.ndjson"
 class Tollhouse:
     """One installation in a directory of its own: configuration, data, and at most one running server."""
 
+    verb = "serve"
+
     def __init__(self, directory: Path, config: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -58,10 +60,12 @@ class Tollhouse:
         assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def attempt(self, *words: str, config: bool = True) -> subprocess.CompletedProcess[str]:
+    def attempt(
+        self, *words: str, config: bool = True, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         where = ["--config", str(self.config)] if config else []
         return subprocess.run(
-            [str(COMMAND), *words, *where], capture_output=True, text=True, timeout=60, cwd=self.directory
+            [str(COMMAND), *words, *where], capture_output=True, text=True, timeout=60, cwd=self.directory, env=env
         )
 
     def json(self, *words: str, code: int = 0) -> Any:
@@ -77,7 +81,7 @@ class Tollhouse:
         """Serve until stopped or killed; returns the address once it is ready."""
         assert self.process is None
         self.process = subprocess.Popen(
-            [*command, "serve", "--config", str(self.config)],
+            [*command, self.verb, "--config", str(self.config)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -151,10 +155,16 @@ def installations(tmp_path: Path) -> Iterator[Any]:
     made: list[Tollhouse] = []
 
     def make(
-        name: str = "one", *, config: str | None = None, server: str = "", hold: str = "0s", more: str = ""
+        name: str = "one",
+        *,
+        config: str | None = None,
+        server: str = "",
+        hold: str = "0s",
+        more: str = "",
+        kind: type[Tollhouse] = Tollhouse,
     ) -> Tollhouse:
         text = ARCHIVE.format(server=server, hold=hold, more=more) if config is None else config
-        made.append(Tollhouse(tmp_path / name, text))
+        made.append(kind(tmp_path / name, text))
         return made[-1]
 
     yield make

@@ -1,0 +1,313 @@
+"""Devices with the installed command: agent, gateway and upstream as processes, kill -9, revoked keys, parked syncs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spool.scopes import ENROLL, HEARTBEAT, INGEST, PING
+from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
+from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
+
+PLANE = "/v1/ai-control-plane/"
+FLEET = tuple(word for scope in (ENROLL, HEARTBEAT, PING, INGEST) for word in ("--scope", scope))
+PLANE_KEY = tuple(word for scope in (ENROLL, HEARTBEAT) for word in ("--scope", scope))
+
+UPSTREAM = """
+[devices]
+heartbeat_interval = "1s"
+[upstream]
+base_url = "{url}"
+[[upstream.keys]]
+name = "telemetry"
+secret_file = "telemetry.key"
+use_cases = ["Send AI Telemetry"]
+[[upstream.keys]]
+name = "plane"
+secret_file = "plane.key"
+scopes = ["ai-control-plane:enroll-device", "ai-control-plane:heartbeat-device"]
+"""
+
+AGENT = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = "127.0.0.1:0"
+[spool]
+hold = "0s"
+[agent]
+gateway = "{url}"
+enrolment_key_file = "enrolment.key"
+[agent.labels]
+team = "search"
+"""
+
+
+class Agent(Tollhouse):
+    """An installation whose server is `tollhouse agent`."""
+
+    verb = "agent"
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "tollhouse-data"
+
+    @property
+    def device(self) -> str:
+        id: str = json.loads((self.data / "device.json").read_text())["device_id"]
+        return id
+
+    def drained(self) -> bool:
+        return self.queued("upstream/ai-telemetry") == 0
+
+
+def ask(house: Tollhouse, what: str, key: str, **body: Any) -> tuple[int, Any]:
+    answer = post(house.url, json.dumps(body).encode(), key, path=PLANE + what)
+    return answer.status, answer.json()
+
+
+def listed(house: Tollhouse) -> dict[str, dict[str, Any]]:
+    return {row["id"]: row for row in house.json("devices", "list")["devices"]}
+
+
+@pytest.fixture
+def chained(installations: Any, tmp_path: Path) -> tuple[Tollhouse, Tollhouse]:
+    """A gateway with keys for an upstream that runs."""
+    far: Tollhouse = installations("far")
+    telemetry, plane = far.key("telemetry of near"), far.key("plane of near", *PLANE_KEY)
+    far.start()
+    near: Tollhouse = installations("near", more=UPSTREAM.format(url=far.url))
+    (near.directory / "telemetry.key").write_text(telemetry)
+    (near.directory / "plane.key").write_text(plane)
+    return near, far
+
+
+@pytest.fixture
+def agent(installations: Any) -> Any:
+    def make(gateway: Tollhouse) -> Agent:
+        made: Agent = installations("laptop", config=AGENT.format(url=gateway.url), kind=Agent)
+        (made.directory / "enrolment.key").write_text(gateway.key("enrolment", *FLEET))
+        return made
+
+    return make
+
+
+def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, Tollhouse]) -> None:
+    """With a key that may enrol: 200, listed, upstream hears the enrolment and the heartbeat; else 403 says why."""
+    near, far = chained
+    fleet, beat = near.key("fleet", *FLEET), near.key("beat", "--scope", HEARTBEAT)
+    near.start()
+    status, answer = ask(near, "heartbeat", fleet, device_id="laptop-1", hostname="mill", user="ada")
+    assert (200, {"id": "laptop-1", "state": "enrolled", "heartbeat_interval_s": 1}) == (status, answer["device"])
+    status, answer = ask(near, "heartbeat", beat, device_id="laptop-2")
+    assert (403, "missing_scope") == (status, answer["error"]["type"])
+    assert ENROLL in answer["error"]["message"]
+    assert {"laptop-1"} == set(listed(near))
+    fields = {
+        "id", "state", "hostname", "platform", "agent_version", "user", "labels", "enrolled", "last_seen",
+    }  # fmt: skip
+    assert fields == set(listed(near)["laptop-1"])
+    wait_for(lambda: "laptop-1" in listed(far), 20, "the enrolment upstream")
+    wait_for(lambda: shown(far, "laptop-1")["last_heartbeat"], 20, "the heartbeat upstream")
+    row = shown(far, "laptop-1")
+    assert ("mill", "ada") == (row["hostname"], row["user"])
+    assert row["enrolled"] <= row["last_heartbeat"]
+    assert {"id": "laptop-1", "sent": True, "held": None} == shown(near, "laptop-1")["upstream"]
+
+
+def shown(house: Tollhouse, id: str) -> dict[str, Any]:
+    device: dict[str, Any] = house.json("devices", "show", id)["device"]
+    return device
+
+
+def test_the_operators_commands(installations: Any) -> None:
+    """approve, label, revoke and reset, with the server and without; each stands in the audit list."""
+    house: Tollhouse = installations(more='[devices]\npolicy = "approve"\n')
+    fleet = house.key("fleet", *FLEET)
+    house.start()
+    assert "pending" == ask(house, "enroll", fleet, device_id="d1", want_key=True)[1]["device"]["state"]
+    house.run("devices", "approve", "d1")
+    key = ask(house, "enroll", fleet, device_id="d1", want_key=True)[1]["key"]
+    assert 200 == post(house.url, request([span("chatcmpl-" + "a" * 24)]), key).status
+    began = time.monotonic()
+    house.run("devices", "revoke", "d1")
+    revoked = post(house.url, request([span("chatcmpl-" + "b" * 24)]), key).status
+    assert (401, True) == (revoked, time.monotonic() - began < 10)
+    assert 410 == ask(house, "heartbeat", fleet, device_id="d1")[0]
+    house.stop()
+    house.run("devices", "label", "d1", "team=search", "floor=3")
+    house.run("devices", "label", "d1", "floor=")
+    house.run("devices", "reset", "d1")
+    assert {"team": "search"} == listed(house)["d1"]["labels"]
+    assert [] == house.json("devices", "list", "--state", "enrolled")["devices"]
+    house.run("devices", "show", "nobody", code=2)
+    house.run("devices", "revoke", "d1", code=2)
+    assert ["d1"] == [record["device"] for record in house.records()]
+    assert [
+        "device.enrol", "device.approve", "device.revoke", "device.label", "device.label", "device.reset",
+    ] == audited(house)  # fmt: skip
+
+
+def audited(house: Tollhouse) -> list[str]:
+    with sqlite3.connect(house.directory / "tollhouse-data" / "registry.sqlite") as connection:
+        rows = connection.execute("SELECT action FROM audit WHERE action LIKE 'device.%' ORDER BY rowid").fetchall()
+    connection.close()
+    return [action for (action,) in rows]
+
+
+def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse, Tollhouse]) -> None:
+    """Telemetry flows; devices are parked, named in status and readiness; enabled again, nothing was lost."""
+    near, far = chained
+    far.run("keys", "disable", "plane of near")
+    fleet = near.key("fleet", *FLEET)
+    near.start()
+    for n in range(20):
+        assert 200 == ask(near, "heartbeat", fleet, device_id=f"d{n}")[0]
+    wait_for(lambda: near.route("upstream/devices")["state"] == "parked", 20, "the sync is parked")
+    assert 200 == post(near.url, request([span("chatcmpl-" + "c" * 24)]), fleet, **{"X-Device-Id": "d7"}).status
+    far.wait_until_drained("archive/ai-telemetry")
+    wait_for(lambda: len(far.records()) == 1, 20, "the telemetry upstream")
+    assert ("d7", {}) == (far.records()[0]["device"], listed(far))
+    ready = KEEP_ALIVE.request("GET", near.url + "/readyz")
+    routes = {row["route"]: row for row in ready.json()["routes"]}
+    assert (200, "parked", 20) == (
+        ready.status, routes["upstream/devices"]["state"], routes["upstream/devices"]["queued"]
+    )  # fmt: skip
+    far.run("keys", "enable", "plane of near")
+    assert near.process is not None
+    near.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: len(listed(far)) == 20, 30, "every device upstream")
+    assert "running" == near.route("upstream/devices")["state"]
+
+
+def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: Any) -> None:
+    """Three processes; the gateway is killed for a while; every event arrives once, in the right device's name."""
+    near, far = chained
+    near.start()
+    laptop: Agent = agent(near)
+    laptop.start()
+    assert 0o600 == (laptop.data / "device.json").stat().st_mode & 0o777
+    wait_for(lambda: (laptop.data / "device.key").exists(), 20, "the device's own key")
+    assert 0o600 == (laptop.data / "device.key").stat().st_mode & 0o777
+    address = near.url.removeprefix("http://")
+    sent = 0
+
+    def report(n: int) -> None:
+        nonlocal sent
+        for number in range(sent, sent + n):
+            assert 200 == post(laptop.url, request([span(f"chatcmpl-{number:024d}")]), "").status
+        sent += n
+
+    report(20)
+    wait_for(lambda: len(far.records()) == 20, 30, "the first events upstream")
+    near.kill()
+    report(100)
+    assert laptop.queued("upstream/ai-telemetry") > 0
+    near.config.write_text(near.config.read_text().replace('listen = "127.0.0.1:0"', f'listen = "{address}"', 1))
+    near.start()
+    report(20)
+    wait_for(lambda: len(far.records()) >= sent, 60, "every event upstream")
+    wait_for(laptop.drained, 60, "the agent's backlog")
+    records = far.records()
+    assert sent == len(records) == len({record["id"] for record in records})
+    assert {(laptop.device, "search")} == {(record["device"], record["team"]) for record in records}
+    wait_for(lambda: laptop.device in listed(far), 20, "the device upstream")
+    row = shown(far, laptop.device)
+    assert {"team": "search"} == row["labels"]
+    wait_for(lambda: shown(near, laptop.device)["sources"].get("otel", {}).get("records") == sent, 20, "the sources")
+    assert [row["records_today"] for row in laptop.json("agent", "status")["assistants"]] == [0] * 5
+    for house in (laptop, near, far):
+        house.json("spool", "verify")
+    used = memory_kib(laptop)
+    print(f"agent: {used / 1024:.1f} MiB resident")
+    assert used < 80 * 1024
+
+
+def memory_kib(house: Tollhouse) -> int:
+    assert house.process is not None
+    status = Path(f"/proc/{house.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+def test_an_agent_asks_for_no_key_but_for_loopback(installations: Any, agent: Any) -> None:
+    """Any key or none from programs of this machine; no browser's page, no other name, no other address."""
+    near: Tollhouse = installations("near")
+    near.start()
+    laptop: Agent = agent(near)
+    laptop.start()
+    body = request([span("chatcmpl-" + "d" * 24)])
+    assert [200, 200] == [post(laptop.url, body, key).status for key in ("", "Bearer of-another-collector")]
+    for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example:4318"}):
+        assert 403 == post(laptop.url, body, "", **headers).status
+    assert 401 == post(laptop.url, b"{}", "", path=PLANE + "enroll").status
+    laptop.stop()
+    done = laptop.attempt("agent", "--listen", "0.0.0.0:0")
+    assert (2, True) == (done.returncode, "loopback" in done.stderr)
+
+
+def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> None:
+    """Its route parks and nothing is lost; approved again it is given a new key and everything arrives."""
+    near: Tollhouse = installations("near", more='[devices]\nheartbeat_interval = "1s"\n')
+    near.start()
+    laptop: Agent = agent(near)
+    laptop.start()
+    wait_for(lambda: (laptop.data / "device.key").exists(), 20, "the device's own key")
+    first = (laptop.data / "device.key").read_text()
+    near.run("devices", "revoke", laptop.device)
+    assert 200 == post(laptop.url, request([span("chatcmpl-" + "e" * 24)]), "").status
+    wait_for(lambda: laptop.route("upstream/ai-telemetry")["state"] == "parked", 20, "the route is parked")
+    near.run("devices", "approve", laptop.device)
+    laptop.stop()
+    laptop.start()
+    wait_for(lambda: len(near.records()) == 1, 20, "what waited")
+    assert laptop.device == near.records()[0]["device"]
+    assert first != (laptop.data / "device.key").read_text()
+
+
+def test_setup_and_undo(tmp_path: Path) -> None:
+    """The installed command on settings as somebody has them: difference, write, status, undo byte for byte."""
+    home = tmp_path / "home"
+    house = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=""))
+    files = {
+        "claude-code": (home / ".claude/settings.json", '{\n    // mine\n    "model": "opus",\n}\n'),
+        "codex": (home / ".codex/config.toml", 'model = "gpt-5" # mine\n[tui]\nx = 1'),
+        "gemini-cli": (home / ".gemini/settings.json", '{"theme":"Atom One","telemetry":{"enabled":false}}'),
+        "copilot": (home / ".config/Code/User/settings.json", '{\r\n\t"editor.fontSize": 12 // big\r\n}\r\n'),
+    }
+    for path, text in files.values():
+        path.parent.mkdir(parents=True)
+        path.write_bytes(text.encode())
+    where = ("--data", str(tmp_path / "agent"))
+    names = (*files, "qwen-code")
+    env = {**os.environ, "HOME": str(home)}
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
+        env.pop(variable, None)
+
+    def run(*words: str, code: int = 0) -> str:
+        done = house.attempt("agent", *words, *where, config=False, env=env)
+        assert code == done.returncode, done.stderr
+        return done.stdout
+
+    def configured() -> list[str]:
+        rows = json.loads(run("status", "--json"))["assistants"]
+        return [row["assistant"] for row in rows if row["configured"] == "yes"]
+
+    difference = run("setup", *names)
+    assert '+    "env": {' in difference and "+[otel]" in difference
+    assert [text.encode() for _, text in files.values()] == [path.read_bytes() for path, _ in files.values()]
+    assert [] == configured()
+    run("setup", *names, "--write")
+    assert sorted(names) == sorted(configured())
+    assert "// mine" in files["claude-code"][0].read_text()
+    assert "needs no change" in run("setup", *names)
+    run("setup", *names, "--undo")
+    assert [text.encode() for _, text in files.values()] == [path.read_bytes() for path, _ in files.values()]
+    assert not (home / ".qwen/settings.json").exists()
+    assert [] == [path for path in home.rglob("*") if "tollhouse" in path.name]
+    run("setup", "codex", "--undo", code=1)
