@@ -116,6 +116,10 @@ class DuplicateIndex:
         self._through = dict(through)
         self.covered_since = covered_since
 
+    def reaches_back_to(self, moment: float) -> bool:
+        """Whether the newest ids begin before a moment; also when there are none, because nothing says otherwise."""
+        return not self._arrivals or self._arrivals[0][0] < moment
+
     def through(self, topic: str) -> int:
         """Ids of higher numbers are in no run: after a crash they are read from the entries again."""
         return self._through.get(topic, 0)
@@ -151,7 +155,9 @@ class DuplicateIndex:
             by_hour.setdefault(hour, []).append(id)
             topic, number = place_of(place)
             through[topic] = number
-        for topic, number in (closed_below or {}).items():  # closed records without an identity have no id here
+        # Records without an identity have no id here: what lies below the next id, or is closed, needs none.
+        rest = next(islice(self._newest.values(), taken, None), None)
+        for topic, number in (*([place_of(rest)] if rest else []), *(closed_below or {}).items()):
             through[topic] = max(number - 1, through.get(topic, 0))
         plan = _Plan(self, now)
         arrived_at = self._arrived_at(taken)

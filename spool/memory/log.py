@@ -276,13 +276,19 @@ class MemoryLog:
     def _remove(self) -> int:
         """Entries that age and space allow, then the commit rows."""
         now = self._clock.now()
-        self._index.folded(self._index.fold(now, self._closed()))
+        if self._excess or self._index.reaches_back_to(now - self._settings.retention_s):
+            self._index.folded(self._index.fold(now, self._closed()))
         removed = sum(self._remove_from(topic, now) for topic in TOPICS)
         for commit in [id for id, (at, _) in self._commits.items() if at < now - self._settings.retention_s]:
             if commit != self._last_commit:
                 self._carried.update(books.totals(self._commits.pop(commit)[1]))
         self._drain.note(self._clock.monotonic(), self._progress())
         return removed
+
+    @property
+    def _excess(self) -> int:
+        """Bytes over what may be in use before entries go before their time."""
+        return max(0, self._bytes - int(self._settings.max_bytes * (1 - retention.ROOM)))
 
     def _remove_from(self, topic: str, now: float) -> int:
         needs = [need for holder in self.holders if (need := holder(topic)) is not None]
@@ -293,7 +299,7 @@ class MemoryLog:
             [Candidate(one.first, len(one.records), one.committed_at, one.bytes) for one in kept],
             limit=limit,
             before=now - self._settings.retention_s,
-            excess=max(0, self._bytes - int(self._settings.max_bytes * (1 - retention.ROOM))),
+            excess=self._excess,
         )
         if not gone:
             return 0

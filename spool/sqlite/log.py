@@ -35,7 +35,8 @@ from spool.sqlite.recovery import met_damage, write_note
 from spool.sqlite.retention import Retention, Routes, Space, drop_old_series, space
 from spool.sqlite.writer import GroupWriter
 
-REPEATS_EVERY_S = 86_400  # between looks for ids that came again beyond what a lookup covers
+FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
+REPEATS_EVERY_S = 86_400  # and between two of them
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class SqliteLog:
         self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
         self._no_room_at = float("-inf")
-        self._repeats_at = float("-inf")
+        self._repeats_at = clock.monotonic() + FIRST_REPEATS_S
         self.repeated_ids = 0  # in the window more than once, though no lookup saw it
         self.holders: list[Holder] = []
 
@@ -198,8 +199,11 @@ class SqliteLog:
         return removed > 0
 
     async def _remove(self, *, wanted: int = 0) -> int:
-        await self._fold_all(self._closed())
-        removed = await self._retention.run(self._clock.now(), self._limits, wanted=wanted)
+        now = self._clock.now()
+        short = wanted or await self._database.read(self._retention.short_of_room)
+        if short or self._index.reaches_back_to(now - self._settings.retention_s):
+            await self._fold_all(self._closed())  # an entry goes only when its ids are in runs
+        removed = await self._retention.run(now, self._limits, wanted=wanted)
         progress = await self._database.read(self._retention.progress)
         self._drain.note(self._clock.monotonic(), progress)
         await self._note()
@@ -313,7 +317,7 @@ class SqliteLog:
         with self._translated():
 
             def count(connection: sqlite3.Connection) -> tuple[int, Space]:
-                (entries,) = connection.execute(queries.COUNT_ENTRIES).fetchone()
+                (entries,) = connection.execute(queries.ENTRIES).fetchone()
                 return entries, space(connection)
 
             entries, room = await self._database.read(count)
@@ -344,8 +348,8 @@ class SqliteLog:
         now = self._clock.now()
         removed = await self._remove()
         await self._database.transaction(partial(drop_old_series, now=now))
-        if self._clock.monotonic() - self._repeats_at >= REPEATS_EVERY_S:
-            self._repeats_at = self._clock.monotonic()
+        if self._clock.monotonic() >= self._repeats_at:
+            self._repeats_at = self._clock.monotonic() + REPEATS_EVERY_S
             runs = [run.ids for run in self._index.runs()]
             self.repeated_ids = await asyncio.to_thread(count_repeats, runs)
         return removed

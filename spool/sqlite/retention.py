@@ -72,7 +72,7 @@ class Retention:
         Entries go by age, and before their time when the file is nearly full or bytes are wanted.
         """
         removed = 0
-        goal = int(self._max_bytes * (1 - retention.ROOM))
+        goal = self._goal
         if wanted:
             goal = min(goal, (await self._database.read(space)).used - wanted)
         while step := await self._database.transaction(partial(self._step, now=now, limits=limits(), goal=goal)):
@@ -81,6 +81,14 @@ class Retention:
             pass
         await self._give_back(everything=bool(wanted))
         return removed
+
+    @property
+    def _goal(self) -> int:
+        """Bytes that may be in use before entries go before their time."""
+        return int(self._max_bytes * (1 - retention.ROOM))
+
+    def short_of_room(self, connection: sqlite3.Connection) -> bool:
+        return space(connection).used > self._goal
 
     def _step(self, connection: sqlite3.Connection, now: float, limits: Mapping[str, int], goal: int) -> int:
         removed = 0
@@ -106,6 +114,7 @@ class Retention:
             )
         connection.execute(queries.REMOVE_ENTRIES, (topic, last))
         connection.execute(queries.REMOVE_AMENDMENTS, (topic, last))
+        connection.execute(queries.COUNT_ENTRIES, (topic, -len(gone)))
         term = books.EXPIRED if needed is None else books.RETIRED
         connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": sum(entry.records for entry in gone)})
         return len(gone)
@@ -113,7 +122,7 @@ class Retention:
     def _carry(self, connection: sqlite3.Connection, now: float) -> int:
         """Commit rows that are too old, or older than every entry that is kept while room is short."""
         before = now - self._retention_s
-        if space(connection).used > self._max_bytes * (1 - retention.ROOM):
+        if self.short_of_room(connection):
             oldest = [connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS]
             before = max(before, min((row[0] for row in oldest if row), default=now))
         rows = connection.execute(queries.OLDEST_COMMITS, (COMMITS,)).fetchall()

@@ -36,6 +36,7 @@ def salvage(connection: sqlite3.Connection, damaged: Path) -> dict[str, int]:
                 if table != "entries" or _is_whole(row):
                     _copy(connection, table, row)
     lost = {topic: _fill(connection, topic) for topic in TOPICS}
+    connection.execute(queries.RECOUNT_ENTRIES)
     _carry_lost_commits(connection)
     return {topic: count for topic, count in lost.items() if count}
 

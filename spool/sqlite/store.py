@@ -84,6 +84,7 @@ def _write_entries(connection: sqlite3.Connection, plan: Plan, topic: str, recor
         connection.execute(
             queries.ADD_ENTRY, (topic, first, len(part), plan.at, body.version, body.checksum, body.data)
         )
+        connection.execute(queries.COUNT_ENTRIES, (topic, 1))
         first += len(part)
 
 

@@ -12,7 +12,7 @@ from spool.log import RouteSpec, Settlement
 from spool.record import AI_TELEMETRY, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool
-from tests.spool.contract.world import add, assert_books_balance, call, entries, everything, topic_terms
+from tests.spool.contract.world import NOON, add, assert_books_balance, call, entries, everything, topic_terms
 
 pytestmark = pytest.mark.asyncio
 
@@ -54,6 +54,7 @@ async def test_without_a_route_entries_live_for_retention(open_spool: Opener, cl
 
     assert 1 == await spool.log.retain()
 
+    assert 1 == (await spool.log.stats()).entries
     assert [call(3)[0]] == await everything(spool.log)
     assert [3] == [entry.first for entry in await entries(spool.log)]
     terms = await topic_terms(spool.log)
@@ -148,3 +149,29 @@ async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedC
     receipt = await add(spool.log, call(1))
 
     assert (1, 1) == (receipt.records, (await topic_terms(spool.log))["accepted"])
+
+
+async def test_records_without_an_identity_go_too(open_spool: Opener, clock: MovedClock) -> None:
+    """Nothing remembers them, and nothing keeps them from leaving at their time."""
+    spool = await open_spool(retention_s=100)
+    record, _ = call(1)
+    for _ in range(3):
+        await add(spool.log, (record, Identity(record.id, certain=False)))
+    clock.move(1000)
+    assert 3 == await spool.log.retain()
+    assert 0 == (await topic_terms(spool.log))["kept"]
+
+
+async def test_ids_that_came_again_beyond_a_lookup_are_counted(open_spool: Opener, clock: MovedClock) -> None:
+    """A gateway's cache that repeats an old response id under a new start makes a new record, and is noticed."""
+    spool = await open_spool(duplicate_ids=8)
+    await add(spool.log, call(1), call(2))
+    clock.move(5 * 3600)
+    for number in range(3, 7):
+        await add(spool.log, call(number, at=NOON + 5 * 3600))
+    await add(spool.log, call(1, at=NOON + 5 * 3600))
+    assert 7 == (await topic_terms(spool.log))["accepted"]
+    clock.move(2 * 86_400)
+    await add(spool.log, call(100, at=NOON + 53 * 3600))
+    await spool.log.retain()
+    assert 1 == spool.log.repeated_ids

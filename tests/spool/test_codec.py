@@ -1,0 +1,62 @@
+"""Entries as bytes: cut, sealed, checked."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spool import codec
+from spool.errors import EntryUnreadable
+from spool.record import Inference, Record
+
+
+def records(count: int, size: int = 10) -> list[Record]:
+    noise = random.Random(1)
+    return [Inference(id=bytes(16), source="x", tags={"n": noise.randbytes(size).hex()}) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(1, 10), (4096, 10), (4097, 10), (10_000, 1), (2000, 2000), (3, 2_000_000)]
+)
+def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
+    """At most 4,096 records and a mebibyte packed, unless a single record is larger; nothing lost, order kept."""
+    given = records(count, size)
+    slices = list(codec.cut(given))
+    assert given == [record for part, _ in slices for record in part]
+    for part, packed in slices:
+        assert len(part) <= codec.MAX_RECORDS
+        assert len(packed) <= codec.MAX_BYTES or len(part) == 1
+    assert len(slices) <= 2 + 2 * sum(len(packed) for _, packed in slices) // codec.MAX_BYTES + count // 4096
+
+
+def test_a_sealed_slice_comes_back() -> None:
+    """The same records, one by one."""
+    given = records(100)
+    ((_, packed),) = codec.cut(given)
+    raws = codec.raws(codec.checked(codec.seal(packed, "here"), "here"))
+    assert given == [codec.record(raw) for raw in raws]
+
+
+def test_every_flipped_bit_is_found() -> None:
+    """Also in the checksum, the version and the place: damage is never decoded."""
+    ((_, packed),) = codec.cut(records(3))
+    body = codec.seal(packed, "here")
+    for at in range(len(body.data)):
+        data = bytearray(body.data)
+        data[at] ^= 16
+        with pytest.raises(EntryUnreadable):
+            codec.checked(body._replace(data=bytes(data)), "here")
+    for wrong in (body._replace(checksum=body.checksum ^ 1), body._replace(version=2), body._replace(data=b"")):
+        with pytest.raises(EntryUnreadable):
+            codec.checked(wrong, "here")
+    with pytest.raises(EntryUnreadable):
+        codec.checked(body, "there")
+
+
+def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
+    """Form errors are damage too, and never another exception."""
+    for nonsense in (b"\x01", b"\x91\x92\x01\xc4"):
+        body = codec.seal(nonsense, "here")
+        with pytest.raises(EntryUnreadable):
+            [codec.record(raw) for raw in codec.raws(codec.checked(body, "here"))]

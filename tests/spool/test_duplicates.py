@@ -1,0 +1,129 @@
+"""Runs of known ids and the index over them."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+
+from spool.duplicates import DuplicateIndex, hours_around, place, place_of
+from spool.identity import Identity
+from spool.record import AI_TELEMETRY, NS, TOPICS
+from spool.runs import Run, count_repeats, marked, merge, packed, unpacked
+
+NOON = 1_790_000_000
+HOUR = 3600
+
+
+def run_of(count: int, seed: int = 0) -> array[int]:
+    noise = random.Random(seed)
+    return array("Q", sorted(noise.getrandbits(64) for _ in range(count)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 1000])
+def test_marks_never_hide_an_id(count: int) -> None:
+    """Every id of a run passes its marks, and most strangers do not."""
+    ids = run_of(count)
+    run = marked(1, 0, 0.0, ids)
+    assert all(run.marks[(id & run.mask) >> 3] >> (id & run.mask & 7) & 1 for id in ids)
+    strangers = run_of(2000, seed=1)
+    passed = sum(run.marks[(id & run.mask) >> 3] >> (id & run.mask & 7) & 1 for id in strangers)
+    assert passed < 0.25 * len(strangers)
+    assert not any(id in run for id in strangers)
+
+
+def test_a_merge_is_sorted_and_whole() -> None:
+    """Both runs are in the merged one, in order."""
+    one, other = run_of(1000), run_of(300, seed=1)
+    assert sorted([*one, *other]) == list(merge(one, other))
+    assert list(one) == list(merge(one, array("Q")))
+
+
+def test_repeats_are_counted_over_all_runs() -> None:
+    """An id in two runs came again beyond what a lookup covers."""
+    one, other = run_of(1000), run_of(300, seed=1)
+    again = array("Q", sorted([*other, *one[:7], one[0]]))
+    assert 0 == count_repeats([one, other])
+    assert 8 == count_repeats([one, again])
+
+
+def test_a_packed_run_comes_back_or_is_refused() -> None:
+    """The same ids, or None when a byte changed."""
+    ids = run_of(100)
+    data, checksum = packed(ids)
+    assert ids == unpacked(data, checksum)
+    assert unpacked(data[:-1] + bytes([data[-1] ^ 1]), checksum) is None
+
+
+def test_places_hold_topic_and_number() -> None:
+    """One int for both, for every topic."""
+    for topic in TOPICS:
+        assert (topic, 1 << 50) == place_of(place(topic, 1 << 50))
+
+
+@pytest.mark.parametrize(
+    ("start_s", "hour", "near"),
+    [
+        (HOUR * 10 + 1800, 10, [10]),
+        (HOUR * 10 + 60, 10, [10, 9]),
+        (HOUR * 10 + 3599, 10, [10, 11]),
+        (None, 100, list(range(100, 75, -1))),
+        (HOUR * 102, 100, list(range(100, 75, -1))),
+        (-HOUR * 5 + 1800, -5, [-5]),
+    ],
+)
+def test_hours_around_a_start(start_s: int | None, hour: int, near: list[int]) -> None:
+    """A quarter of an hour on both sides; the day before the arrival when the start is not known or not believed."""
+    kept, looked = hours_around(None if start_s is None else start_s * NS, HOUR * 100 * NS + 5)
+    assert (hour, near) == (kept, list(looked))
+
+
+def test_the_index_never_forgets_within_its_bounds() -> None:
+    """Whatever was added is found, whichever way folds and merges fell, and strangers are not."""
+    index = DuplicateIndex(b"k" * 32, window_s=7 * 86_400, max_ids=100_000)
+    noise = random.Random(5)
+    known = [(noise.randbytes(16), NOON - noise.randrange(6 * HOUR)) for _ in range(60_000)]
+    for begin in range(0, len(known), 700):
+        part = known[begin : begin + 700]
+        ids = {index.id_of(id): place(AI_TELEMETRY, begin + offset + 1) for offset, (id, _) in enumerate(part)}
+        index.add(ids, [start // HOUR for _, start in part], NOON + begin)
+        while index.due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
+            index.folded(index.fold(NOON + begin))
+
+    def found(id: bytes, start: int) -> int | None:
+        _, hours = hours_around(start * NS, NOON * NS)
+        return index.find(Identity(id), index.id_of(id), hours, NOON + len(known))
+
+    assert all(found(id, start + noise.randrange(-900, 901)) is not None for id, start in known)
+    assert not any(found(noise.randbytes(16), start) is not None for _, start in known[:5000])
+    assert len(known) == len(index)
+    assert len(index.runs()) <= 4 * 8
+
+
+def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
+    """A plan whose transaction failed leaves no trace."""
+    index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
+    ids = [bytes([number]) * 16 for number in range(60)]
+    index.add({index.id_of(id): place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)
+    index.fold(NOON)
+    assert (60, 0, 0) == (len(index), len(index.runs()), index.through(AI_TELEMETRY))
+
+
+def test_two_installations_know_ids_by_different_numbers() -> None:
+    """Who can choose ids cannot choose collisions: the secret is part of the number."""
+    one, other = (DuplicateIndex(key * 32, window_s=1, max_ids=10) for key in (b"a", b"b"))
+    ids = [random.Random(number).randbytes(16) for number in range(1000)]
+    assert 1000 == len({one.id_of(id) for id in ids})
+    assert not {one.id_of(id) for id in ids} & {other.id_of(id) for id in ids}
+    assert all(0 <= one.id_of(id) < 2**64 for id in ids)
+
+
+def test_a_loaded_run_is_searched_without_marks() -> None:
+    """A run from disk has no marks and misses nothing."""
+    index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
+    id = b"x" * 16
+    index.load([Run(7, NOON // HOUR, NOON, array("Q", [index.id_of(id)]))], {AI_TELEMETRY: 1}, 0.0)
+    _, hours = hours_around(NOON * NS, NOON * NS)
+    assert 0 == index.find(Identity(id), index.id_of(id), hours, NOON)
+    assert index.find(Identity(id), index.id_of(id), hours, NOON + 1001) is None

@@ -1,0 +1,46 @@
+"""What may go, and when a sender should come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.retention import MOST_RETRY_S, UNKNOWN_RETRY_S, Candidate, DrainRate, Progress, removable
+
+ENTRIES = [Candidate(1, 10, 100.0, 1000), Candidate(11, 10, 200.0, 1000), Candidate(21, 10, 300.0, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "before", "excess", "gone"),
+    [
+        (31, 0, 0, 0),
+        (31, 250, 0, 2),
+        (31, 999, 0, 3),
+        (20, 999, 0, 1),
+        (21, 999, 0, 2),
+        (1, 999, 9999, 0),
+        (31, 0, 1, 1),
+        (31, 0, 1500, 2),
+        (15, 0, 9999, 1),
+    ],
+)
+def test_only_a_prefix_that_nobody_needs_goes(limit: int, before: float, excess: int, gone: int) -> None:
+    """By age, or as many as are in the way; never a number from `limit` on."""
+    assert ENTRIES[:gone] == removable(ENTRIES, limit=limit, before=before, excess=excess)
+
+
+def test_retry_after_follows_the_drain() -> None:
+    """Fast readers mean soon, slow ones late, a standstill as late as it gets, and nothing is known at first."""
+    rate = DrainRate()
+    assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
+    rate.note(0, Progress(0, 100_000))
+    assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
+    rate.note(10, Progress(1000, 100_000))
+    assert 20 == rate.retry_after_s(0.02)
+    rate.note(10.5, Progress(999_999, 100_000))
+    assert 20 == rate.retry_after_s(0.02)
+    rate.note(20, Progress(10_000_000, 100_000))
+    assert 1 == rate.retry_after_s(0.02)
+    standing = DrainRate()
+    for now in (0, 10):
+        standing.note(now, Progress(5, 100))
+    assert MOST_RETRY_S == standing.retry_after_s(0.02)
