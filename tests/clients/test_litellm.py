@@ -1,0 +1,174 @@
+"""
+The real LiteLLM proxy with its generic callback and its OTel callback at once: every call is reported twice.
+
+The records are held against the journal of the provider behind the proxy, and the costs against LiteLLM's own prices.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
+from tests.clients.journal import FIELDS, Call, assert_same
+from tests.clients.litellm_proxy import Proxy, cost
+from tests.clients.provider import Provider
+
+pytestmark = pytest.mark.clients
+
+CHAT, MESSAGES, RESPONSES, EMBEDDINGS = "/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"
+WITH_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def _asks(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 1024}
+
+
+# By name: the proxy's path, the request, and the status that its client is to see.
+REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "chat": (CHAT, {"model": "fast", "user": "ada", **_asks("one")}, 200),
+    "reasoning": (CHAT, {"model": "thinker", **_asks("two")}, 200),
+    "stream": (CHAT, {"model": "fast", **WITH_USAGE, **_asks("three")}, 200),
+    "stream without figures": (CHAT, {"model": "fast", "stream": True, **_asks("four")}, 200),
+    "failure": (CHAT, {"model": "broken", **_asks("five")}, 500),
+    "rate limit": (CHAT, {"model": "busy", **_asks("six")}, 429),
+    "fallback": (CHAT, {"model": "unsteady", **_asks("seven")}, 200),
+    "cache miss": (CHAT, {"model": "fast", **_asks("eight")}, 200),
+    "cache hit": (CHAT, {"model": "fast", **_asks("eight")}, 200),
+    "embeddings": (EMBEDDINGS, {"model": "vectors", "input": ["toll", "house"]}, 200),
+    "messages": (MESSAGES, {"model": "claude", **_asks("nine")}, 200),
+    "messages stream": (MESSAGES, {"model": "claude", "stream": True, **_asks("ten")}, 200),
+    "messages failure": (MESSAGES, {"model": "broken-claude", **_asks("eleven")}, 500),
+    "chat with claude": (CHAT, {"model": "claude", **_asks("twelve")}, 200),
+    "responses": (RESPONSES, {"model": "thinker", "input": "thirteen"}, 200),
+    "responses stream": (RESPONSES, {"model": "thinker", "stream": True, "input": "fourteen"}, 200),
+    "refused by the proxy": (CHAT, {"model": "nobody", **_asks("fifteen")}, 400),
+}
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What the provider served for each request, and what became of it."""
+
+    calls: Mapping[str, list[Call]]
+    records: list[dict[str, Any]]
+    books: dict[str, int]
+
+    def of(self, *names: str) -> list[Call]:
+        return [call for name in names for call in self.calls[name]]
+
+    def with_tokens_of(self, call: Call) -> list[dict[str, Any]]:
+        """Every answered call has figures of its own."""
+        return [one for one in self.records if one["input_tokens"] == call.input_tokens]
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Reported]:
+    """All requests through one proxy, which is then stopped; the archive when everything has reached it."""
+    place = tmp_path_factory.mktemp("litellm")
+    tollhouse = Tollhouse(place / "house", ARCHIVE.format(server="", hold="10s", more=""))
+    key = tollhouse.key("litellm")
+    proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=tollhouse.start(), key=key)
+    try:
+        proxy.start()
+        calls = {name: _calls_of(name, proxy, provider) for name in REQUESTS}
+        # Each of the two callbacks sends on its own, within 5 s.
+        wait_for(lambda: _books(tollhouse).get("received", 0) > 0, 30, "the first report")
+        wait_for(lambda: _books(tollhouse).get("duplicates", 0) >= len(REQUESTS), 60, "both reports of every call")
+        proxy.stop()
+        tollhouse.wait_until_drained()
+        yield Reported(calls, tollhouse.records(), _books(tollhouse))
+    finally:
+        proxy.stop()
+        tollhouse.stop(signal.SIGKILL, code=None)
+
+
+def _calls_of(name: str, proxy: Proxy, provider: Provider) -> list[Call]:
+    before = len(provider.journal.calls())
+    path, body, status = REQUESTS[name]
+    answer = proxy.post(path, body)
+    assert status == answer.status, (name, answer.data[:1000])
+    return provider.journal.calls()[before:]
+
+
+def _books(tollhouse: Tollhouse) -> dict[str, int]:
+    verified = tollhouse.json("spool", "verify")
+    assert verified["balanced"]
+    books: dict[str, int] = verified["topics"].get("ai-telemetry", {})
+    return books
+
+
+def test_every_call_is_one_record(reported: Reported) -> None:
+    """Models, tokens and status are the journal's; beside them are one cached answer and one refusal of the proxy."""
+    cached = replace(reported.of("cache miss")[0], status="cached")
+    refused = Call(operation="chat", status="error", request_model="nobody")
+    told = [_as_litellm_tells(call) for call in [*reported.of(*REQUESTS), cached, refused]]
+    assert_same(told, _without_names(reported.records))
+
+
+def test_the_costs_are_litellms(reported: Reported) -> None:
+    """Each answered call costs what LiteLLM's prices make of the journal's tokens; what its cache answers, nothing."""
+    answered = [call for call in reported.of(*REQUESTS) if call.status == "ok"]
+    expected = Counter(cost(call) for call in answered)
+    records = [one for one in reported.records if one["status"] == "ok"]
+    assert expected == Counter(Decimal(one["cost"]).quantize(Decimal("1e-9")).normalize() for one in records)
+    assert {"reported"} == {one["cost_source"] for one in records}
+    (cached,) = [one for one in reported.records if one["status"] == "cached"]
+    assert "0" == cached["cost"]
+    assert Decimal(cached["estimated_cost"]) > 0  # the money saved
+
+
+def test_both_callbacks_were_heard(reported: Reported) -> None:
+    """Each record came twice, the second report was a duplicate, and none disagreed with the first."""
+    assert len(reported.records) == reported.books["accepted"] == reported.books["duplicates"]
+    assert 0 == reported.books.get("conflict", 0)
+    assert {"litellm"} == {one["source"] for one in reported.records}
+    assert {"litellm_proxy_master_key"} == {one["api_key"] for one in reported.records}  # the generic callback says it
+    spans = {one["span_id"] is not None for one in reported.records if one["status"] != "cached"}
+    assert {True} == spans  # the OTel callback says it
+
+
+def test_the_providers_ids_are_kept(reported: Reported) -> None:
+    """Where LiteLLM hands the provider's response id on, the record has it; it makes up or seals the others."""
+    handed_on = reported.of("chat", "reasoning", "stream", "stream without figures", "cache miss", "messages")
+    handed_on += [call for call in reported.of("fallback", "messages stream") if call.status == "ok"]
+    assert {call.request_id for call in handed_on} <= {one["request_id"] for one in reported.records}
+
+
+def test_a_fallback_is_a_failure_and_an_answer(reported: Reported) -> None:
+    """Both share LiteLLM's call id, which identifies neither."""
+    failed, answered = reported.of("fallback")
+    assert ("error", "ok") == (failed.status, answered.status)
+    (record,) = reported.with_tokens_of(answered)
+    assert ("ok", "gpt-4o") == (record["status"], record["request_model"])
+    failures = [one for one in reported.records if one["request_model"] == "gpt-4o-mini"]
+    kinds = Counter(one["error_type"] for one in failures)
+    assert {"InternalServerError": 2, "RateLimitError": 1} == kinds  # "failure", "fallback", "rate limit"
+
+
+def test_an_answer_from_the_cache_is_no_second_call(reported: Reported) -> None:
+    """The provider was asked once; the record of the second answer is `cached` and repeats the tokens."""
+    (call,) = reported.of("cache miss", "cache hit")
+    assert ["cached", "ok"] == sorted(one["status"] for one in reported.with_tokens_of(call))
+
+
+def _as_litellm_tells(call: Call) -> Call:
+    """Ids and response models apart, LiteLLM says 0 where the provider said nothing."""
+    told = replace(call, request_id=None, response_model=None)
+    if call.status == "error":
+        return replace(told, input_tokens=0, output_tokens=0)
+    if call.operation == "embeddings":
+        return replace(told, output_tokens=0)
+    if call.provider == "anthropic":
+        return replace(told, reasoning_tokens=0)
+    return told
+
+
+def _without_names(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: one[name] for name in FIELDS} | {"request_id": None, "response_model": None} for one in records]
