@@ -19,6 +19,12 @@ CREATE TABLE entries (
     PRIMARY KEY (topic, first)
 ) STRICT;
 
+-- How many entries a topic has.
+CREATE TABLE sizes (
+    topic   TEXT    PRIMARY KEY,
+    entries INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- What later reports filled in while a record was open; settled for ever when it closed.
 CREATE TABLE amendments (
     topic    TEXT    NOT NULL,
