@@ -22,7 +22,7 @@ else:
     from backports import zstd
 
 VERSION = 1
-LEVEL = 1  # measured on packed GenAI records: levels 3 and 6 save little room and cost a multiple of the time
+LEVEL = 1  # measured on packed GenAI records: 3 saves nothing, 6 one byte in a hundred at three times the time
 MAX_RECORDS = 4096
 MAX_BYTES = 1 << 20  # packed, before compression
 LARGEST = 64 << 20  # no entry inflates to more: a damaged length cannot take the house's memory
