@@ -47,6 +47,11 @@ class Reserve:
             self._path.unlink(missing_ok=True)
             _log.warning("the disk is full: the reserve is given up", extra={"action": "reserve_given_up"})
 
+    def give_up_when_full(self) -> None:
+        """At a start: SQLite cannot even read without room for the files that it keeps beside the database."""
+        if self.disk_is_full():
+            self.give_up()
+
     def disk_is_full(self) -> bool:
         """Whether an input or output error may really be a full disk or quota."""
         return shutil.disk_usage(self._path.parent).free < 1 << 20

@@ -73,6 +73,8 @@ async def open_spool(
     """SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it."""
     lock = lock_directory(directory)
     try:
+        reserve = Reserve(directory)
+        reserve.give_up_when_full()
         secret = installation_secret(directory)
         database = await recovery.open_database(directory / FILE, clock)
         try:
@@ -81,7 +83,7 @@ async def open_spool(
                 settings=settings,
                 clock=clock,
                 secret=derived(secret, "log"),
-                reserve=Reserve(directory),
+                reserve=reserve,
                 routes=delivery_books,
                 observer=observer,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from spool.errors import SpoolLocked, SpoolUnavailable
@@ -41,8 +42,9 @@ def lock_directory(directory: Path) -> DirectoryLock:
         who = f"process {holder}" if holder else "another process"
         message = f"{directory} is in use by {who}: stop it, or give this one its own data directory"
         raise SpoolLocked(message) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    with suppress(OSError):  # who holds it is said for convenience: on a full disk it is not
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return DirectoryLock(descriptor)
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.log import RouteSpec
 from spool.record import AI_TELEMETRY
 from spool.reserve import Reserve
-from spool.sqlite import SqliteSpool
+from spool.sqlite import SqliteSpool, recovery
+from spool.sqlite.database import Database
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
@@ -174,6 +176,31 @@ async def test_a_start_on_a_full_disk_reads(start: Starter, monkeypatch: pytest.
         stats = await spool.log.stats()
         assert (False, "the disk is full") == (stats.writable, stats.last_error)
     await add(spool.log, call(2))
+
+
+async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reserve is given up before the file is opened: SQLite cannot even read without room for its index file."""
+    first = await start()
+    await add(first.log, call(1))
+    await first.close()
+    reserve = first.directory / "reserve"
+    there = []
+    open_database = recovery.open_database
+
+    async def opened(path: Path, clock: Clock) -> Database:
+        there.append(reserve.exists())
+        return await open_database(path, clock)
+
+    monkeypatch.setattr(recovery, "open_database", opened)
+    monkeypatch.setattr("spool.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+    spool = await start()
+
+    assert [False] == there
+    assert [call(1)[0]] == await everything(spool.log)
+    with pytest.raises(SpoolFull):
+        await add(spool.log, call(2))
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
