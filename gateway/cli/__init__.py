@@ -28,6 +28,7 @@ COMMANDS = {
     "ledger": "gateway.cli.ledger",
     "report": "gateway.cli.report",
     "insights": "gateway.cli.insights",
+    "demo": "gateway.cli.demo",
     "operators": "gateway.cli.operators",
     "console": "gateway.cli.console",
     "version": "gateway.cli.version",

@@ -70,12 +70,12 @@ class Facts:
     """Everything, at one moment. A detector takes what it needs."""
 
     now: float
-    days: Sequence[Spend] = ()  # five weeks by day, team and model
+    days: Sequence[Spend] = ()  # six weeks by day, team and model
     week: Sequence[Spend] = ()  # seven days and today by day and everything but status
     unpriced: Sequence[Spend] = ()  # of that week: calls that went well and have no price
     hours: Sequence[Spend] = ()  # three days by hour, source, model and team
     failed: Sequence[Spend] = ()  # of these hours: failed calls alone
-    recent: Sequence[Inference] = ()  # the newest records, no shadows, in order of arrival
+    recent: Sequence[Inference] = ()  # the newest records of a week, no shadows, in order of arrival
     routes: Sequence[RouteState] = ()
     dead: Sequence[Dead] = ()
     shapes: Sequence[Shape] = ()

@@ -16,7 +16,7 @@ from spool.devices import Device
 from spool.keys import Key
 from spool.ledger import CostQuery, CostRow, Ledger
 from spool.log import Deliveries, Log
-from spool.record import AI_TELEMETRY, Inference
+from spool.record import AI_TELEMETRY, NS, Inference
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
 STEP = 4096
@@ -48,14 +48,14 @@ async def gather(house: Sources, *, now: float) -> Facts:
     hour = now // _HOUR_S * _HOUR_S
     return Facts(
         now=now,
-        days=await ledger.rows(midnight - 35 * DAY_S, "daily", ("team", "model")),
+        days=await ledger.rows(midnight - 42 * DAY_S, "daily", ("team", "model")),
         week=await ledger.rows(midnight - 7 * DAY_S, "daily", (*_WHO, _SERVICE)),
         unpriced=await ledger.rows(
             midnight - 7 * DAY_S, "daily", ("source", "provider", "model"), cost_source="none", status="ok"
         ),
         hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
         failed=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), status="error"),
-        recent=await _recent(house.log),
+        recent=await _recent(house.log, now - 7 * DAY_S),
         routes=await house.deliveries.routes(),
         dead=await _dead(house.deliveries, now),
         shapes=[Shape(names=each["names"], count=each["count"], last_seen=each["last_seen"])  # type: ignore[arg-type]
@@ -101,12 +101,13 @@ def _spend(by: Sequence[str], row: CostRow) -> Spend:
     )
 
 
-async def _recent(log: Log) -> list[Inference]:
+async def _recent(log: Log, since: float) -> list[Inference]:
     below = log.closed_below(AI_TELEMETRY)
     found: list[Inference] = []
     for first in range(max(1, below - RECENT), below, STEP):
         for entry in await log.read(AI_TELEMETRY, first, min(first + STEP, below) - 1):
-            found += [each for each in entry.records if isinstance(each, Inference) and not each.shadow]
+            calls = (each for each in entry.records if isinstance(each, Inference) and not each.shadow)
+            found += [call for call in calls if call.start_time is None or call.start_time >= since * NS]
     return found
 
 

@@ -43,7 +43,7 @@ def _finding(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
         NAME,
         client,
         title=f"{errors:,} of {calls:,} calls of {named(model, 'a model without a name')} failed within "
-        f"{len(hours)} hours",
+        f"{len(hours)} {'hour' if len(hours) == 1 else 'hours'}",
         seen=f"Calls that {named(source)} reports for team {named(team)} failed and were repeated, most of all "
         f"{hour(worst.start)}: {worst.errors:,} failures. The failed calls cost {money(cost)}.",
         advice="Look at the error types with `tollhouse report --by status,model`; let the client wait longer after "

@@ -1,5 +1,5 @@
 """
-A day that cost far more than days like it: the same weekday in the weeks before, or in a young house the days before.
+Days that cost far more than days like them: the same weekday in the weeks before, or in a young house the days before.
 
 Medians, so that neither the rhythm of the week nor an earlier spike moves what is expected.
 """
@@ -10,21 +10,35 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from statistics import median
+from typing import NamedTuple
 
 from gateway.insights.facts import DAY_S, Facts
 from gateway.insights.words import day, finding, money, named, ordered
 from spool.insights import MEDIUM, Finding
 
 NAME = "spend_spike"
-LOOK_BACK = 7  # days in which a spike is told
+TOLD = 7  # days in which a spike is told
+LOOK_BACK = 2 * TOLD  # to find where it began
+TOGETHER = 3  # days from one spike to the next that belongs to it: a weekend may lie between
 WEEKS = 4
 ENOUGH_WEEKS = 3
 ENOUGH_DAYS = 7
 TIMES = 2  # what is expected
 SPREADS = Decimal("6") * Decimal("1.4826")  # deviations, from the median deviation
-LEAST = Decimal(5)  # dollars over what is expected
+LEAST = Decimal(1)  # dollars over what is expected
+LEAST_SHARE = Decimal("0.1")  # of what the house spends on a usual day
+
+EVERYBODY = "*"  # no team of its own
 
 Days = Mapping[int, Decimal]  # day number -> spend
+
+
+class Spike(NamedTuple):
+    """A day that stands out."""
+
+    number: int
+    spent: Decimal
+    expected: Decimal
 
 
 def find(facts: Facts) -> Sequence[Finding]:
@@ -36,28 +50,29 @@ def find(facts: Facts) -> Sequence[Finding]:
         total[number] += spend.cost
     today = int(facts.now // DAY_S)
     first = min((number for number, cost in total.items() if cost), default=today)
+    least = max(LEAST, LEAST_SHARE * median(total.values())) if total else LEAST
     found = []
-    explained = set()
+    explained: set[int] = set()
     for team, days in teams.items():
-        for number, expected in _spikes(days, first, today):
-            explained.add(number)
-            found.append(_finding(facts, number, days[number], expected, team))
-    for number, expected in _spikes(total, first, today):
-        if number not in explained:
-            found.append(_finding(facts, number, total[number], expected, "*"))
-    return ordered(found)
+        spikes = list(_spikes(days, first, today, least))
+        explained.update(spike.number for spike in spikes)
+        found += [_finding(facts, streak, team) for streak in _streaks(spikes)]
+    spikes = [spike for spike in _spikes(total, first, today, least) if spike.number not in explained]
+    found += [_finding(facts, streak, EVERYBODY) for streak in _streaks(spikes)]
+    since = (today - TOLD) * DAY_S
+    return ordered(each for each in found if each.newest is not None and each.newest >= since)
 
 
-def _spikes(days: Days, first: int, today: int) -> Iterator[tuple[int, Decimal]]:
-    """Days of the last week that stand out, with what was expected. Today so far is held against whole days."""
+def _spikes(days: Days, first: int, today: int, least: Decimal) -> Iterator[Spike]:
+    """The newest days that stand out. Today so far is held against whole days."""
     for number in range(today - LOOK_BACK, today + 1):
         before = _before(days, number, first)
         if not before or not (expected := median(before)):
             continue
         spread = median(abs(each - expected) for each in before)
         excess = days.get(number, Decimal(0)) - expected
-        if excess >= max(LEAST, (TIMES - 1) * expected, SPREADS * spread):
-            yield number, expected
+        if excess >= max(least, (TIMES - 1) * expected, SPREADS * spread):
+            yield Spike(number, expected + excess, expected)
 
 
 def _before(days: Days, number: int, first: int) -> list[Decimal]:
@@ -69,23 +84,39 @@ def _before(days: Days, number: int, first: int) -> list[Decimal]:
     return every if len(every) >= ENOUGH_DAYS else []
 
 
-def _finding(facts: Facts, number: int, spent: Decimal, expected: Decimal, team: str | None) -> Finding:
-    start = number * DAY_S
+def _streaks(spikes: Sequence[Spike]) -> list[list[Spike]]:
+    """Spikes that follow each other are one: what lasts for a week is told once."""
+    streaks: list[list[Spike]] = []
+    for spike in spikes:
+        if streaks and spike.number - streaks[-1][-1].number <= TOGETHER:
+            streaks[-1].append(spike)
+        else:
+            streaks.append([spike])
+    return streaks
+
+
+def _finding(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
+    first, last = (each.number * DAY_S for each in (streak[0], streak[-1]))
+    starts = {each.number * DAY_S for each in streak}
     models: dict[str | None, Decimal] = defaultdict(Decimal)
     for spend in facts.days:
-        if spend.start == start and team in ("*", spend.team):
+        if spend.start in starts and team in (EVERYBODY, spend.team):
             models[spend.model] += spend.cost
-    model = max(models, key=lambda each: models[each], default=None)
-    who = "All traffic" if team == "*" else f"Team {named(team)}" if team else "Traffic without a team"
+    model = max(models, key=lambda each: models[each])
+    spent, expected = (
+        sum(amounts, Decimal(0)) for amounts in ((e.spent for e in streak), (e.expected for e in streak))
+    )
+    who = "All traffic" if team == EVERYBODY else f"Team {named(team)}" if team else "Traffic without a team"
+    when = f"on {day(first)}" if first == last else f"on {len(streak)} days from {day(first)} to {day(last)}"
     return finding(
         NAME,
-        (day(start), team),
-        title=f"{who} spent {money(spent)} on {day(start)}, {money(expected)} was expected",
-        seen=f"{who} cost {money(spent)} on {day(start)}; days like it cost {money(expected)}. The largest part was "
-        f"{named(model, 'a model without a name')} with {money(models[model] if models else Decimal(0))}.",
-        advice="Look at that day with `tollhouse report --per hourly --by user,api_key,model`, and ask who leads it.",
+        (day(first), team),
+        title=f"{who} spent {money(spent)} {when}, {money(expected)} was expected",
+        seen=f"{who} cost {money(spent)} {when}; days like it cost {money(expected)} before. The largest part was "
+        f"{named(model, 'a model without a name')} with {money(models[model])}.",
+        advice="Look at that time with `tollhouse report --per hourly --by user,api_key,model`, and ask who leads it.",
         category="spend",
         effort=MEDIUM,
         impact=spent - expected,
-        newest=start,
+        newest=last,
     )

@@ -19,6 +19,7 @@ from spool.insights import MEDIUM, Finding
 from spool.record import NS, Inference
 
 NAME = "unused_cache"
+RECENT_NS = 3 * 86400 * NS
 ALIVE_NS = 300 * NS  # how long providers keep what was not read
 LEAST_INPUT = 1024  # tokens: shorter inputs are not cached
 LEAST_CALLS = 20
@@ -32,11 +33,14 @@ Place = tuple[str, str | None, str | None]  # source, model, team
 def find(facts: Facts) -> Sequence[Finding]:
     groups: dict[Place, list[Inference]] = defaultdict(list)
     reading = set()
+    since = int(facts.now) * NS - RECENT_NS
     for call in facts.recent:
+        if call.start_time is None or call.start_time < since:
+            continue
         place = (call.source, call.response_model or call.request_model, call.team)
         if call.cache_read_tokens or call.status == "cached":
             reading.add(place)
-        elif call.session and call.start_time is not None and call.status == "ok" and place not in reading:
+        elif call.session and call.status == "ok" and place not in reading:
             groups[place].append(call)
     found = []
     for place, calls in groups.items():
@@ -97,7 +101,7 @@ def _finding(place: Place, calls: Sequence[Inference], cost: Decimal, saving: De
         NAME,
         place,
         title=f"Prompt caching would have saved {money(saving)} with {named(model)}",
-        seen=f"{resent:,} of the newest calls of {named(source)} (team {named(team)}) with {named(model)} sent a "
+        seen=f"{resent:,} calls of the last days of {named(source)} (team {named(team)}) with {named(model)} sent a "
         f"conversation again within minutes, and none read from the cache. They cost {money(cost)}; with a cache "
         f"{percent(saving, cost)} less.",
         advice="Switch prompt caching on in that client (a cache breakpoint after the system prompt), and keep what "
