@@ -1,0 +1,52 @@
+"""`tollhouse demo`: a data directory with a month of made-up traffic, to look around in."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from gateway.cli import fail
+from gateway.demo.filling import fill
+from gateway.demo.month import Span
+from gateway.demo.plants import PLANTS
+from spool.clock import SystemClock
+from spool.errors import NotAllowed, SpoolError
+
+
+def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    words = tuple(PLANTS) if value == "all" else tuple(word for word in value.split(",") if word)
+    for word in words:
+        if word not in PLANTS:
+            raise click.BadParameter(f"{word!r} is none of {', '.join(PLANTS)}")
+    return words
+
+
+@click.command()
+@click.option("--data", required=True, type=click.Path(path_type=Path, file_okay=False), help="An empty directory.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed and end give the same month.")
+@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True)
+@click.option("--records", type=click.IntRange(1, 10_000_000), default=30_000, show_default=True, help="About so many.")
+@click.option("--until", type=click.DateTime(), help="Where the month ends (UTC); default: now.")
+@click.option("--plant", "plants", default="", callback=_plants, metavar="WORDS", help="all, or some of: "
+              + ", ".join(PLANTS) + ".")  # fmt: skip
+def demo(data: Path, seed: int, days: int, records: int, until: datetime | None, plants: tuple[str, ...]) -> None:
+    """Fill a data directory with a plausible month of AI traffic, and with what there is to find in it."""
+    clock = SystemClock()
+    end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
+    span = Span(end=end, days=days, records=records)
+    try:
+        with click.progressbar(length=records, label="a month of calls") as bar:
+            filled = asyncio.run(
+                fill(
+                    data, span, seed=seed, plants=plants, clock=clock, progress=lambda sent: bar.update(sent - bar.pos)
+                )
+            )
+    except NotAllowed as error:
+        fail(str(error), 2)
+    except (SpoolError, OSError) as error:
+        fail(str(error))
+    click.echo(f"{filled.records} records, {filled.duplicates} repeats of them, {filled.inspected.merged.new} insights")
+    click.echo(f"look: tollhouse report --data {data}; tollhouse insights list --data {data}")

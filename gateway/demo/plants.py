@@ -1,0 +1,115 @@
+"""
+What can be planted in a month, each for one detector: how it bends the traffic. What is no traffic is in `filling.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from decimal import Decimal
+
+import msgspec
+
+from gateway.demo.workloads import CLAUDE_CODE, INVOICES, SEARCH, SUMMARIES, SUPPORT, TUTOR, Workload
+from spool.record import NS, Inference
+
+DAY_S = 86400
+
+# word -> what it plants
+PLANTS = {
+    "spike": "a day on which one team spends eight times as much",
+    "missing-price": "a model that no price book knows",
+    "cost-gap": "a gateway that reports half as much again as its calls cost",
+    "no-owner": "a service whose calls name neither team nor user",
+    "doubled-source": "a service whose calls two sources report under ids that do not match",
+    "unused-cache": "conversations that are sent again and again past the cache",
+    "dear-model": "one person who uses a far dearer model than the others",
+    "retry-storm": "an hour in which a client fails and calls on",
+    "unrecognised": "items that look like AI and that nobody understands",
+    "parked-route": "a route that a wrong key has parked",
+    "dead-letters": "records that a destination refused",
+    "idle-key": "a key that nobody uses",
+    "wide-key": "a key that sends and reads",
+    "mute-device": "a laptop that lives and reports no calls any more",
+}
+SPIKE_AGO = 2  # days
+SPIKE = 8.0
+STORM = 40.0  # times the usual calls, all of them in one hour
+STORM_HOUR = 14
+LATE_DAYS = 12  # most of what is planted goes on for the last days of the month
+DEAR_MODEL = "claude-opus-4-1"
+DEAR_USER = "ben"
+UNKNOWN = Workload(
+    source="otel", provider="acme", model="acme-large-2026", team="research", service="trials", share=3, given=1500,
+    made=300,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One call of a session before it is a record. `held` is what of its input the turn before it held."""
+
+    at: int
+    given: int
+    made: int
+    held: int
+    session: str | None
+    user: str | None
+
+
+class Plants:
+    """The words that were asked for, as changes of the traffic of a month that ends at `end`."""
+
+    def __init__(self, words: Collection[str], *, end: int) -> None:
+        self.words = frozenset(words)
+        self._today = end // DAY_S * DAY_S
+        self._late = self._today - LATE_DAYS * DAY_S
+        self.workloads = (UNKNOWN,) if "missing-price" in self.words else ()
+
+    def times(self, day: int, workload: Workload) -> float:
+        """How many times its usual calls a workload has on a day."""
+        if "spike" in self.words and workload is SEARCH and day == self._today - SPIKE_AGO * DAY_S:
+            return SPIKE
+        if self._storms(day, workload):
+            return STORM
+        return 1.0
+
+    def hour(self, day: int, workload: Workload) -> int | None:
+        """The hour of the day in which all calls of a workload are; None: as usual."""
+        return STORM_HOUR if self._storms(day, workload) else None
+
+    def bend(self, day: int, workload: Workload, call: Inference) -> Inference:
+        """The call as it is with what was planted; a workload bends for one word only."""
+        if day < self._late:
+            return call
+        if "no-owner" in self.words and workload is SUMMARIES:
+            call.team = call.user = None
+        if "unused-cache" in self.words and workload is TUTOR and call.status == "ok":
+            call.cache_read_tokens = call.cache_write_tokens = 0
+        if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
+            call.request_model = DEAR_MODEL
+            call.response_model = DEAR_MODEL if call.response_model else None
+        if self._storms(day, workload):
+            _fail(call)
+        return call
+
+    def overcharge(self, workload: Workload, call: Inference) -> Decimal:
+        """What a reported cost is multiplied with."""
+        late = (call.start_time or 0) >= self._late * NS
+        return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
+
+    def twin(self, day: int, workload: Workload, call: Inference) -> Inference | None:
+        """The same call as another source tells it."""
+        if "doubled-source" not in self.words or workload is not SUPPORT or day < self._late or call.status != "ok":
+            return None
+        return msgspec.structs.replace(
+            call, source="openinference", request_id=None, cost=None, start_time=(call.start_time or 0) + NS, tags={}
+        )
+
+    def _storms(self, day: int, workload: Workload) -> bool:
+        return "retry-storm" in self.words and workload is INVOICES and day == self._today - DAY_S
+
+
+def _fail(call: Inference) -> None:
+    call.status, call.error_type = "error", "429"
+    call.response_model = call.input_tokens = call.output_tokens = None

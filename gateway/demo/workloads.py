@@ -1,0 +1,101 @@
+"""Who calls which model for what, in an organization that does not exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PEOPLE = ("ada", "ben", "chen", "dina", "emre", "faye", "goran", "hana", "ivo", "june", "kofi", "lena")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One stream of calls. `given` and `made` are typical tokens, `turns` the calls of a session (1: no sessions)."""
+
+    source: str
+    provider: str
+    model: str
+    team: str
+    service: str | None = None
+    users: tuple[str, ...] = ()
+    share: float
+    given: int
+    made: int
+    turns: int = 1
+    caches: bool = False  # later turns of a session read the earlier ones from the provider's cache
+    reports: bool = False  # the source reports a cost of its own
+    office: bool = False  # quiet at night and at weekends
+    device: bool = False  # on laptops that are enrolled
+    response_ids: bool = True  # reports the provider's id of the answer
+
+
+def _assistant(
+    source: str, provider: str, model: str, share: float, *, people: tuple[str, ...], reports: bool = False
+) -> Workload:
+    """A coding assistant: long conversations that grow, read from the cache turn after turn."""
+    return Workload(
+        source=source, provider=provider, model=model, team="engineering", users=people, share=share,
+        given=9000, made=600, turns=8, caches=True, office=True, device=True, reports=reports,
+    )  # fmt: skip
+
+
+def _service(
+    source: str,
+    provider: str,
+    model: str,
+    team: str,
+    service: str,
+    share: float,
+    given: int,
+    made: int,
+    *,
+    reports: bool = False,
+) -> Workload:
+    """Calls of a program, each for itself."""
+    return Workload(
+        source=source, provider=provider, model=model, team=team, service=service, share=share, given=given, made=made,
+        reports=reports,
+    )  # fmt: skip
+
+
+CLAUDE_CODE = _assistant("claude_code", "anthropic", "claude-sonnet-4-5", 12, people=PEOPLE[:6], reports=True)
+SUPPORT = _service("litellm", "openai", "gpt-4o", "support", "support-bot", 14, 1800, 260, reports=True)
+SEARCH = _service("otel", "openai", "gpt-4.1", "search", "answers", 12, 2600, 320)
+SUMMARIES = _service("helicone", "openai", "gpt-4.1", "docs", "summaries", 10, 5200, 420, reports=True)
+INVOICES = _service("pydantic_ai", "openai", "gpt-4.1-mini", "finance", "invoices", 2, 2100, 240)
+TUTOR = Workload(
+    source="langfuse", provider="anthropic", model="claude-haiku-4-5", team="learning", service="tutor",
+    users=PEOPLE[:8], share=8, given=3200, made=380, turns=6, caches=True,
+)  # fmt: skip
+
+WORKLOADS = (
+    CLAUDE_CODE,
+    SUPPORT,
+    SEARCH,
+    SUMMARIES,
+    TUTOR,
+    _assistant("codex", "openai", "gpt-4.1", 5, people=PEOPLE[6:10]),
+    _assistant("gemini_cli", "google", "gemini-2.5-pro", 4, people=PEOPLE[4:9]),
+    _assistant("qwen_code", "openai", "gpt-4.1-mini", 1, people=PEOPLE[:3]),
+    _assistant("cline", "anthropic", "claude-sonnet-4-5", 2, people=PEOPLE[3:7]),
+    _assistant("copilot_chat", "openai", "gpt-4.1", 2, people=PEOPLE[:5]),
+    _assistant("copilot_cli", "openai", "gpt-4.1", 1, people=PEOPLE[5:8]),
+    _service("openrouter", "anthropic", "claude-haiku-4-5", "research", "reviews", 3, 2400, 350, reports=True),
+    _service("portkey", "openai", "gpt-4o-mini", "support", "triage", 4, 900, 60, reports=True),
+    _service("openinference", "openai", "gpt-4o-mini", "search", "ranking", 3, 1500, 40),
+    _service("openllmetry", "openai", "gpt-4o", "docs", "translate", 2, 1100, 900),
+    _service("openlit", "mistral", "mistral-large", "research", "extract", 1, 2000, 300),
+    _service("vercel_ai", "openai", "gpt-4.1-mini", "web", "composer", 3, 1300, 420),
+    _service("langsmith", "anthropic", "claude-haiku-4-5", "research", "agents", 2, 3800, 300),
+    _service("mlflow", "openai", "gpt-4o-mini", "research", "evaluation", 1, 1200, 120),
+    INVOICES,
+    _service("strands", "anthropic", "claude-haiku-4-5", "finance", "ledger-notes", 1, 1900, 260),
+    _service("google_adk", "google", "gemini-2.5-flash", "marketing", "campaigns", 2, 1600, 500),
+    _service("semantic_kernel", "openai", "gpt-4o", "sales", "proposals", 1, 2200, 700),
+    _service("spring_ai", "openai", "gpt-4o-mini", "sales", "crm", 1, 800, 150),
+    _service("azure_ai", "openai", "gpt-4o", "legal", "clauses", 1, 4200, 300),
+    _service("cloudflare", "openai", "gpt-4o-mini", "web", "edge", 2, 700, 90, reports=True),
+    _service("kong", "openai", "gpt-4o-mini", "platform", "gateway", 2, 1000, 110, reports=True),
+    _service("bifrost", "anthropic", "claude-haiku-4-5", "platform", "router", 1, 1400, 180, reports=True),
+    _service("agentgateway", "openai", "gpt-4.1-mini", "platform", "tools", 1, 1700, 130),
+    _service("vllm", "openai", "gpt-4o-mini", "data", "labels", 1, 1200, 30),
+)
