@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status, is_call
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status
 from gateway.normalise.formats.metadata import Metadata
 from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.operations import of_path
@@ -68,7 +68,7 @@ def calls(event: Event) -> Iterable[Call]:
         count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
     ))  # fmt: skip
-    if not is_call(record):
+    if record.request_model is None and record.response_model is None:
         return ()
     if status_code(event.response_code) == 0:  # nobody answered
         fail(record, event.response_flags)

@@ -135,6 +135,8 @@ def _documents(body: bytes) -> Iterator[Raw]:
         return _lines(body)
     if _is_document(cleaned := clean(body)):
         return iter((cleaned,))
+    if len(together := _run_together(body)) > 1:
+        return iter(together)
     raise BadPayload("the body is not valid JSON")
 
 
@@ -142,13 +144,27 @@ def _lines(body: bytes) -> Iterator[Raw]:
     for found in _LINE.finditer(body):
         line = found[0].strip()
         if line[:1] != b"[":
-            yield from (line,) if line else ()
+            if line:
+                yield from _run_together(line) if b"}{" in line and not _is_document(line) else (line,)
             continue
         try:
             elements = list(_elements(line))
         except BadPayload:  # refused where it stands, and its neighbours are kept
             elements = [line]
         yield from elements
+
+
+def _run_together(text: bytes) -> list[bytes]:
+    """
+    Objects without anything between them, as Firehose and CloudWatch put them into files; what is no such run stays
+    one piece.
+    """
+    view, place, found = memoryview(text), 0, []
+    while (end := _told_end(view[place:])) is not None and text[place + end : place + end + 1] == b"{":
+        found.append(text[place : place + end].strip())
+        place += end
+    last = text[place:]
+    return [*found, last] if found and _is_document(last) else [text]
 
 
 def _column_zero(body: bytes) -> Iterator[bytes]:

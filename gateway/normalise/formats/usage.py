@@ -165,7 +165,11 @@ def _apart(input: int | None, output: int | None, read: int | None, write: int |
 
 
 def _has_details(usage: Usage) -> bool:
-    return isinstance(usage.input_tokens_details, Details) or isinstance(usage.output_tokens_details, Details)
+    details = (
+        usage.prompt_tokens_details, usage.completion_tokens_details,
+        usage.input_tokens_details, usage.output_tokens_details,
+    )  # fmt: skip
+    return any(isinstance(part, Details) for part in details)
 
 
 def _either(one: Any, other: Any) -> Any:

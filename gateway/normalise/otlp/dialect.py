@@ -86,4 +86,5 @@ class Dialect:
     not_unique: str | None = None  # a response id that equals this attribute identifies no call
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
     tags: Names = ()  # bare names that are tags in this dialect
+    is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
     run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last

@@ -28,10 +28,14 @@ def _counts_as_model(span: Span, provider: str | None, model: str | None) -> boo
 
 
 def _pydantic_ai_operation(span: Span, shape: Shape) -> str | None:
+    return None if _is_run(span) else by_operation_name(span, shape)
+
+
+def _is_run(span: Span) -> bool:
+    """Whether a span is a run of Pydantic AI's first version: an agent that repeats the sums of its calls."""
     attributes = span.attributes
-    if "gen_ai.operation.name" not in attributes and ("gen_ai.agent.name" in attributes or "agent_name" in attributes):
-        return None  # a run, which repeats the sums of its calls
-    return by_operation_name(span, shape)
+    is_named = "gen_ai.agent.name" in attributes or "agent_name" in attributes
+    return is_named and "gen_ai.operation.name" not in attributes
 
 
 _TABLE = (
@@ -42,7 +46,7 @@ _TABLE = (
     Dialect(source="langfuse"),
     Dialect(source="mlflow"),
     Dialect(source="langsmith"),
-    Dialect(source="pydantic_ai", operation=_pydantic_ai_operation),
+    Dialect(source="pydantic_ai", operation=_pydantic_ai_operation, is_agent=_is_run),
     Dialect(source="openlit", without_cache=_counts_as_provider),
     Dialect(source="strands", without_cache=_counts_as_model),
     # Its thoughts stand apart from the candidates' tokens under this name only.

@@ -42,15 +42,28 @@ class GeminiTwins:
     def pairs(self) -> Iterator[tuple[int, LogRecord, CallEvent]]:
         """Every call held, completed from its twin where that came in the same payload."""
         for place, record, event in self._calls:
-            waiting = self._twins.get(_key(record, words.first_text(record.attributes, ("model",))))
-            if waiting:
-                record = _completed(record, waiting.popleft(), _ALWAYS if event.failed else _ALWAYS + _WHEN_OK)
+            twin = self._twin_of(record)
+            if twin is not None:
+                record = _completed(record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK)
             yield place, record, event
+
+    def _twin_of(self, record: LogRecord) -> LogRecord | None:
+        """The first that waits for it; where both name a session it is the same one."""
+        waiting = self._twins.get(_key(record, words.first_text(record.attributes, ("model",))), deque())
+        session = _session(record)
+        for twin in waiting:
+            if session is None or _session(twin) in (None, session):
+                waiting.remove(twin)
+                return twin
+        return None
 
 
 def _key(record: LogRecord, model: str | None) -> Hashable:
-    attributes = record.attributes
-    return words.text(attributes.get("session.id")), words.text(attributes.get("event.timestamp")), model
+    return words.text(record.attributes.get("event.timestamp")), model
+
+
+def _session(record: LogRecord) -> str | None:
+    return words.text(record.attributes.get("session.id"))
 
 
 def _completed(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:

@@ -81,7 +81,7 @@ class Spans:
             if call is not None:
                 self._calls.append((call, parent))
                 self._has_runs |= call.run_id is not None
-        if key is not None and (node := self._node(span, shape, parent, call)) is not None:
+        if key is not None and (node := self._node(span, shape, dialect, parent, call)) is not None:
             self._nodes[key] = node
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
@@ -155,7 +155,7 @@ class Spans:
             self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
         return tags
 
-    def _node(self, span: Span, shape: Shape, parent: Key | None, call: Call | None) -> Node | None:
+    def _node(self, span: Span, shape: Shape, dialect: Dialect, parent: Key | None, call: Call | None) -> Node | None:
         """What the spans below may ask of this one; None when there is nothing to ask."""
         attributes = span.attributes
         who = call.who if call is not None else who_of(attributes, shape)
@@ -165,6 +165,7 @@ class Spans:
             is_border = call.record.operation == "invoke_agent"
         else:
             is_border = bool(shape.marks & shapes.KIND) and _is_border(attributes)
+            is_border = is_border or (dialect.is_agent is not None and dialect.is_agent(span))
         if parent is None and call is None and who is NOBODY and agent is None:
             return None
         return Node(parent, who, agent, is_border, call)

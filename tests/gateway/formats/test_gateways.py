@@ -176,6 +176,15 @@ def test_bedrock_bad_data_costs_only_itself():
     assert outcome.rejects[0].message.startswith("records[0].data")
 
 
+def test_bedrock_records_may_stand_without_anything_between_them():
+    """Firehose puts records one behind the other, and so do the files that CloudWatch writes."""
+    record = case("bedrock", "converse-stream")
+    run = json.dumps(record) + json.dumps(record | {"requestId": "another-request-of-the-same-run"})
+    packed = base64.b64encode(gzip.compress(run.encode())).decode()
+    for body in (run.encode(), {"requestId": "r", "timestamp": 1, "records": [{"data": packed}]}):
+        assert 2 == len(read(None, body).records)
+
+
 def test_bedrock_bombs_are_rejected_before_they_unfold():
     """The bound is for everything in one delivery."""
     bomb = base64.b64encode(gzip.compress(bytes(MAX_INFLATED + 1), 1)).decode()
@@ -247,6 +256,13 @@ def test_envoy_numbers_may_be_text():
         record.session,
         rfc3339(record.end_time),
     )
+
+
+def test_envoy_lines_without_a_model_are_no_calls():
+    """Also when a filter wrote token counts of zero on them."""
+    line = case("envoy_ai_gateway", "access-log-line")
+    models = [name for name in line if name.startswith("gen_ai.") and "model" in name]
+    assert [] == read("envoy_ai_gateway", line | dict.fromkeys(models, "-")).records
 
 
 def test_envoys_request_id_is_the_callers_choice():

@@ -146,6 +146,16 @@ def test_operations_by_call_type(event: dict[str, Any], call_type: object, expec
     assert expected == one("litellm", event | {"call_type": call_type}).operation
 
 
+def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]):
+    """The totals stand beside it; both spellings of the cache's writes are known, the details' own first."""
+    event["metadata"]["usage_object"] = {
+        "prompt_tokens_details": {"cached_tokens": 1, "cache_creation_tokens": 2},
+        "cache_creation_input_tokens": 3,
+    }
+    record = one("litellm", event)
+    assert (1, 2, event["prompt_tokens"]) == (record.cache_read_tokens, record.cache_write_tokens, record.input_tokens)
+
+
 def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]):
     """MCP traffic goes through the same callback."""
     untokened = {"metadata": {}, "prompt_tokens": 0, "completion_tokens": 0}

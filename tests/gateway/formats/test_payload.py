@@ -58,6 +58,13 @@ def test_a_line_that_is_a_broken_array_stays_in_its_place():
     assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
 
 
+def test_documents_without_anything_between_them_are_taken_apart():
+    """As a whole body or as one line of several; what is no such run stays one piece."""
+    assert ['{"a": "}{"}', '{"b": 2}'] == texts(b'{"a": "}{"}{"b": 2}')
+    assert ['{"a": 1}', '{"b": 2}', '{"c": 3}'] == texts(b'{"a": 1}{"b": 2}\n{"c": 3}')
+    assert ['{"a": 1}{"b":', '{"c": 3}'] == texts(b'{"a": 1}{"b": \n{"c": 3}')
+
+
 def test_cleaning_keeps_every_digit_and_every_good_character():
     """NaN and lone surrogates go; pairs, escaped backslashes and words in strings stay."""
     dirty = b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'

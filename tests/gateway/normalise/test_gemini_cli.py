@@ -98,6 +98,12 @@ def test_another_call_is_no_twin(other: dict[str, str]):
     assert None is call(gemini(RESPONSE | other), gemini(TWIN)).request_id
 
 
+def test_a_twin_that_names_no_session_is_one_all_the_same():
+    """Instant and model make the twins; the session only keeps laptops apart."""
+    nameless = {name: value for name, value in TWIN.items() if name != "session.id"}
+    assert "resp-0123456789abcdef" == call(gemini(RESPONSE), gemini(nameless)).request_id
+
+
 def test_two_calls_of_one_instant_get_a_twin_each():
     """Parallel calls that end in the same millisecond do not share an id."""
     second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210"}

@@ -203,3 +203,10 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     assert max(waiting) < len(spans) // 3
     assert sorted(map(repr, at_once.records)) == sorted(map(repr, by_trace.records))
     assert at_once.ignored == by_trace.ignored
+
+
+def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version():
+    """The first version names neither an operation nor a kind; what a tool's model calls below it are their own."""
+    run = {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 12}
+    payload = traces(span(1, USED), span(2, run, parent=1), span(3, USED, parent=2), scope="pydantic-ai")
+    assert 2 == len(normalised(payload).records)
