@@ -60,10 +60,11 @@ def _make(command: Sequence[str], directory: Path = ROOT) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=850, env=dict(os.environ))
     if done.returncode == 0:
         return
-    said = done.stderr + done.stdout
-    if any(sign in said for sign in _NO_INDEX):
-        pytest.skip(f"the package index cannot be reached: {said.strip().splitlines()[-1][:200]}")
-    raise AssertionError(f"{command} ended with {done.returncode}\n{said[-4000:]}")
+    said = (done.stderr + done.stdout).splitlines()
+    for line in said:
+        if any(sign in line for sign in _NO_INDEX):
+            pytest.skip(f"the package index cannot be reached: {line.strip()[:200]}")
+    raise AssertionError("\n".join([f"{command} ended with {done.returncode}", *said[-60:]]))
 
 
 def _is_current(place: Path, lock: Path) -> bool:

@@ -33,6 +33,7 @@ _DEPLOYMENTS = (
     ("broken", "openai/gpt-4o-mini", "/fail-500"),
     ("busy", "openai/gpt-4o-mini", "/fail-429"),
     ("unsteady", "openai/gpt-4o-mini", "/fail-500"),
+    ("moody", "openai/gpt-4o-mini", "/flaky-500"),
     ("vectors", "openai/text-embedding-3-small", ""),
     ("claude", "anthropic/claude-sonnet-4-5", ""),
     ("broken-claude", "anthropic/claude-sonnet-4-5", "/fail-500"),

@@ -39,6 +39,8 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "failure": (CHAT, {"model": "broken", **_asks("five")}, 500),
     "rate limit": (CHAT, {"model": "busy", **_asks("six")}, 429),
     "fallback": (CHAT, {"model": "unsteady", **_asks("seven")}, 200),
+    "retry": (CHAT, {"model": "moody", "num_retries": 1, **_asks("a")}, 200),
+    "retry in vain": (CHAT, {"model": "broken", "num_retries": 1, **_asks("b")}, 500),
     "cache miss": (CHAT, {"model": "fast", **_asks("eight")}, 200),
     "cache hit": (CHAT, {"model": "fast", **_asks("eight")}, 200),
     "embeddings": (EMBEDDINGS, {"model": "vectors", "input": ["toll", "house"]}, 200),
@@ -63,6 +65,14 @@ class Reported:
     def of(self, *names: str) -> list[Call]:
         return [call for name in names for call in self.calls[name]]
 
+    def told(self) -> list[Call]:
+        """What LiteLLM tells of it: one report for each call, one for its cached answer and one for its refusal."""
+        (cached,) = self.of("cache miss", "cache hit")
+        refused = Call(operation="chat", status="error", request_model="nobody")
+        served = self.of(*(name for name in REQUESTS if name != "retry in vain"))
+        one_failure = self.of("retry in vain")[:1]  # retries of one deployment that end in failure are one report
+        return [_as_litellm_tells(call) for call in (*served, *one_failure, replace(cached, status="cached"), refused)]
+
     def with_tokens_of(self, call: Call) -> list[dict[str, Any]]:
         """Every answered call has figures of its own."""
         return [one for one in self.records if one["input_tokens"] == call.input_tokens]
@@ -70,20 +80,20 @@ class Reported:
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Reported]:
-    """All requests through one proxy, which is then stopped; the archive when everything has reached it."""
+    """All requests through one proxy, which is then stopped, and the archive when everything has reached it."""
     place = tmp_path_factory.mktemp("litellm")
     tollhouse = Tollhouse(place / "house", ARCHIVE.format(server="", hold="10s", more=""))
     key = tollhouse.key("litellm")
     proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=tollhouse.start(), key=key)
     try:
         proxy.start()
-        calls = {name: _calls_of(name, proxy, provider) for name in REQUESTS}
+        made = Reported({name: _calls_of(name, proxy, provider) for name in REQUESTS}, [], {})
         # Each of the two callbacks sends on its own, within 5 s.
-        wait_for(lambda: _books(tollhouse).get("received", 0) > 0, 30, "the first report")
-        wait_for(lambda: _books(tollhouse).get("duplicates", 0) >= len(REQUESTS), 60, "both reports of every call")
+        reports = len(made.told())
+        wait_for(lambda: _books(tollhouse).get("duplicates", 0) >= reports, 60, "both reports of every call")
         proxy.stop()
         tollhouse.wait_until_drained()
-        yield Reported(calls, tollhouse.records(), _books(tollhouse))
+        yield replace(made, records=tollhouse.records(), books=_books(tollhouse))
     finally:
         proxy.stop()
         tollhouse.stop(signal.SIGKILL, code=None)
@@ -105,11 +115,8 @@ def _books(tollhouse: Tollhouse) -> dict[str, int]:
 
 
 def test_every_call_is_one_record(reported: Reported) -> None:
-    """Models, tokens and status are the journal's; beside them are one cached answer and one refusal of the proxy."""
-    cached = replace(reported.of("cache miss")[0], status="cached")
-    refused = Call(operation="chat", status="error", request_model="nobody")
-    told = [_as_litellm_tells(call) for call in [*reported.of(*REQUESTS), cached, refused]]
-    assert_same(told, _without_names(reported.records))
+    """Models, tokens and status are the journal's."""
+    assert_same(reported.told(), _without_names(reported.records))
 
 
 def test_the_costs_are_litellms(reported: Reported) -> None:
@@ -147,9 +154,15 @@ def test_a_fallback_is_a_failure_and_an_answer(reported: Reported) -> None:
     assert ("error", "ok") == (failed.status, answered.status)
     (record,) = reported.with_tokens_of(answered)
     assert ("ok", "gpt-4o") == (record["status"], record["request_model"])
-    failures = [one for one in reported.records if one["request_model"] == "gpt-4o-mini"]
-    kinds = Counter(one["error_type"] for one in failures)
-    assert {"InternalServerError": 2, "RateLimitError": 1} == kinds  # "failure", "fallback", "rate limit"
+
+
+def test_a_retry_is_a_failure_and_an_answer(reported: Reported) -> None:
+    """And a retry in vain is two calls that LiteLLM reports as one failure."""
+    assert ["error", "ok"] == [call.status for call in reported.of("retry")]
+    assert ["error", "error"] == [call.status for call in reported.of("retry in vain")]
+    failed = Counter(one["error_type"] for one in reported.records if one["request_model"] == "gpt-4o-mini")
+    # "failure", "fallback", "retry" and "retry in vain"; "rate limit"; the answer of "retry"
+    assert {"InternalServerError": 4, "RateLimitError": 1, None: 1} == failed
 
 
 def test_an_answer_from_the_cache_is_no_second_call(reported: Reported) -> None:
