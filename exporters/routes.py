@@ -13,6 +13,7 @@ from exporters.keyring import Keyring
 from exporters.otlp import Endpoint
 from exporters.route import Route
 from exporters.secret import Secret
+from exporters.service import topics
 from exporters.service.client import Client, ClientSettings
 from exporters.service.paths import STREAMS, Paths
 from exporters.service.telemetry import TelemetryExporter
@@ -115,10 +116,20 @@ class Routes:
 
 
 def build(
-    upstream: UpstreamSettings, destinations: Sequence[DestinationSettings], *, clock: Clock
+    upstream: UpstreamSettings,
+    destinations: Sequence[DestinationSettings],
+    *,
+    clock: Clock,
+    rooms: topics.Rooms | None = None,
 ) -> list[RouteConfig]:
-    """The routes of a configuration; ValueError for a type or topic that a destination cannot take."""
+    """
+    The routes of a configuration; ValueError for a type or topic that a destination cannot take.
+
+    Without `rooms` nothing but AI telemetry leaves for the upstream.
+    """
     routes = [_upstream(upstream, clock)] if upstream.base_url or upstream.ai_telemetry_url else []
+    if rooms is not None and upstream.base_url:
+        routes += _topics(upstream, rooms, clock)
     return routes + [_destination(settings, topic, clock) for settings in destinations for topic in settings.topics]
 
 
@@ -147,6 +158,17 @@ def _upstream(settings: UpstreamSettings, clock: Clock) -> RouteConfig:
     )
     spec = RouteSpec(name=f"{UPSTREAM}/{AI_TELEMETRY}", topic=AI_TELEMETRY)
     return RouteConfig(spec=spec, exporter=exporter, stamps=keyring.stamps)
+
+
+def _topics(settings: UpstreamSettings, rooms: topics.Rooms, clock: Clock) -> list[RouteConfig]:
+    """Routes of the other topics; each keeps to itself when it parks."""
+    keyring = Keyring(settings.keys)
+    return [
+        RouteConfig(
+            spec=RouteSpec(name=f"{UPSTREAM}/{topic}", topic=topic), exporter=exporter, stamps=keyring.stamps
+        )
+        for topic, exporter in topics.exporters(settings, rooms, keyring, clock=clock)
+    ]
 
 
 def _destination(settings: DestinationSettings, topic: str, clock: Clock) -> RouteConfig:

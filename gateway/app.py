@@ -16,12 +16,15 @@ from aiohttp import web
 
 from exporters import routes as outbound
 from exporters.routes import Routes
-from exporters.settings import DestinationSettings, KeySettings, UpstreamSettings
+from exporters.service import topics as outbound_topics
+from exporters.service.billing import Lanes
+from exporters.settings import DestinationSettings, EventStream, KeySettings, UpstreamSettings
 from exporters.sync import DeviceSync
 from gateway import listener
 from gateway.access import Access, Bearer
 from gateway.attribution import Attribution
 from gateway.config import Config, ConfigError, Server, Upstream, split_address
+from gateway.deposits import Deposits
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
 from gateway.doors import ai_telemetry, bodies, costs, foreign, house_side, insights, operator, otlp
@@ -93,6 +96,7 @@ class App:
         self._version = version
         self._clock = clock or SystemClock()
         self._supervisor = Supervisor()
+        self._lanes = Lanes()
         self._stack = AsyncExitStack()
         self._rooms: Rooms | None = None
         self.url = ""
@@ -158,7 +162,7 @@ class App:
         access = await self._open_access(registry, devices)
         window = await self._open_intake(spool, Naming(devices, claimed=metrics.claimed))
         house = self._house(access, window, metrics)
-        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs(), self._syncs(spool))
+        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs(spool), self._syncs(spool))
         self._stack.push_async_callback(routes.stop)
         await routes.start()
         self._stack.push_async_callback(self._supervisor.stop)
@@ -244,6 +248,9 @@ class App:
         await window.start()
         return window
 
+    def _deposits(self, spool: SqliteSpool) -> Deposits:
+        return Deposits(spool.log, Attribution(self._config, secret=derived(spool.secret, "e-mails")))
+
     def _house(self, access: Access, window: Window, metrics: Metrics) -> House:
         config, server = self._config, self._config.server
         return House(
@@ -257,10 +264,15 @@ class App:
             cors=Cors(server.cors_origins),
         )
 
-    def _route_configs(self) -> list[outbound.RouteConfig]:
+    def _route_configs(self, spool: SqliteSpool) -> list[outbound.RouteConfig]:
+        single_writer = frozenset(stream.name for stream in self._config.streams if stream.single_writer)
+        upstream = upstream_settings(self._config.upstream, single_writer=single_writer)
+        rooms = outbound_topics.Rooms(
+            log=spool.log, streams=spool.streams, learn=spool.book.learn, lanes=self._lanes
+        )
         destinations = [DestinationSettings(**vars(destination)) for destination in self._config.destinations]
         try:
-            return outbound.build(upstream_settings(self._config.upstream), destinations, clock=self._clock)
+            return outbound.build(upstream, destinations, clock=self._clock, rooms=rooms)
         except ValueError as error:
             raise ConfigError([str(error)]) from error
 
@@ -356,6 +368,8 @@ class App:
             at("/v1/ai-control-plane/heartbeat", control_plane.heartbeat(house, rooms.devices))
             at("/v1/ai-control-plane/ping", control_plane.ping(house, rooms.devices))
             cursors = rooms.operators.cursor_secret
+            for path, handler in topics.addresses(house, rooms.spool, self._deposits(rooms.spool), cursors=cursors):
+                at(path, handler)
             at("/v2/billing/costs", costs.costs(house, rooms.ledger, secret=cursors))
             at("/v2/billing/dimensions", costs.dimensions(house, rooms.ledger, secret=cursors))
             at("/v2/billing/resource_tags", costs.resource_tags(house, rooms.ledger, secret=cursors))
@@ -378,12 +392,13 @@ class App:
             await asyncio.sleep(RETAIN_EVERY_S)
 
 
-def upstream_settings(upstream: Upstream) -> UpstreamSettings:
+def upstream_settings(upstream: Upstream, *, single_writer: frozenset[str] = frozenset()) -> UpstreamSettings:
     """The [upstream] section as the way out wants it."""
     values = dict(vars(upstream))
     values["timeout_s"] = values.pop("timeout")
     values["keys"] = tuple(KeySettings(**vars(key)) for key in upstream.keys)
-    return UpstreamSettings(**values)
+    values["events"] = {type: EventStream(**vars(stream)) for type, stream in upstream.events.items()}
+    return UpstreamSettings(**values, single_writer=single_writer)
 
 
 def _grpc_tls(server: Server) -> Tls | None:

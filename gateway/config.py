@@ -23,10 +23,13 @@ from typing import Any
 
 from gateway.normalise.tags import is_content
 from spool.devices import is_device_id
+from spool.ledger import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.record import TOPICS
 from spool.scopes import SCOPES, USE_CASES
 
 MAX_LEDGER_TAGS = 8
+MAX_STREAM_KEYS = 5
+PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
@@ -82,6 +85,23 @@ class UpstreamKey:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EventStream:
+    """
+    What the events of one type become: `sum` operations of a stream.
+
+    `element`, `value` and `dimensions` say where in an event: `subject`, `source`, `type`, or a name in its data. An
+    empty `value` counts events.
+    """
+
+    stream: str = ""
+    type: str = "allocation"
+    granularity: str = "DAILY"
+    element: str = "subject"
+    value: str = ""
+    dimensions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Upstream:
     base_url: str = ""
     ai_telemetry_url: str = ""
@@ -97,6 +117,28 @@ class Upstream:
     in_flight: int = 4
     keys: tuple[UpstreamKey, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)
+    kind: str = "service"
+    events: Mapping[str, EventStream] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitCostStream:
+    """`single_writer`: nobody but this house writes the stream, so its totals may replace what the service has."""
+
+    name: str = ""
+    single_writer: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """Sums of the ledger as a stream: `measure` by a dimension, for each of its values, every day or hour."""
+
+    stream: str = ""
+    measure: str = "cost"
+    per: str = ""
+    by: str = "team"
+    granularity: str = "DAILY"
+    dimensions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +256,8 @@ class Config:
     attribution: tuple[AttributionRule, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+    streams: tuple[UnitCostStream, ...] = ()
+    publish: tuple[Publication, ...] = ()
     log: Log = field(default_factory=Log)
 
 
@@ -384,6 +428,7 @@ def _problems(config: Config) -> Iterator[str]:
         yield "spool.duplicate_ids must be at least 1"
     yield from _upstream_problems(config.upstream)
     yield from _destination_problems(config.destinations)
+    yield from _stream_problems(config)
     yield from _one_of("devices.policy", config.devices.policy, ("auto", "approve", "closed"))
     if config.devices.heartbeat_interval < 1:
         yield "devices.heartbeat_interval must be at least 1s"
@@ -430,6 +475,14 @@ def _upstream_problems(upstream: Upstream) -> Iterator[str]:
     for name in ("base_url", "ai_telemetry_url", "proxy"):
         if getattr(upstream, name) and not _is_url(getattr(upstream, name)):
             yield f"upstream.{name} must begin with http:// or https://"
+    yield from _one_of("upstream.kind", upstream.kind, ("service", "tollhouse"))
+    for type, event in upstream.events.items():
+        shown = f"upstream.events.{type}"
+        yield from _stream_name(f"{shown}.stream", event.stream)
+        yield from _one_of(f"{shown}.type", event.type, ("allocation", "metric"))
+        yield from _one_of(f"{shown}.granularity", event.granularity, ("HOURLY", "DAILY", "MONTHLY"))
+        if len(event.dimensions) > MAX_STREAM_KEYS:
+            yield f"{shown}.dimensions must be at most {MAX_STREAM_KEYS}"
     yield from _one_of("upstream.compression", upstream.compression, ("gzip", "none"))
     if upstream.batch_records < 1:
         yield "upstream.batch_records must be at least 1"
@@ -465,6 +518,37 @@ def _agent_problems(config: Config) -> Iterator[str]:
         yield "agent needs enrolment_key_file or enrolment_key_env, and not both"
     if agent.device_id and not is_device_id(agent.device_id):
         yield "agent.device_id: 1 to 128 letters, digits and any of . _ : @ -"
+
+
+def _stream_problems(config: Config) -> Iterator[str]:
+    names: set[str] = set()
+    for place, stream in enumerate(config.streams):
+        yield from _stream_name(f"streams[{place}].name", stream.name)
+        if stream.name in names:
+            yield f"streams[{place}].name {stream.name!r} is used twice"
+        names.add(stream.name)
+    published: set[str] = set()
+    dimensions = (*LEDGER_DIMENSIONS, *(f"tag:{name}" for name in config.ledger.tags))
+    for place, rule in enumerate(config.publish):
+        shown = f"publish[{place}]"
+        yield from _stream_name(f"{shown}.stream", rule.stream)
+        if rule.stream in published:
+            yield f"{shown}.stream {rule.stream!r} is used twice"
+        published.add(rule.stream)
+        yield from _one_of(f"{shown}.measure", rule.measure, PUBLISHED_MEASURES)
+        yield from _one_of(f"{shown}.by", rule.by, dimensions)
+        yield from _one_of(f"{shown}.granularity", rule.granularity, ("HOURLY", "DAILY"))
+        if rule.per:
+            yield from _one_of(f"{shown}.per", rule.per, PUBLISHED_MEASURES)
+        for name, dimension in rule.dimensions.items():
+            yield from _one_of(f"{shown}.dimensions.{name}", dimension, dimensions)
+        if len(rule.dimensions) > MAX_STREAM_KEYS:
+            yield f"{shown}.dimensions must be at most {MAX_STREAM_KEYS}"
+
+
+def _stream_name(shown: str, name: str) -> Iterator[str]:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,256}", name):
+        yield f"{shown} is required: letters, digits, '_', '.' and '-', at most 256"
 
 
 def _destination_problems(destinations: tuple[Destination, ...]) -> Iterator[str]:

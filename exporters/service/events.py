@@ -7,7 +7,7 @@ appended to this house's own log under ids made from the events', so that a repe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -101,9 +101,15 @@ class StreamMapper:
     in_flight = 1
     max_records = 1000
 
-    def __init__(self, log: Log, streams: Mapping[str, EventStream]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        streams: Mapping[str, EventStream],
+        learn: Callable[[Sequence[UnitCostOperation]], None],
+    ) -> None:
         self._log = log
         self._streams = streams
+        self._learn = learn
 
     async def prepare(self, delivery: Delivery) -> str | None:
         return None
@@ -125,6 +131,7 @@ class StreamMapper:
                     identities=[Identity(operation.id) for operation in operations],
                 )
             )
+            self._learn(operations)
         kept = len(batch.records) - len(operations)
         return Settlement(delivered=len(operations), shadow=batch.shadow + kept, damaged=batch.damaged)
 

@@ -17,6 +17,7 @@ from spool.sqlite.directory import DirectoryLock, lock_directory
 from spool.sqlite.log import SqliteLog
 from spool.sqlite.pending import SqlitePending
 from spool.sqlite.streams import SqliteStreams
+from spool.streams import StreamBook
 
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
 
@@ -40,6 +41,7 @@ class SqliteSpool:
         pending: SqlitePending,
         devices: DeviceTable,
         streams: SqliteStreams,
+        book: StreamBook,
         *,
         secret: bytes,
         incarnation: str,
@@ -52,6 +54,7 @@ class SqliteSpool:
         self.pending = pending
         self.devices = devices
         self.streams = streams
+        self.book = book
         self.database = database
         self.open = True
         self._lock = lock
@@ -91,6 +94,7 @@ async def open_spool(
             pending = await SqlitePending.open(database)
             devices = await DeviceTable.open(SqliteDevices(database))
             streams = await SqliteStreams.open(database, clock)
+            book = StreamBook(await streams.streams())
             incarnation = await database.read(recovery.incarnation)
         except BaseException:
             await database.close()
@@ -100,5 +104,6 @@ async def open_spool(
         raise
     deliveries = SqliteDeliveries(database, log=log, clock=clock)
     return SqliteSpool(
-        directory, lock, database, log, deliveries, pending, devices, streams, secret=secret, incarnation=incarnation
-    )
+        directory, lock, database, log, deliveries, pending, devices, streams, book,
+        secret=secret, incarnation=incarnation,
+    )  # fmt: skip

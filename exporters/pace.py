@@ -1,0 +1,68 @@
+"""How fast and in which order requests may leave, where the destination minds: tokens, and lanes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from exporters.errors import Refused, Retryable
+from spool.clock import Clock
+from spool.log import Delivery
+
+
+class Bucket:
+    """So many a second over time, and `burst` at once when nothing was taken for long."""
+
+    def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
+        self._clock = clock
+        self._per_s = per_s
+        self._burst = burst
+        self._left = burst
+        self._at = clock.monotonic()
+        self._turn = asyncio.Lock()
+
+    async def take(self, n: int) -> None:
+        """Wait for n tokens; those who came first get theirs first."""
+        async with self._turn:
+            wanted = min(n, self._burst)
+            while (short := wanted - self._filled()) > 0:  # noqa: ASYNC110 - it waits for time alone
+                await asyncio.sleep(short / self._per_s)
+            self._left -= wanted
+
+    def give_back(self, n: int) -> None:
+        """They were not needed after all."""
+        self._left = min(self._burst, self._filled() + n)
+
+    def _filled(self) -> float:
+        now = self._clock.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        return self._left
+
+
+class InOrder:
+    """Deliveries of one lane arrive in the order of their numbers: while one must wait, those after it wait too."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, int] = {}
+
+    @contextmanager
+    def turn(self, lane: str, delivery: Delivery) -> Iterator[None]:
+        """Around sending. Retryable, before anything is sent, when an earlier delivery of the lane still waits."""
+        first = self._waiting.get(lane)
+        if first is not None and first < delivery.first and not delivery.replay:
+            raise Retryable("an earlier request must arrive first", answered=False, keep_key=True)
+        try:
+            yield
+        except (Retryable, Refused):
+            self._waiting[lane] = delivery.first
+            raise
+        except Exception:
+            self._done(lane, delivery)
+            raise
+        self._done(lane, delivery)
+
+    def _done(self, lane: str, delivery: Delivery) -> None:
+        if self._waiting.get(lane) == delivery.first:
+            del self._waiting[lane]

@@ -1,0 +1,265 @@
+"""
+Unit-cost operations on their way out: as received to another Tollhouse, which knows their ids; to the service so that
+nothing is ever summed twice.
+
+The service has no idempotency for sums. Records of a single-writer stream whose whole history is here leave as
+`replace` of their totals, which may be repeated; every other sum leaves once. When nobody answers, nobody knows: the
+delivery is left to an operator. `replace` and `delete` may be repeated, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import msgspec
+
+from exporters.errors import Divide, Refused, Retryable, SendError, TooLarge, Unknown
+from exporters.keyring import Keyring
+from exporters.pace import Bucket, InOrder
+from exporters.service.client import Client
+from exporters.service.paths import STREAMS, Paths
+from spool.clock import Clock
+from spool.log import Delivery, Entry, Settlement
+from spool.record import NS, UnitCostOperation, rfc3339
+from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Total, decimal_text, key_of
+
+STREAM = "unit-cost"
+DROPS = "unit-cost-streams"
+MAX_RECORDS = 3000
+MAX_BYTES = 4_900_000  # under the service's 5 MB, whichever it means
+PER_S = 100.0  # what the service takes over time
+BURST = 360_000.0  # an hour's worth; the service allows a day's, of which a restart knows nothing
+_NOT_TAKEN = (408, 413, 429, 503)  # retryable answers that say that nothing was done
+_LANE = "unit-cost"
+
+_Shape = tuple[str, str, str, str | None, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class Run:
+    """Records that follow each other and can share a request. `once`: they must never be sent again unasked."""
+
+    shape: _Shape
+    first: int
+    once: bool
+    records: list[UnitCostOperation] = field(default_factory=list)
+
+
+class UnitCostExporter:
+    in_flight = 1  # operations on one record arrive in their order
+    max_records = MAX_RECORDS
+
+    def __init__(
+        self,
+        client: Client,
+        paths: Paths,
+        keyring: Keyring,
+        streams: StreamReader,
+        *,
+        clock: Clock,
+        single_writer: Collection[str] = (),
+        to_tollhouse: bool = False,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._client = client
+        self._paths = paths
+        self._keyring = keyring
+        self._streams = streams
+        self._single_writer = frozenset(single_writer)
+        self._to_tollhouse = to_tollhouse
+        self._max_bytes = max_bytes
+        self._bucket = Bucket(clock, per_s=PER_S, burst=BURST)
+        self._order = InOrder()
+
+    async def prepare(self, delivery: Delivery) -> str | None:
+        """
+        The mark names the attempt that begins. One that is found again was cut off: with a `?` it says so.
+
+        Tokens are waited for before the mark, because whoever waits has not sent anything.
+        """
+        if self._to_tollhouse:
+            return None
+        attempt = str(delivery.attempts)
+        if delivery.mark is not None and delivery.mark.rstrip("?") == attempt:
+            return f"{attempt}?"
+        await self._bucket.take(delivery.count)
+        return attempt
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        records = [
+            (number, record)
+            for entry in entries
+            for number, record in enumerate(entry.records, entry.first)
+            if isinstance(record, UnitCostOperation)
+        ]
+        leaving = [(number, record) for number, record in records if not record.shadow]
+        settlement = Settlement(
+            delivered=len(leaving), shadow=len(records) - len(leaving), damaged=delivery.count - len(records)
+        )
+        with self._order.turn(_LANE, delivery):
+            totals = await self._totals(record for _, record in leaving)
+            runs = list(self._runs(leaving, totals))
+            if any(run.once for run in runs):
+                await self._send_once(delivery, runs)
+            else:
+                for run in runs:
+                    await self._send_run(run, totals, delivery.idempotency_key)
+        return settlement
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _totals(self, records: Iterator[UnitCostOperation]) -> Mapping[tuple[str, str], Total]:
+        """The present totals of records that may leave as such."""
+        if self._to_tollhouse:
+            return {}
+        places = {
+            (record.stream, key_of(record))
+            for record in records
+            if record.stream in self._single_writer and record.operation in (SUM, REPLACE)
+        }
+        return await self._streams.find(sorted(places))
+
+    def _runs(
+        self, records: Sequence[tuple[int, UnitCostOperation]], totals: Mapping[tuple[str, str], Total]
+    ) -> Iterator[Run]:
+        run: Run | None = None
+        for number, record in records:
+            operation, once = self._leaves_as(record, totals)
+            shape = (record.stream, record.stream_type, operation, record.granularity, tuple(sorted(record.dimensions)))
+            if run is not None and (run.shape, run.once) == (shape, once) and operation != DROP:
+                run.records.append(record)
+                continue
+            if run is not None:
+                yield run
+            run = Run(shape, number, once, [record])
+        if run is not None:
+            yield run
+
+    def _leaves_as(self, record: UnitCostOperation, totals: Mapping[tuple[str, str], Total]) -> tuple[str, bool]:
+        """The operation that is sent, and whether it may be sent only once."""
+        if self._to_tollhouse or record.operation not in (SUM, REPLACE):
+            return record.operation, False
+        if record.stream in self._single_writer:
+            total = totals.get((record.stream, key_of(record)))
+            if total is None or total.whole:  # None: it was deleted since, and that operation follows
+                return REPLACE, False
+        return record.operation, record.operation == SUM
+
+    async def _send_once(self, delivery: Delivery, runs: Sequence[Run]) -> None:
+        """Nothing else in the request: its answer says what became of exactly these records."""
+        head = runs[0]
+        stop = 1 if head.once else next(place for place, run in enumerate(runs) if run.once)
+        if stop < len(runs):
+            self._bucket.give_back(delivery.count)
+            raise Divide("sums leave alone", at=runs[stop].first)
+        if delivery.mark is not None and delivery.mark.endswith("?"):
+            raise Unknown("Tollhouse was stopped while it waited for an answer", answered=False)
+        body = _body(head.records, ids=False)
+        if len(body) > self._max_bytes and delivery.count > 1:
+            raise TooLarge(f"{len(body)} bytes, over the service's 5 MB", answered=False)
+        try:
+            await self._post(head.shape, body, delivery.idempotency_key)
+        except SendError as error:
+            if not isinstance(error, Retryable) or error.status in _NOT_TAKEN:
+                raise
+            raise Unknown(f"{error}; it may have been summed or not", status=error.status) from error
+        except Exception as error:
+            raise Unknown(f"fault: {type(error).__name__}; it may have been summed or not") from error
+
+    async def _send_run(self, run: Run, totals: Mapping[tuple[str, str], Total], idempotency_key: str) -> None:
+        stream, _, operation, _, _ = run.shape
+        if operation == DROP:
+            await self._drop(stream)
+            return
+        records = run.records
+        if operation == REPLACE and stream in self._single_writer and not self._to_tollhouse:
+            records = _as_totals(records, totals)
+        for part in self._parts(records):
+            await self._post(run.shape, _body(part, ids=self._to_tollhouse), idempotency_key)
+
+    def _parts(self, records: Sequence[UnitCostOperation]) -> Iterator[Sequence[UnitCostOperation]]:
+        """As few requests as the size allows."""
+        if not records:
+            return
+        size = len(_body(records, ids=self._to_tollhouse))
+        step = max(1, len(records) * self._max_bytes // (size + size // 4)) if size > self._max_bytes else len(records)
+        for start in range(0, len(records), step):
+            yield records[start : start + step]
+
+    async def _post(self, shape: _Shape, body: bytes, idempotency_key: str) -> None:
+        stream, kind, operation, _, _ = shape
+        url = self._paths.url(STREAM, kind=kind, stream=stream, operation=operation)
+        if url is None:
+            raise Refused(f"the path of {STREAM} is empty", answered=False)
+        await self._client.post(
+            url,
+            body,
+            content_type="application/json",
+            authorization=self._keyring.secret_for(STREAMS[STREAM].scope),
+            idempotency_key=None if self._to_tollhouse else idempotency_key,
+        )
+
+    async def _drop(self, stream: str) -> None:
+        """A stream that is gone already is what was asked for."""
+        url = self._paths.url(DROPS, stream=stream)
+        if url is None:
+            raise Refused(f"the path of {DROPS} is empty", answered=False)
+        try:
+            await self._client.request(
+                "DELETE",
+                url,
+                b"true",
+                content_type="application/json",
+                authorization=self._keyring.secret_for(STREAMS[DROPS].scope),
+            )
+        except Refused as error:
+            if error.status != 404:
+                raise
+
+
+def _as_totals(
+    records: Sequence[UnitCostOperation], totals: Mapping[tuple[str, str], Total]
+) -> list[UnitCostOperation]:
+    """Each record once, with what all operations until now made of its value."""
+    places = dict.fromkeys((record.stream, key_of(record)) for record in records)
+    return [_of_total(totals[place], records[0].stream_type) for place in places if place in totals]
+
+
+def _of_total(total: Total, stream_type: str) -> UnitCostOperation:
+    return UnitCostOperation(
+        id=b"",
+        stream=total.stream,
+        stream_type=stream_type,
+        operation=REPLACE,
+        start_time=total.start_time,
+        granularity=total.granularity,
+        element_name=total.element_name,
+        dimensions={name: list(values) for name, values in total.dimensions.items()},
+        value=decimal_text(Decimal(total.value)),
+    )
+
+
+def _body(records: Sequence[UnitCostOperation], *, ids: bool) -> bytes:
+    return msgspec.json.encode({"records": [wire_record(record, with_id=ids) for record in records]})
+
+
+def wire_record(record: UnitCostOperation, *, with_id: bool = False) -> dict[str, object]:
+    """A record as the service takes it; values are numbers with exactly the digits that we have."""
+    said: dict[str, object] = {"timestamp": rfc3339((record.start_time or 0) // NS * NS)}
+    if record.stream_type == METRIC:
+        if record.dimensions:
+            said["associated_cost"] = {name: values[0] for name, values in record.dimensions.items() if values}
+    else:
+        said["granularity"] = record.granularity
+        if record.element_name is not None:
+            said["element_name"] = record.element_name
+        if record.dimensions:
+            said["filter"] = record.dimensions
+    if record.operation != DELETE and record.value is not None:
+        said["value"] = msgspec.Raw(record.value.encode())
+    if with_id:
+        said["tollhouse_id"] = record.id.hex()
+    return said

@@ -1,0 +1,146 @@
+"""Billing drops under the service's rules: what may be in one, and every reason why one is refused. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import BadPayload
+from gateway.normalise.formats.payload import UNREADABLE
+from gateway.normalise.tags import is_content
+
+MAX_BYTES: Final = 5 * 1024**2
+SHOWN: Final = 20  # errors that an answer names
+OPERATIONS: Final = ("replace_drop", "replace_hourly", "sum")
+LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchase", "Discount")
+
+TIMES: Final = ("time/usage_start", "time/usage_end")
+NUMBERS: Final = (
+    "usage/amount", "cost/cost", "cost/discounted_cost", "cost/amortized_cost", "cost/discounted_amortized_cost",
+    "cost/on_demand_cost",
+)  # fmt: skip
+_TEXTS = (
+    "lineitem/id", "lineitem/type", "lineitem/description", "resource/id", "resource/service", "resource/account",
+    "resource/region", "resource/usage_family", "action/operation", "action/usage_type", "action/region",
+    "action/account", "usage/units", "bill/invoice_id", "k8s/cluster", "k8s/namespace", "k8s/deployment", "k8s/labels",
+)  # fmt: skip
+COLUMNS: Final = frozenset({*TIMES, *NUMBERS, *_TEXTS})
+TAG: Final = "resource/tag:"
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+_body = msgspec.json.Decoder(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """What a drop says of itself, and why it cannot be taken: errors name a row and a column, never a value."""
+
+    month: str | None
+    operation: str | None
+    rows: int
+    errors: tuple[str, ...]
+
+
+def read(body: bytes) -> Drop:
+    """BadPayload when the body is no JSON object at all."""
+    try:
+        said = _body.decode(body)
+    except UNREADABLE as error:
+        raise BadPayload("The body is not a JSON object.") from error
+    errors: list[str] = []
+    errors += [f"unknown field {name[:64]!r}; a drop has month, operation and data" for name in _unknown(said)]
+    operation = said.get("operation")
+    if operation is not None and operation not in OPERATIONS:
+        errors.append(f"operation must be one of {', '.join(OPERATIONS)}")
+    month, problem = _month(said.get("month"))
+    if problem:
+        errors.append(problem)
+    rows = said.get("data")
+    if not isinstance(rows, list) or not rows:
+        errors.append("data is required: a list of at least one row")
+        rows = []
+    months: dict[str, int] = {} if month is None else {month: -1}
+    for place, row in enumerate(rows):
+        if len(errors) > SHOWN:
+            break
+        errors += [f"row {place}: {error}" for error in _row_errors(row)]
+        start = _instant(row.get(TIMES[0])) if isinstance(row, dict) else None
+        if start is not None:
+            months.setdefault(start.strftime("%Y-%m"), place)
+    if len(months) > 1:
+        errors.append(f"row {max(months.values())}: all rows of a drop belong to one month (UTC), that of the drop")
+    return Drop(
+        month=month or next(iter(months), None),
+        operation=operation if isinstance(operation, str) else None,
+        rows=len(rows),
+        errors=tuple(errors[:SHOWN]),
+    )
+
+
+def _unknown(said: Mapping[str, Any]) -> list[str]:
+    return sorted(said.keys() - {"month", "operation", "data"})
+
+
+def _month(value: Any) -> tuple[str | None, str | None]:
+    """`YYYY-MM`, or a whole date or time in it."""
+    if value is None:
+        return None, None
+    if isinstance(value, str) and _MONTH.fullmatch(value):
+        return value, None
+    moment = _instant(value)
+    if moment is None:
+        return None, "month must be written YYYY-MM"
+    return moment.strftime("%Y-%m"), None
+
+
+def _row_errors(row: Any) -> Iterator[str]:
+    if not isinstance(row, dict):
+        yield "must be an object"
+        return
+    for name in ("time/usage_start", "cost/cost"):
+        if name not in row:
+            yield f"{name} is required"
+    has_tags = False
+    for name, value in row.items():
+        has_tags = has_tags or name.startswith(TAG)
+        if name not in COLUMNS and not name.startswith(TAG):
+            yield f"unknown column {name[:64]!r}"
+        elif not isinstance(value, str):
+            yield f"{name[:64]} must be text; numbers are written as text, too"
+        elif problem := _value_problem(name, value):
+            yield f"{name[:64]} {problem}"
+    if has_tags and not row.get("resource/id"):
+        yield "resource/id is required beside tags"
+
+
+def _value_problem(name: str, value: str) -> str | None:
+    if name in NUMBERS and not _NUMBER.fullmatch(value):
+        return "must be a plain decimal number, without exponent"
+    if name in TIMES and _instant(value) is None:
+        return "must be an ISO 8601 time"
+    if name == "lineitem/type" and value not in LINE_ITEMS:
+        return f"must be one of {', '.join(LINE_ITEMS)}"
+    if name.startswith(TAG):
+        if not name.removeprefix(TAG):
+            return "has no name"
+        if is_content(name.removeprefix(TAG)):
+            return "is message content, which is never kept"
+        if value in ("", "N/A"):
+            return "must not be empty: leave the tag out"
+    return None
+
+
+def _instant(value: Any) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
