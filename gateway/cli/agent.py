@@ -41,10 +41,11 @@ from spool.clock import SystemClock
 from spool.errors import SpoolError
 from spool.scopes import INGEST, SEND_AI_TELEMETRY
 
-ENDPOINT = "http://127.0.0.1:4318"
-
 config_option = click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML)."
+)
+endpoint_option = click.option(
+    "--endpoint", metavar="URL", help="Where this machine's agent listens; default: its server.listen over HTTP."
 )
 data_option = click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The agent's directory.")
 
@@ -91,6 +92,11 @@ def agent(
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
         fail(_reason(error))
+
+
+def _endpoint(config: Config) -> str:
+    """Where this machine's agent listens, as its settings say."""
+    return f"http://{config.server.listen}"
 
 
 def _agent_config(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> Config:
@@ -206,7 +212,7 @@ def _user() -> str:
 @click.argument("assistants", nargs=-1, required=True, type=click.Choice(sorted(ASSISTANTS)))
 @click.option("--write", "do_write", is_flag=True, help="Change the files; the originals are kept beside them.")
 @click.option("--undo", "do_undo", is_flag=True, help="Take back what --write changed.")
-@click.option("--endpoint", default=ENDPOINT, show_default=True, help="Where this machine's agent listens.")
+@endpoint_option
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Another settings file; one assistant.")
 @data_option
 @config_option
@@ -214,7 +220,7 @@ def setup(
     assistants: tuple[str, ...],
     do_write: bool,
     do_undo: bool,
-    endpoint: str,
+    endpoint: str | None,
     file: Path | None,
     data: Path | None,
     config: Path | None,
@@ -224,7 +230,8 @@ def setup(
         fail("--write or --undo, not both", 2)
     if file and len(assistants) > 1:
         fail("--file goes with one assistant", 2)
-    directory = _agent_config(config, data, {}).data_dir
+    settings = _agent_config(config, data, {})
+    directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
     failed = False
     for name in assistants:
         assistant = ASSISTANTS[name]
@@ -258,13 +265,14 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
 
 
 @agent.command()
-@click.option("--endpoint", default=ENDPOINT, show_default=True, help="Where this machine's agent listens.")
+@endpoint_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @data_option
 @config_option
-def status(endpoint: str, as_json: bool, data: Path | None, config: Path | None) -> None:
+def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path | None) -> None:
     """For each assistant: whether its settings point here, when it was last heard, and its records of today."""
-    directory = _agent_config(config, data, {}).data_dir
+    settings = _agent_config(config, data, {})
+    directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
     seen = tallies.read(directory)
     today = tallies.day_of(SystemClock().now())
     rows = [_status_row(assistant, endpoint, seen, today) for assistant in ASSISTANTS.values()]

@@ -7,7 +7,6 @@ A key is good while its device is not revoked and its generation is the device's
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 
@@ -23,10 +22,9 @@ SCOPES = frozenset({INGEST, HEARTBEAT, PING})
 class DeviceKeys:
     """`find` is what gateway.access asks on every request that brings such a key."""
 
-    def __init__(self, table: DeviceTable, *, secret: bytes, now: Callable[[], float]) -> None:
+    def __init__(self, table: DeviceTable, *, secret: bytes) -> None:
         self._table = table
         self._secret = derived(secret, "device keys")
-        self._now = now
 
     def key_of(self, device: Device) -> str:
         return f"{PREFIX}{device.id}_{device.generation}_{self._mac(device.id, device.generation)}"

@@ -7,7 +7,7 @@ Between finding a row and keeping the new one nothing waits, so two first contac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from spool.scopes import ENROLL
 ENROLMENTS = 2000  # of a key at once, then one a second
 ENROLMENTS_PER_S = 1.0
 FULL_RETRY_S = 3600
-MEANWHILE_S = 60  # a device heard within it needs no new row on disk
+HEARD_EVERY_S = 15.0  # how exactly the last telemetry is known
 
 _log = logging.getLogger(__name__)
 
@@ -54,21 +54,12 @@ class Told:
 
 
 class Registrar:
-    def __init__(
-        self,
-        table: DeviceTable,
-        *,
-        settings: Settings,
-        clock: Clock,
-        secret: bytes,
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, table: DeviceTable, *, settings: Settings, clock: Clock, secret: bytes) -> None:
         self.table = table
         self.settings = settings
-        self.keys = DeviceKeys(table, secret=secret, now=clock.now)
+        self.keys = DeviceKeys(table, secret=secret)
         self._clock = clock
         self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
-        self._on_change = on_change  # an operator changed something that a sync waits for
 
     @property
     def interval_s(self) -> float:
@@ -139,9 +130,9 @@ class Registrar:
         return None
 
     def heard(self, device: Device) -> None:
-        """Its telemetry came; written at most once a minute, because nothing depends on the second."""
+        """Its telemetry came; not every second of it is worth a row on disk."""
         now = self._clock.now()
-        if device.last_telemetry is None or now - device.last_telemetry >= 1:
+        if device.last_telemetry is None or now - device.last_telemetry >= min(HEARD_EVERY_S, self.interval_s):
             self.table.touch(replace(device, last_telemetry=now, last_seen=now))
 
     def _new(self, told: Told, bearer: Bearer, address: str) -> tuple[Device, Change]:
@@ -229,7 +220,6 @@ class Registrar:
     async def _change(self, before: Device, after: Device, action: str, actor: Actor) -> Device:
         change = Change(actor=actor, action=action, target=before.id, before=_shown(before), after=_shown(after))
         await self.table.keep(after, change)
-        self._on_change()
         return after
 
     def _named(self, id: str) -> Device:

@@ -1,0 +1,137 @@
+"""Settings files there and back: byte for byte when nobody touched them, key by key when somebody did."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gateway.agent.assistants import ASSISTANTS, Assistant
+from gateway.agent.settings import BACKUP, Edited, NotEditable, configured_for, undo, write
+
+ENDPOINT = "http://127.0.0.1:4318"
+OTHER = "http://127.0.0.1:9999"
+
+REALISTIC = {
+    "claude-code": b'{\n  "model": "opus",\n  "env": {\n    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:4317"\n  }\n}\n',
+    "codex": b'model = "gpt-5"\n\n[otel]\nenvironment = "dev"\n\n[otel.exporter.otlp-grpc]\nendpoint = "https://x"\n',
+    "gemini-cli": b'{\r\n    "ui": {"theme": "Dark"},\r\n    "telemetry": {"enabled": false, "logPrompts": true}\r\n}',
+    "qwen-code": b'{"tools": {"autoAccept": true}}',
+    "copilot": b'// user settings\n{\n\t"editor.tabSize": 4, // four\n\t/* "github.copilot.chat.x": 1 */\n}\n',
+}
+
+
+def settle(directory: Path, assistant: Assistant, path: Path, endpoint: str = ENDPOINT) -> Edited:
+    return write(directory, assistant, configured_for(assistant, path, endpoint))
+
+
+def tree(assistant: Assistant, path: Path) -> object:
+    return assistant.editor.parse(path.read_text())
+
+
+@pytest.mark.parametrize("name", ASSISTANTS)
+def test_there_and_back(tmp_path: Path, name: str) -> None:
+    """Only telemetry keys change, the backup is the original, a second look finds nothing to do, undo is exact."""
+    assistant, path = ASSISTANTS[name], tmp_path / "settings"
+    path.write_bytes(REALISTIC[name])
+    path.chmod(0o640)
+    before = tree(assistant, path)
+    edited = settle(tmp_path / "agent", assistant, path)
+    for key, value in assistant.keys(ENDPOINT).items():
+        assert value == assistant.editor.get(path.read_text(), key)
+    assert isinstance(before, dict)
+    ours = {key[0] for key in assistant.keys("")}
+    after = tree(assistant, path)
+    assert isinstance(after, dict)
+    assert {key: value for key, value in before.items() if key not in ours} == {
+        key: value for key, value in after.items() if key not in ours
+    }
+    assert edited.backup is not None and REALISTIC[name] == edited.backup.read_bytes()
+    assert not configured_for(assistant, path, ENDPOINT + "/").changed
+    undo(tmp_path / "agent", assistant, path)
+    assert (REALISTIC[name], 0o640) == (path.read_bytes(), path.stat().st_mode & 0o777)
+    assert [path.name] == [each.name for each in tmp_path.iterdir() if each.is_file()]
+
+
+@pytest.mark.parametrize("name", ASSISTANTS)
+def test_a_file_that_was_not_there(tmp_path: Path, name: str) -> None:
+    """It is made with its folder, for its owner alone, and goes again."""
+    assistant, path = ASSISTANTS[name], tmp_path / "home" / "settings"
+    assert settle(tmp_path / "agent", assistant, path).difference().startswith("--- /dev/null\n")
+    assert 0o600 == path.stat().st_mode & 0o777
+    undo(tmp_path / "agent", assistant, path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ASSISTANTS)
+def test_a_file_that_was_edited_meanwhile(tmp_path: Path, name: str) -> None:
+    """What its owner wrote stays; the telemetry keys are what they were."""
+    assistant, path = ASSISTANTS[name], tmp_path / "settings"
+    path.write_bytes(REALISTIC[name])
+    before = tree(assistant, path)
+    settle(tmp_path / "agent", assistant, path)
+    path.write_text(assistant.editor.put(path.read_text(), ("mine", "own"), "yes"), newline="")
+    undo(tmp_path / "agent", assistant, path)
+    assert isinstance(before, dict)
+    assert {**before, "mine": {"own": "yes"}} == tree(assistant, path)
+
+
+def test_a_second_write_keeps_the_first_original(tmp_path: Path) -> None:
+    """The endpoint moves; the way back still leads to where it began."""
+    assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
+    path.write_bytes(REALISTIC["claude-code"])
+    settle(tmp_path / "agent", assistant, path)
+    settle(tmp_path / "agent", assistant, path, OTHER)
+    assert OTHER == json.loads(path.read_text())["env"]["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    undo(tmp_path / "agent", assistant, path)
+    assert REALISTIC["claude-code"] == path.read_bytes()
+
+
+def test_edits_between_two_writes_are_kept(tmp_path: Path) -> None:
+    """The original is no longer the way back for those: key by key."""
+    assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
+    path.write_text("{}")
+    settle(tmp_path / "agent", assistant, path)
+    path.write_text(path.read_text().replace('{\n  "env"', '{\n  "model": "opus",\n  "env"'))
+    settle(tmp_path / "agent", assistant, path, OTHER)
+    undo(tmp_path / "agent", assistant, path)
+    assert {"model": "opus"} == json.loads(path.read_text())
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """Settings that lie in somebody's repository of dot files are changed there."""
+    real, link = tmp_path / "dotfiles.json", tmp_path / "settings.json"
+    real.write_text("{}")
+    link.symlink_to(real)
+    settle(tmp_path / "agent", ASSISTANTS["gemini-cli"], link)
+    assert link.is_symlink() and json.loads(real.read_text())["telemetry"]["enabled"]
+    assert (tmp_path / f"dotfiles.json{BACKUP}").exists()
+    undo(tmp_path / "agent", ASSISTANTS["gemini-cli"], link)
+    assert "{}" == real.read_text()
+
+
+@pytest.mark.parametrize("content", [b"{broken", b"\xff\xfe{}", b'{"env": "text"}'])
+def test_a_file_that_cannot_be_changed(tmp_path: Path, content: bytes) -> None:
+    """Said, and left as it is."""
+    path = tmp_path / "settings.json"
+    path.write_bytes(content)
+    with pytest.raises(NotEditable):
+        settle(tmp_path / "agent", ASSISTANTS["claude-code"], path)
+    assert [("settings.json", content)] == [(each.name, each.read_bytes()) for each in tmp_path.iterdir()]
+
+
+def test_nothing_to_take_back(tmp_path: Path) -> None:
+    """Undo without a write says so."""
+    with pytest.raises(NotEditable, match="nothing to take back"):
+        undo(tmp_path, ASSISTANTS["codex"], tmp_path / "config.toml")
+
+
+def test_codex_reports_its_events_alone(tmp_path: Path) -> None:
+    """Another collector's exporter makes room; environment and prompts are left as they are."""
+    path = tmp_path / "config.toml"
+    path.write_bytes(REALISTIC["codex"])
+    settle(tmp_path / "agent", ASSISTANTS["codex"], path)
+    exporter = {"otlp-http": {"endpoint": f"{ENDPOINT}/v1/logs", "protocol": "binary"}}
+    assert {"environment": "dev", "exporter": exporter} == tomllib.loads(path.read_text())["otel"]

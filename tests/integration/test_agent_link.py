@@ -1,0 +1,155 @@
+"""A device's line to its gateway: enrolment, heartbeats, and every way in which it may be refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from exporters.backoff import Backoff
+from exporters.link import REFUSED_S, Link
+from exporters.secret import Secret
+from exporters.service.paths import Paths
+from exporters.service.upstream import client_of
+from exporters.settings import UpstreamSettings
+from spool.clock import SystemClock
+from tests.exporters.upstream import FakeUpstream, Received, Reply
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class Gateway:
+    """What the gateway knows of one device."""
+
+    state: str = "enrolled"
+    key: str | None = "thd_laptop_1_aa"
+    dead: set[str] = field(default_factory=set)
+    interval: float = 7
+
+    def judge(self, request: Received) -> Reply:
+        what, secret = request.path.rpartition("/")[2], request.headers["authorization"]
+        if secret in self.dead:
+            return Reply(401, b'{"error": {"message": "unknown key"}}', "application/json")
+        if self.state == "revoked":
+            return Reply(410, b'{"error": {"message": "revoked"}}', "application/json")
+        body: dict[str, Any] = {"device": {"id": "laptop", "state": self.state, "heartbeat_interval_s": self.interval}}
+        if what == "enroll" and self.key is not None and self.state == "enrolled":
+            body["key"], self.key = self.key, None
+        return Reply(200, json.dumps(body).encode(), "application/json")
+
+
+@dataclass
+class Laptop:
+    upstream: FakeUpstream
+    gateway: Gateway
+    link: Link
+    key_file: Path
+
+    def asked(self) -> list[tuple[str, str]]:
+        return [(each.path.rpartition("/")[2], each.headers["authorization"]) for each in self.upstream.requests]
+
+
+@pytest_asyncio.fixture
+async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
+    gateway, key_file, enrolment = Gateway(), tmp_path / "device.key", tmp_path / "enrolment.key"
+    enrolment.write_text("enrol-me")
+
+    async def report() -> Mapping[str, object]:
+        return {"spool": {"records": 3}}
+
+    async with FakeUpstream() as upstream:
+        upstream.judge = gateway.judge
+        settings = UpstreamSettings(base_url=upstream.url, timeout_s=5)
+        link = Link(
+            client_of(settings, clock=SystemClock()),
+            Paths(settings),
+            facts={"device_id": "laptop", "hostname": "mill"},
+            report=report,
+            enrolment_key=Secret("the enrolment key", file=enrolment),
+            key_file=key_file,
+            keep_key=lambda key: key_file.write_text(key) and None,
+            backoff=Backoff(first_s=0.5, most_s=1.0),
+        )
+        yield Laptop(upstream, gateway, link, key_file)
+        await link.close()
+
+
+async def test_enrolment_then_heartbeats_under_its_own_key(laptop: Laptop) -> None:
+    """The first heartbeat comes at once, the next after the gateway's interval."""
+    assert 0.0 == await laptop.link.report_once()
+    rest_s = await laptop.link.report_once()
+    assert 0.9 * 7 <= rest_s <= 1.1 * 7
+    assert [("enroll", "enrol-me"), ("heartbeat", "thd_laptop_1_aa")] == laptop.asked()
+    enrol, heartbeat = (json.loads(each.body) for each in laptop.upstream.requests)
+    assert {"device_id": "laptop", "hostname": "mill", "want_key": True} == enrol
+    assert {"device_id": "laptop", "hostname": "mill", "spool": {"records": 3}} == heartbeat
+    assert ("enrolled", None) == (laptop.link.state, laptop.link.reason)
+
+
+async def test_a_pending_device_asks_again(laptop: Laptop) -> None:
+    """Until an operator agrees; then it is given its key."""
+    laptop.gateway.state = "pending"
+    assert await laptop.link.report_once() > 5
+    assert ("pending", False) == (laptop.link.state, laptop.key_file.exists())
+    laptop.gateway.state = "enrolled"
+    assert 0.0 == await laptop.link.report_once()
+    assert "thd_laptop_1_aa" == laptop.key_file.read_text()
+
+
+async def test_a_key_that_was_given_before(laptop: Laptop) -> None:
+    """Said with what to do; not asked again every minute."""
+    laptop.gateway.key = None
+    assert await laptop.link.report_once() > REFUSED_S * 0.9
+    assert "devices reset" in str(laptop.link.reason)
+
+
+async def test_a_dead_key_is_replaced(laptop: Laptop) -> None:
+    """After a reset the device enrols again and takes the new key."""
+    laptop.key_file.write_text("thd_laptop_1_old")
+    laptop.gateway.dead.add("thd_laptop_1_old")
+    assert 0.0 == await laptop.link.report_once()
+    assert "thd_laptop_1_aa" == laptop.key_file.read_text()
+
+
+async def test_a_revoked_device_is_quiet(laptop: Laptop) -> None:
+    """It asks once in ten minutes, and its key stays where it is."""
+    laptop.key_file.write_text("thd_laptop_1_old")
+    laptop.gateway.dead.add("thd_laptop_1_old")
+    laptop.gateway.state = "revoked"
+    assert REFUSED_S == await laptop.link.report_once()
+    assert ("revoked", "410 revoked") == (laptop.link.state, laptop.link.reason)
+    assert "thd_laptop_1_old" == laptop.key_file.read_text()
+
+
+@pytest.mark.parametrize("reply", [Reply(503), Reply(429), Reply(drop=True)])
+async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) -> None:
+    """Soon again, then less and less often; what was wrong is forgotten when it answers."""
+    laptop.upstream.answers.extend([reply] * 3)
+    rests = [await laptop.link.report_once() for _ in range(3)]
+    assert all(0.5 <= rest_s <= 1.0 for rest_s in rests)
+    assert laptop.link.reason
+    await laptop.link.report_once()
+    await laptop.link.report_once()
+    assert laptop.link.reason is None
+
+
+async def test_an_address_that_is_no_gateway(laptop: Laptop) -> None:
+    """A page that says 200 to everything is not taken for an enrolment."""
+    laptop.upstream.judge = lambda request: Reply(200, b"<html>", "text/html")
+    await laptop.link.report_once()
+    assert "no gateway" in str(laptop.link.reason)
+    assert not laptop.key_file.exists()
+
+
+async def test_an_absurd_interval_is_bounded(laptop: Laptop) -> None:
+    """A gateway cannot make a device hammer it, nor fall silent for a year."""
+    for interval, low, high in ((0.0, 0.9, 1.1), (1e9, 3400.0, 3800.0)):
+        laptop.gateway.interval, laptop.gateway.key = interval, "thd_laptop_1_aa"
+        await laptop.link.report_once()
+        assert low <= await laptop.link.report_once() <= high
