@@ -1,0 +1,66 @@
+"""Keys that nobody uses, and keys that may do too much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.insights import idle_key, wide_key
+from gateway.insights.facts import DAY_S
+from spool.keys import Key
+from spool.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
+from tests.gateway.insights.world import NOW, found
+
+
+def key(**fields: Any) -> Key:
+    values: dict[str, Any] = {
+        "id": 1, "name": "ci", "status": "Enabled", "scopes": (INGEST,), "created_by": "ada@example.com",
+        "updated_by": "ada@example.com", "last_modified": NOW - 60 * DAY_S, "last_accessed": NOW - DAY_S,
+    }  # fmt: skip
+    return Key(**{**values, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, 0),
+        ({"last_accessed": None}, 1),
+        ({"last_accessed": NOW - 31 * DAY_S}, 1),
+        ({"last_accessed": NOW - 29 * DAY_S}, 0),
+        ({"last_accessed": None, "last_modified": NOW - DAY_S}, 0),
+        ({"last_accessed": None, "status": "Disabled"}, 0),
+    ],
+)
+def test_idle_keys(fields: dict[str, Any], told: int) -> None:
+    """Enabled, unchanged and unused for thirty days."""
+    assert told == len(found(idle_key, keys=[key(**fields)]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, 0),
+        ({"scopes": (), "use_cases": (SEND_AI_TELEMETRY,)}, 0),
+        ({"scopes": (INGEST, "billing:read_costs")}, 1),
+        ({"scopes": (INGEST, "billing:read_costs"), "status": "Disabled"}, 0),
+        ({"scopes": ("billing:read_costs", "views:read_views")}, 0),
+        ({"scopes": (INGEST, *GROUPS["AI Device Control Plane"])}, 0),
+        ({"scopes": (*GROUPS["Container agent"], "insights:read_insights")}, 0),
+        ({"scopes": (*GROUPS["Container agent"], "insights:update_insight")}, 1),
+        ({"scopes": (INGEST, "insights:read_insights")}, 1),
+        ({"scopes": (INGEST, "ai-hub:mcp")}, 1),
+    ],
+)
+def test_wide_keys(fields: dict[str, Any], told: int) -> None:
+    """A key that sends has no need to read or change; the container agent's one read is its own."""
+    assert told == len(found(wide_key, keys=[key(**fields)]))
+
+
+def test_a_wide_key_names_what_is_beyond() -> None:
+    """The first few scopes, in words an operator can act on."""
+    [finding] = found(wide_key, keys=[key(scopes=(INGEST, *GROUPS["Views"]))])
+    assert "The API key ci sends, and may do 5 other things" == finding.draft.title
+    assert "views:create_view, views:delete_view, views:read_view, views:read_views and 1 more" in (
+        finding.draft.description
+    )

@@ -1,0 +1,96 @@
+"""Retry storms, routes that stand, dead letters, shapes that nobody understands, devices that fell mute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+from gateway.insights import dead_letters, mute_device, retry_storm, stuck_route, unrecognised_shape
+from gateway.insights.facts import DAY_S, Dead, Shape
+from spool.devices import Device
+from spool.log import RouteState
+from tests.gateway.insights.world import NOW, found, impacts, spend
+
+RUNNING = RouteState(
+    name="upstream/ai-telemetry", topic="ai-telemetry", required=True, state="running", reason=None, progress=1,
+    queued=0, oldest_age_s=None, delivered=9, refused=0, dead=0, stuck=0,
+)  # fmt: skip
+DEVICE = Device(
+    id="laptop", user="ada", enrolled_at=NOW - 9 * DAY_S, enrolled_by="key", last_seen=NOW - 60,
+    last_heartbeat=NOW - 60, last_telemetry=NOW - 3600,
+)  # fmt: skip
+
+
+def test_a_storm_of_failures() -> None:
+    """Two hours in which most calls failed are one finding, with what the failed ones cost."""
+    hours = [spend(0.5, errors=90, calls=100), spend(0.25, errors=60, calls=90), spend(0.1, errors=1)]
+    failed = [spend(0.5, cost=Decimal(2)), spend(0.25, cost=Decimal(1)), spend(0.1, cost=Decimal(50))]
+    [finding] = found(retry_storm, hours=hours, failed=failed)
+    assert ("150 of 190 calls of gpt-4o failed within 2 hours", "3.00") == (
+        finding.draft.title,
+        finding.draft.cost_impact,
+    )
+
+
+def test_usual_failures_are_no_storm() -> None:
+    """Many errors among far more calls, or a few calls that all failed."""
+    assert [] == found(retry_storm, hours=[spend(errors=40, calls=1000), spend(0.5, errors=20, calls=20)])
+
+
+def test_routes_that_deliver_nothing() -> None:
+    """Parked, refusing, orphaned, stuck: each says what to do, and what waits is weighed with the usual cost."""
+    routes = [
+        RUNNING,
+        replace(RUNNING, name="a/ai-telemetry", state="parked", reason="401", queued=100),
+        replace(RUNNING, name="b/ai-telemetry", state="refusing", queued=50),
+        replace(RUNNING, name="c/ai-telemetry", state="orphaned"),
+        replace(RUNNING, name="d/ai-telemetry", stuck=1),
+    ]
+    findings = found(stuck_route, routes=routes, week=[spend(cost=Decimal(20))])
+    assert ["20.00", "10.00", "0.00", "0.00"] == impacts(findings)
+    assert {"parked", "refusing", "orphaned", "stuck"} == {each.draft.title.split()[-1] for each in findings}
+
+
+def test_a_running_route_is_calm() -> None:
+    """Also with a queue, which is none of its business."""
+    assert [] == found(stuck_route, routes=[replace(RUNNING, queued=1000)])
+
+
+def test_dead_letters_that_grow() -> None:
+    """Those of the last day are told with their cost; old ones alone are not growth."""
+    dead = Dead(route="a/ai-telemetry", count=7, recent=3, newest=NOW, words="not allowed", cost=Decimal("1.5"))
+    [finding] = found(dead_letters, dead=[dead, replace(dead, route="b/ai-telemetry", recent=0)])
+    assert ("a/ai-telemetry refused 3 records within a day", "1.50") == (
+        finding.draft.title,
+        finding.draft.cost_impact,
+    )
+
+
+def test_shapes_that_nobody_understands() -> None:
+    """Named by their attributes, the most frequent first, old ones and more than anybody reads left out."""
+    shapes = [Shape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW) for each in range(1, 40)]
+    findings = found(unrecognised_shape, shapes=[*shapes, Shape(names=("old",), count=99, last_seen=NOW - 8 * DAY_S)])
+    assert 20 == len(findings)
+    assert "39 items look like AI calls and are not understood" == findings[0].draft.title
+    assert "acme.39, acme.tokens" in findings[0].draft.description
+    assert [] == found(unrecognised_shape)
+
+
+def test_names_of_senders_are_cut_and_printable() -> None:
+    """An attribute of a thousand characters with a control character in it."""
+    [finding] = found(unrecognised_shape, shapes=[Shape(names=("x\x1b" * 500,), count=1, last_seen=NOW)])
+    assert "\x1b" not in finding.draft.description
+    assert len(finding.draft.description) < 600
+
+
+def test_devices_that_fell_mute() -> None:
+    """Heartbeats go on and telemetry stopped days ago; silent, revoked and working devices are not meant."""
+    mute = replace(DEVICE, id="mute", last_telemetry=NOW - 3 * DAY_S)
+    others = [
+        DEVICE,
+        replace(mute, id="off", last_seen=NOW - 2 * DAY_S, last_heartbeat=NOW - 2 * DAY_S),
+        replace(mute, id="out", state="revoked"),
+        replace(mute, id="fresh", last_telemetry=None),
+    ]
+    [finding] = found(mute_device, devices=[mute, *others])
+    assert "The device mute is alive and reports no AI calls" == finding.draft.title
