@@ -27,7 +27,7 @@ from gateway.config import Config, ConfigError, Server, Upstream, split_address
 from gateway.deposits import Deposits
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
-from gateway.doors import ai_telemetry, bodies, costs, foreign, house_side, insights, operator, otlp
+from gateway.doors import ai_telemetry, bodies, costs, foreign, house_side, insights, operator, otlp, topics
 from gateway.doors import devices as control_plane
 from gateway.doors.cors import Cors
 from gateway.doors.door import Handler, House
