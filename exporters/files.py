@@ -1,8 +1,9 @@
 """
 The `ndjson` destination: one canonical record a line, appended and flushed before its delivery is settled.
 
-Before anything is written, the delivery keeps the file's identity and size as its mark. A repeat cuts the file that
-the mark names back to that size, wherever a rotation has moved it within the directory, so no line is there twice.
+Before anything is written, the delivery keeps the file's identity and size as its mark. A repeat looks for its lines
+behind that place, wherever a rotation has moved the file within the directory, and writes those that are missing: no
+line is there twice, and the lines of other deliveries, which may have come first, are never touched.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import asyncio
 import errno
 import logging
 import os
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +32,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 FILE_MODE = 0o640
+_STEP = 64 * 1024  # read backwards in search of the last line
 # Full, busy or broken for now; everything else (permissions, a directory in the way) is for the operator to mend.
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE})
 
@@ -69,7 +73,8 @@ class NdjsonExporter:
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         batch = batches.with_shadows(delivery, entries)
-        await self._in_thread(lambda: self._file.append([record for record, _ in batch.records]))
+        mark = None if delivery.mark is None else Mark.parse(delivery.mark)
+        await self._in_thread(lambda: self._file.append([record for record, _ in batch.records], mark))
         return batch.settlement()
 
     async def close(self) -> None:
@@ -86,48 +91,64 @@ class NdjsonExporter:
             raise Refused(words, answered=False) from error
 
 
+_locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)  # two topics, two routes, may share a file
+
+
 class _File:
     """Everything here waits for the disk: called on the exporter's thread alone."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = _locks[path.absolute()]
         self._descriptor: int | None = None
 
     def begin(self, before: Mark | None) -> Mark:
-        """Undo what an earlier attempt wrote, and say where the next one begins."""
-        if before is not None:
-            self._undo(before)
-        descriptor = self._current()
-        status = os.fstat(descriptor)
-        return Mark(status.st_dev, status.st_ino, status.st_size)
+        """The place behind which a delivery's lines are: that of its first attempt while the file can be found."""
+        with self._lock:
+            if before is not None:
+                descriptor = self._find(before)
+                if descriptor is not None:
+                    os.close(descriptor)
+                    return before
+                # Moved away by a rotation: what it holds of this delivery cannot be known.
+                _log.warning("%s: the file of a repeated delivery is gone", self.path, extra={"action": "mark_lost"})
+            descriptor = self._current()
+            _end_last_line(descriptor)
+            status = os.fstat(descriptor)
+            return Mark(status.st_dev, status.st_ino, status.st_size)
 
-    def append(self, records: Sequence[Record]) -> None:
-        """Every line is on disk when this returns."""
-        lines = memoryview(
-            b"".join(orjson.dumps(as_json(record), option=orjson.OPT_APPEND_NEWLINE) for record in records)
-        )
-        descriptor = self._current() if self._descriptor is None else self._descriptor
-        while lines:
-            lines = lines[os.write(descriptor, lines) :]
-        os.fsync(descriptor)
+    def append(self, records: Sequence[Record], mark: Mark | None) -> None:
+        """Every line is on disk when this returns, and behind the mark it is there once."""
+        lines = [orjson.dumps(as_json(record), option=orjson.OPT_APPEND_NEWLINE) for record in records]
+        with self._lock:
+            descriptor = self._current()
+            _end_last_line(descriptor)
+            there = self._written(mark, descriptor, set(lines))
+            missing = memoryview(b"".join(line for line in lines if line not in there))
+            while missing:
+                missing = missing[os.write(descriptor, missing) :]
+            os.fsync(descriptor)
 
     def close(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _undo(self, mark: Mark) -> None:
-        descriptor = self._find(mark)
-        if descriptor is None:
-            # Moved away by a rotation: what it holds of this delivery cannot be taken back.
-            _log.warning("%s: the file of a repeated delivery is gone", self.path, extra={"action": "mark_lost"})
-            return
+    def _written(self, mark: Mark | None, current: int, wanted: set[bytes]) -> set[bytes]:
+        """Those of the lines that an earlier attempt has written: behind the mark, or since in a new file."""
+        if mark is None:
+            return set()
+        if mark.names(os.fstat(current)):
+            return _lines_behind(current, mark.size, wanted)
+        rotated = self._find(mark)
+        if rotated is None:
+            return set()
         try:
-            if os.fstat(descriptor).st_size > mark.size:
-                os.ftruncate(descriptor, mark.size)
-                os.fsync(descriptor)
+            _end_last_line(rotated)
+            os.fsync(rotated)
+            return _lines_behind(rotated, mark.size, wanted) | _lines_behind(current, 0, wanted)
         finally:
-            os.close(descriptor)
+            os.close(rotated)
 
     def _find(self, mark: Mark) -> int | None:
         """The file that a mark names: where it was, or under another name in the same directory."""
@@ -137,7 +158,7 @@ class _File:
             try:
                 if not mark.names(candidate.lstat()):
                     continue
-                descriptor = os.open(candidate, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                descriptor = os.open(candidate, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError:
                 continue
             if mark.names(os.fstat(descriptor)):
@@ -151,7 +172,7 @@ class _File:
             return self._descriptor
         self.close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         _flush_directory(self.path.parent)
         return self._descriptor
 
@@ -163,6 +184,36 @@ def _is_at(descriptor: int, path: Path) -> bool:
     except FileNotFoundError:
         return False
     return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _end_last_line(descriptor: int) -> None:
+    """
+    What a crash or a full disk left of a line is cut off: it belongs to a delivery that will write it again.
+
+    A last line that only lacks its newline gets one.
+    """
+    size = os.fstat(descriptor).st_size
+    if not size or os.pread(descriptor, 1, size - 1) == b"\n":
+        return
+    torn = b""
+    begin = size
+    while begin and b"\n" not in torn:
+        begin = max(0, begin - _STEP)
+        torn = os.pread(descriptor, size - begin, begin)
+    torn = torn.rpartition(b"\n")[2]
+    try:
+        orjson.loads(torn)
+    except orjson.JSONDecodeError:
+        os.ftruncate(descriptor, size - len(torn))
+    else:
+        os.write(descriptor, b"\n")
+
+
+def _lines_behind(descriptor: int, place: int, wanted: set[bytes]) -> set[bytes]:
+    """Those of the wanted lines that begin at or behind a place."""
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(place)
+        return {line for line in file if line in wanted}
 
 
 def _flush_directory(directory: Path) -> None:

@@ -72,7 +72,7 @@ async def test_a_record_is_a_canonical_line(exporter: NdjsonExporter, path: Path
 
 @pytest.mark.asyncio
 async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
-    """Killed after the write and before the settling: the next process cuts back to the mark and writes again."""
+    """Killed after the write and before the settling: the next process finds the lines and writes what is missing."""
     first = NdjsonExporter(path)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
@@ -98,17 +98,18 @@ async def test_a_rotated_file_is_opened_anew(exporter: NdjsonExporter, path: Pat
 
 @pytest.mark.asyncio
 async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
-    """Rotated between crash and repeat: the half-written delivery is cut off the old file and written to the new."""
+    """Rotated between crash and repeat: what is whole in the old file stays there, the rest is written to the new."""
     first = NdjsonExporter(path)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 4), calls(3, 4))
     await first.close()
     old = path.rename(path.with_suffix(".1"))
+    old.write_bytes(old.read_bytes()[:-20])
     second = NdjsonExporter(path)
     again, _ = await attempt(second, crashed, calls(3, 4))
-    assert crashed.mark != again.mark
+    assert rows(4, 4) == lines(path)
     await second.close()
-    third = NdjsonExporter(path)  # killed once more, now with the new file's mark
+    third = NdjsonExporter(path)  # killed once more, with lines in both files
     await attempt(third, again, calls(3, 4))
     await third.close()
     assert rows(1, 4) == lines(old, path)
@@ -129,7 +130,7 @@ async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
-    """An operator may point the path elsewhere; a repeat cuts what the link leads to."""
+    """An operator may point the path elsewhere; a repeat finds what the link leads to."""
     (tmp_path / "disk").mkdir()
     link = tmp_path / "records.ndjson"
     link.symlink_to(tmp_path / "disk" / "real.ndjson")
@@ -165,7 +166,7 @@ async def test_lines_are_flushed_before_the_delivery_settles(
 async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
     exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk may still be writing for a send that nobody waits for: the repeat comes after it and cuts it off."""
+    """The disk may still be writing for a send that nobody waits for: the repeat comes after it and finds it."""
     ready = await marked(exporter, delivery(1, 3))
     entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=0.0, records=calls(1, 3))
     loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
@@ -203,7 +204,7 @@ def failing(code: int, *, after: int) -> Callable[[int, Any], int]:
 
 @pytest.mark.asyncio
 async def test_a_full_disk_is_waited_for(exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a delivery written, then no space: retried, and the half is cut off first."""
+    """Half a line written, then no space: retried, and the half is cut off first."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", failing(errno.ENOSPC, after=20))
@@ -212,6 +213,61 @@ async def test_a_full_disk_is_waited_for(exporter: NdjsonExporter, path: Path, m
             await attempt(exporter, ready, calls(2, 3))
     await attempt(exporter, ready, calls(2, 3))
     assert rows(1, 3) == lines(path)
+
+
+@pytest.mark.asyncio
+async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
+    """After a crash other deliveries may come first (a replay waits for news): the repeat takes nothing of theirs."""
+    first = NdjsonExporter(path)
+    crashed, _ = await attempt(first, delivery(1, 3), calls(1, 3))
+    await first.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])  # torn within its last line
+    second = NdjsonExporter(path)
+    await attempt(second, delivery(4, 6), calls(4, 6))
+    await attempt(second, crashed, calls(1, 3))
+    await attempt(second, crashed, calls(1, 3))
+    await second.close()
+    assert [*rows(1, 2), *rows(4, 6), *rows(3, 3)] == lines(path)
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_passes_one_that_met_a_full_disk(
+    exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a delivery written, then no space, and while it waits the next one finds room: both are there, once."""
+    ready = await marked(exporter, delivery(1, 3))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", failing(errno.ENOSPC, after=400))
+        with pytest.raises(Retryable):
+            await attempt(exporter, ready, calls(1, 3))
+    await attempt(exporter, delivery(4, 5), calls(4, 5))
+    await attempt(exporter, ready, calls(1, 3))
+    assert sorted(map(str, rows(1, 5))) == sorted(map(str, lines(path)))
+
+
+@pytest.mark.asyncio
+async def test_two_topics_share_a_file(path: Path) -> None:
+    """A destination of two topics is two routes and one file: a repeat of one costs the other no line."""
+    one, other = NdjsonExporter(path), NdjsonExporter(path)
+    mine = await marked(one, delivery(1, 3))
+    theirs = await marked(other, delivery(4, 6))
+    await attempt(other, theirs, calls(4, 6))
+    await attempt(one, mine, calls(1, 3))
+    await attempt(other, theirs, calls(4, 6))
+    await attempt(one, mine, calls(1, 3))
+    await one.close()
+    await other.close()
+    assert [*rows(4, 6), *rows(1, 3)] == lines(path)
+
+
+@pytest.mark.asyncio
+async def test_a_last_line_without_its_end_is_kept(exporter: NdjsonExporter, path: Path) -> None:
+    """A file that somebody brought along may end without a newline: what is whole gets one."""
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"kind": "note"}')
+    await attempt(exporter, delivery(1, 1), calls(1, 1))
+    assert [{"kind": "note"}, *rows(1, 1)] == lines(path)
 
 
 @pytest.mark.asyncio
