@@ -19,7 +19,7 @@ from spool.insights import MEDIUM, Finding
 from spool.record import NS, Inference
 
 NAME = "unused_cache"
-RECENT_NS = 3 * 86400 * NS
+RECENT_NS = 5 * 86400 * NS  # a client that was mended is soon forgiven
 ALIVE_NS = 300 * NS  # how long providers keep what was not read
 LEAST_INPUT = 1024  # tokens: shorter inputs are not cached
 LEAST_CALLS = 20

@@ -52,5 +52,5 @@ def test_where_a_cache_would_not_pay() -> None:
 
 def test_what_is_past_counts_no_more() -> None:
     """Calls of last week tell nothing of the client of today, whether they read from a cache or not."""
-    old = [call(5 * 86400, session="s0", cache_read_tokens=5, **MODEL)]
+    old = [call(6 * 86400, session="s0", cache_read_tokens=5, **MODEL)]
     assert 1 == len(found(unused_cache, recent=[*old, *talk()], estimate=BOOK.estimate))

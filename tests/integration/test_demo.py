@@ -1,0 +1,183 @@
+"""A made-up month: calm when nothing is planted, found when something is, and the same for the same seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.demo.filling import Filled, fill
+from gateway.demo.month import DAY_S, Month, Span
+from gateway.demo.plants import PLANTS, Plants
+from gateway.demo.workloads import WORKLOADS
+from gateway.insights.inspector import DETECTORS
+from gateway.prices import PriceBook
+from spool.errors import NotAllowed
+from spool.ledger import CostQuery, Ledger
+from spool.log import LogSettings
+from spool.record import AI_TELEMETRY, NS, Inference, as_json
+from spool.registry import Registry
+from spool.sqlite import open_spool
+from tests.spool.ledger_world import FakeClock
+
+NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday
+SPAN = Span(end=NOON, days=35, records=12_000)
+
+# word that is planted -> the detector that is to find it
+FOUND_BY = {
+    "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
+    "doubled-source": "doubled_source", "unused-cache": "unused_cache", "dear-model": "dear_model",
+    "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
+    "dead-letters": "dead_letters", "idle-key": "idle_key", "wide-key": "wide_key", "mute-device": "mute_device",
+}  # fmt: skip
+# A plant may rightly alarm a second detector: costs that are reported too high are spend that rises.
+ALSO = {"cost-gap": {"spend_spike"}, "dear-model": {"spend_spike"}, "doubled-source": {"spend_spike"}}
+
+
+async def filled(directory: Path, plants: Collection[str] = (), *, span: Span = SPAN, seed: int = 1) -> Filled:
+    return await fill(directory, span, seed=seed, plants=plants, clock=FakeClock(NOON))
+
+
+async def findings(directory: Path) -> set[str]:
+    """The detectors that found something in a directory that was filled."""
+    spool = await open_spool(directory, settings=LogSettings(), clock=FakeClock(NOON))
+    registry = await Registry.open(directory, secret=spool.secret)
+    try:
+        [rows] = await registry.select([("SELECT finding FROM insights", ())])
+        return {row["finding"].partition(":")[0] for row in rows}
+    finally:
+        await registry.close()
+        await spool.close()
+
+
+def test_every_detector_can_be_planted_for() -> None:
+    """No detector without a plant, no plant without a detector."""
+    assert set(PLANTS) == set(FOUND_BY)
+    assert {detector.NAME for detector in DETECTORS} == set(FOUND_BY.values())
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
+    """Weekends, nights, errors, cached answers, repeats and shadows of counters alarm nobody."""
+    done = await filled(tmp_path, seed=seed)
+    assert (0, ()) == (done.inspected.merged.new, tuple(done.inspected.failed))
+    assert done.duplicates > 50
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("words", [("spike", "missing-price", "retry-storm", "unrecognised", "parked-route"),
+                                   ("no-owner", "unused-cache", "idle-key", "wide-key", "dead-letters", "mute-device"),
+                                   ("cost-gap",), ("dear-model",), ("doubled-source",)])  # fmt: skip
+async def test_what_is_planted_is_found(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """By its own detector, and by no other than those that have reason to."""
+    await filled(tmp_path, words, span=Span(end=NOON, days=35, records=30_000))
+    detectors = await findings(tmp_path)
+    wanted = {FOUND_BY[word] for word in words}
+    assert wanted <= detectors
+    assert detectors <= wanted.union(*(ALSO.get(word, set()) for word in words))
+
+
+def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
+    span = Span(end=end, days=3, records=600)
+    month = Month(span, seed=seed, plants=Plants(PLANTS, end=end), prices=PriceBook.load())
+    return [as_json(record) for _, reports in month.days() for record, _ in reports]
+
+
+def test_the_same_seed_gives_the_same_month() -> None:
+    """To the digit; another seed gives another one."""
+    assert made(7) == made(7)
+    assert made(7) != made(8)
+
+
+def test_a_month_is_what_was_asked_for() -> None:
+    """About so many calls, all of them within the days, from every source, in order of time within a day."""
+    month = Month(SPAN, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
+    days = list(month.days())
+    calls = [record for _, reports in days for record, _ in reports if isinstance(record, Inference)]
+    assert 0.95 * SPAN.records < len(calls) < 1.05 * SPAN.records
+    starts = [call.start_time or 0 for call in calls]
+    assert SPAN.begin * NS <= min(starts) <= max(starts) < SPAN.end * NS
+    assert {workload.source for workload in WORKLOADS} == {call.source for call in calls}
+    for _, reports in days:
+        times = [record.start_time or 0 for record, _ in reports]
+        assert times == sorted(times)
+
+
+@pytest.mark.asyncio
+async def test_it_goes_through_the_real_house(tmp_path: Path) -> None:
+    """The books balance, the ledger holds every call of the log, and counters of assistants are shadows."""
+    done = await filled(tmp_path, span=Span(end=NOON, days=10, records=2_000))
+    spool = await open_spool(tmp_path, settings=LogSettings(hold_s=0), clock=FakeClock(NOON))
+    ledger = await Ledger.open(tmp_path, clock=FakeClock(NOON))
+    try:
+        books = await spool.log.verify()
+        assert [] == list(books.imbalances)
+        entries = await spool.log.read(AI_TELEMETRY, 1, spool.log.closed_below(AI_TELEMETRY) - 1)
+        records = [record for entry in entries for record in entry.records if record is not None]
+        assert done.records == len(records) == books.topics[AI_TELEMETRY]["accepted"]
+        assert all(record.shadow == (record.kind == "usage_metric") for record in records)
+        query = CostQuery(since=_at(0), until=_at(NOON), granularity="total")
+        [row] = await ledger.costs(query)
+        assert sum(not record.shadow for record in records) == row.calls
+    finally:
+        await ledger.close()
+        await spool.close()
+
+
+def _at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+@pytest.mark.asyncio
+async def test_a_house_in_use_is_left_alone(tmp_path: Path) -> None:
+    """Made-up calls never come among real ones."""
+    span = Span(end=NOON, days=1, records=100)
+    await filled(tmp_path, span=span)
+    with pytest.raises(NotAllowed, match="holds records already"):
+        await filled(tmp_path, span=span)
+
+
+def run(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, words)
+    assert code == result.exit_code, result.output
+    return result.output
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    """Fill a directory, list and read what was found, say what became of it, look again: it keeps its status."""
+    house = ("--data", str(tmp_path / "house"))
+    assert "insights" in run("demo", *house, "--records", "3000", "--plant", "unrecognised,wide-key,idle-key")
+    listed = json.loads(run("insights", "list", *house, "--sort-key", "category", "--json"))
+    assert ["coverage", "keys", "keys"] == [item["category"] for item in listed["insights"]]
+    assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
+    id = listed["insights"][0]["id"]
+    assert "What to do: " in run("insights", "show", id, *house)
+    assert "is on_hold" in run("insights", "set", id, *house, "--status", "on_hold")
+    assert "comment 1" in run("insights", "comment", id, "with the vendor", *house, "--as", "ada@example.com")
+    done = json.loads(run("insights", "run", *house, "--json"))["inspection"]
+    assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "failed": []} == done
+    told = json.loads(run("insights", "show", id, *house, "--json"))
+    assert "on_hold" == told["insight"]["status"]
+    assert [("ada@example.com", "with the vendor")] == [(each["author"], each["text"]) for each in told["comments"]]
+    assert [id] == [
+        item["id"] for item in json.loads(run("insights", "list", *house, "--status", "on_hold", "--json"))["insights"]
+    ]
+    assert "on_hold" in run("insights", "list", *house)
+
+
+def test_used_wrongly(tmp_path: Path) -> None:
+    """Exit code 2 and a word that says what would be right."""
+    house = ("--data", str(tmp_path / "house"))
+    assert "is none of spike" in run("demo", *house, "--plant", "gold", code=2)
+    run("demo", *house, "--records", "50", "--days", "1")
+    assert "holds records already" in run("demo", *house, code=2)
+    assert "no insight with this id" in run("insights", "show", "nothing", *house, code=2)
+    assert "give --status or --effort" in run("insights", "set", "nothing", *house, code=2)
+    assert "status must be one of" in run("insights", "list", *house, "--status", "open", code=2)
