@@ -3,6 +3,9 @@ Environments of the clients, each made once under `.venv-clients-NAME` (for Node
 
 One is made again when its lock changes. Where the package index cannot be reached the test is skipped and says so; an
 index that answers and a lock that cannot be installed is a failure.
+
+A lock is made from the `.in` file beside it by `uv pip compile --universal --generate-hashes --no-header
+--no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`, Node's by `npm install --package-lock-only`.
 """
 
 from __future__ import annotations
