@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import sys
+import zlib
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import orjson
 
 from gateway.access import Bearer
 from gateway.attribution import Attribution
-from gateway.cli import configured, fail
+from gateway.cli import configured
 from gateway.config import Config
 from gateway.errors import BadPayload
 from gateway.intake import Intake
@@ -111,8 +112,10 @@ def _ignored(terms: Any) -> list[dict[str, Any]]:
 
 
 def _read(file: str) -> bytes:
+    """BadPayload when it is not there or breaks off: the other files are explained all the same."""
     try:
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
-    except (OSError, EOFError) as error:
-        fail(f"{file}: {error.strerror if isinstance(error, OSError) and error.strerror else error}")
+    except (OSError, EOFError, zlib.error) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise BadPayload(f"cannot be read: {said}") from error

@@ -6,6 +6,7 @@ At most 32 tags, names to 64 and values to 256 characters, scalars only, never u
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -45,6 +46,18 @@ _CONTENT_ENDINGS = (
 # Counters and names that begin or end like content and are none.
 _NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.completion_tokens", "gen_ai.prompt_tokens", "gen_ai.completion_token")
 
+_SECRET_NAME = re.compile(
+    r"(?:.*[._-])?(?:authorization|api[_-]?key|cookie|password|passwd|secret|credentials?|access[_-]?token|token)",
+    re.IGNORECASE,
+)
+_SECRET = re.compile(
+    r"(?:(?:Bearer|Basic)\s+\S+"
+    r"|(?:sk|rk|pcsk|gsk|xai|pplx|csk)-\S{8,}|(?:sk|rk|gsk|hf|r8|thd?|ghp|gho|ghs|ghu|github_pat|glpat)_\S{16,}"
+    r"|(?:AKIA|ASIA|AIza)\w{12,}|xox[abprs]-\S+|ya29\.\S+|eyJ[\w-]+\.[\w-]+\.\S*"
+    r"|\S{0,12}\.{3}\S{0,12})",
+    re.IGNORECASE,
+)
+
 
 @lru_cache(maxsize=8192)
 def is_content(name: str) -> bool:
@@ -54,6 +67,19 @@ def is_content(name: str) -> bool:
     if name.startswith(_NOT_CONTENT):
         return False
     return name.startswith(_CONTENT_BEGINNINGS) or name.lower().endswith(_CONTENT_ENDINGS) or name.lower() in _CONTENT
+
+
+@lru_cache(maxsize=8192)
+def names_secret(name: str) -> bool:
+    """Whether metadata of that name is a credential: callers put those there too."""
+    return _SECRET_NAME.fullmatch(name) is not None
+
+
+def is_secret(value: Any) -> bool:
+    """Whether text looks like a credential, or like one that was masked in part."""
+    if not isinstance(value, str):
+        return False
+    return _SECRET.fullmatch(value) is not None or ("***" in value and len(value.split()) == 1)
 
 
 def text_of(value: Any) -> str | None:

@@ -20,6 +20,7 @@ from gateway.normalise.formats import (
     cloudflare,
     driver,
     envoy_ai_gateway,
+    export_requests,
     helicone,
     higress,
     kong,
@@ -27,12 +28,11 @@ from gateway.normalise.formats import (
     litellm,
     openmeter,
     openrouter,
-    payload,
     portkey,
     vertex,
 )  # fmt: skip
 from gateway.normalise.formats.call import Format
-from gateway.normalise.formats.recognise import format_of, recognise
+from gateway.normalise.formats.recognise import recognise
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 
@@ -45,8 +45,7 @@ _BY_ITEM: Mapping[str, Format] = {
         agentgateway, vertex, azure_apim, openmeter,
     )
 }  # fmt: skip
-_NEAR = 4096  # an OTLP request has no other member that its name could stand behind
-OTLP = ("otlp/traces", "otlp/metrics", "otlp/logs")
+OTLP = export_requests.SIGNALS
 FORMATS: tuple[str, ...] = (*_BY_ITEM, langfuse.NAME, *OTLP)
 
 
@@ -57,22 +56,16 @@ def normalise(format: str | None, body: bytes, *, options: Options) -> Generator
     OTLP is taken under any name: OpenRouter, Cloudflare and others push it where they are told to. Raises BadPayload
     when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept.
     """
-    named = format if format in OTLP else _shown_otlp(body) or format or recognise(body)
+    named = format if format in OTLP else export_requests.shown(body) or format or recognise(body)
     if named is None:
         raise BadPayload("the format was not recognised: name it")
     if named in OTLP:
         signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
-        return (yield from otlp.normalise(signal, body, json=body.lstrip()[:1] == b"{", options=options))
+        is_json = export_requests.is_json(body)
+        request = export_requests.joined(named, body) if is_json else body
+        return (yield from otlp.normalise(signal, request, json=is_json, options=options))
     if named == langfuse.NAME:
         return (yield from langfuse.normalise(body, options=options))
     if named not in _BY_ITEM:
         raise BadPayload("the format is not known")
     return (yield from driver.read(_BY_ITEM[named], body, options=options))
-
-
-def _shown_otlp(body: bytes) -> str | None:
-    """The OTLP signal of a JSON body that is one document, whatever it was called."""
-    if body.lstrip()[:1] != b"{" or b"resource" not in body[:_NEAR]:
-        return None
-    shown = format_of(payload.peek(body))
-    return shown if shown in OTLP else None

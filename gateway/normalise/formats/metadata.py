@@ -6,31 +6,18 @@ Bounded and never content (gateway.normalise.tags), and never a credential: call
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.normalise.formats.values import text
-from gateway.normalise.tags import put
+from gateway.normalise.tags import is_secret, names_secret, put
 from spool.record import Inference
 
 _USER = ("user_id", "userId", "user", "_user")
 _TEAM = ("team_id", "teamId", "team")
 _SESSION = ("session_id", "sessionId", "session")
 _WHO = frozenset((*_USER, *_TEAM, *_SESSION))
-
-_SECRET_NAME = re.compile(
-    r"(?:.*[._-])?(?:authorization|api[_-]?key|cookie|password|passwd|secret|credentials?|access[_-]?token|token)",
-    re.IGNORECASE,
-)
-_SECRET = re.compile(
-    r"(?:(?:Bearer|Basic)\s+\S+"
-    r"|(?:sk|rk|pcsk|gsk|xai|pplx|csk)-\S{8,}|(?:sk|rk|gsk|hf|r8|thd?|ghp|gho|ghs|ghu|github_pat|glpat)_\S{16,}"
-    r"|(?:AKIA|ASIA|AIza)\w{12,}|xox[abprs]-\S+|ya29\.\S+|eyJ[\w-]+\.[\w-]+\.\S*"
-    r"|\S*\*{3,}\S*|\S{0,12}\.{3}\S{0,12})",
-    re.IGNORECASE,
-)
 
 
 @dataclass(slots=True)
@@ -45,7 +32,7 @@ class Metadata:
         """Add a tag, or count what may not become one; nothing said is nothing left out."""
         if value is None or value == "":
             return
-        if _SECRET_NAME.fullmatch(name) or is_secret(value) or not put(self.tags, name, value):
+        if names_secret(name) or is_secret(value) or not put(self.tags, name, value):
             self.left_out += 1
 
     def label(self, words: Iterable[Any]) -> None:
@@ -78,11 +65,6 @@ class Metadata:
         record.team = record.team or self.team
         record.session = record.session or self.session
         record.tags = self.tags
-
-
-def is_secret(value: Any) -> bool:
-    """Whether text looks like a credential, or like one that was masked in part."""
-    return isinstance(value, str) and _SECRET.fullmatch(value) is not None
 
 
 def key_name(*values: Any) -> str | None:

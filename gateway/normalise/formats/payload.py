@@ -41,9 +41,14 @@ class TooBig(Exception):
     """What a sender packed unfolds to more than we take."""
 
 
+def unmarked(body: bytes) -> bytes:
+    """Without the byte order mark that Windows puts before a text."""
+    return body.removeprefix(_BOM)
+
+
 def items(body: bytes) -> Iterator[Raw]:
     """The items of a body, lazily. BadPayload, at once or on the way, when it is no JSON at all, or breaks off."""
-    body = body.removeprefix(_BOM)
+    body = unmarked(body)
     first = body.lstrip()[:1]
     if first == b"[":
         return _elements(body)

@@ -11,6 +11,7 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.shapes import Names, Shape
 from gateway.normalise.otlp.tokens import Tokens, settle
 from gateway.normalise.otlp.vocabulary import NOBODY, Who
+from gateway.normalise.tags import is_secret
 from spool.record import Inference
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
@@ -117,8 +118,14 @@ def who_of(attributes: Attributes, shape: Shape, user_names: Names = words.USER)
         words.first_text(attributes, user_names),
         words.first_text(attributes, shape.team) if shape.team else None,
         words.first_text(attributes, shape.session) if shape.session else None,
-        words.first_text(attributes, shape.api_key) if shape.api_key else None,
+        _key_name(attributes, shape.api_key) if shape.api_key else None,
     )
+
+
+def _key_name(attributes: Attributes, names: Names) -> str | None:
+    """The alias of a caller's key, unless somebody named it after the key itself."""
+    alias = words.first_text(attributes, names)
+    return None if is_secret(alias) else alias
 
 
 _NOTHING: containers.Fields = {}

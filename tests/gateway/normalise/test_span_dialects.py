@@ -801,3 +801,16 @@ def test_the_error_type_of_a_span():
         )
     )
     assert ["429", "openai.RateLimitError", "503", "_OTHER"] == [record.error_type for record in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("api_key", "anything"), ("note", "sk-proj-0123456789abcdef"), ("header", "Bearer abc"), ("masked", "ab****yz")],
+)
+def test_credentials_in_metadata_are_never_tags(name: str, value: str):
+    """Callers put them there under names of their own, and LiteLLM's alias may be the key itself."""
+    attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    attributes |= {f"traceloop.association.properties.{name}": value, "metadata": json.dumps({name: value, "n": 1})}
+    attributes["metadata.user_api_key_alias"] = "sk-0123456789abcdef"
+    record = only(traces(span(1, attributes)))
+    assert (None, {"n": "1"}) == (record.api_key, record.tags)
