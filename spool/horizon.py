@@ -34,9 +34,9 @@ class Horizon:
 
     def freeze(self) -> dict[str, int]:
         """What is closed now, and stays the answer until `thaw`."""
-        self._advance()
+        closed = self.closed()
         self._frozen = True
-        return dict(self._closed_below)
+        return closed
 
     def thaw(self, next_numbers: Mapping[str, int] | None = None) -> None:
         """A commit ended; with `next_numbers` it succeeded and opened records below them."""
@@ -45,6 +45,11 @@ class Horizon:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
         self._advance()
         self._wake()
+
+    def closed(self) -> dict[str, int]:
+        """All topics at one instant: looked at one by one, a commit could be open in one and closed in the next."""
+        self._advance()
+        return dict(self._closed_below)
 
     def closed_below(self, topic: str) -> int:
         self._advance()

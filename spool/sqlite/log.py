@@ -172,7 +172,7 @@ class SqliteLog:
     async def _fold_what_is_due(self) -> None:
         """Newest ids become runs. The caller has the turn."""
         now = self._clock.now()
-        while self._index.due(now, self._closed()):
+        while self._index.due(now, self._horizon.closed()):
             await self._fold(partial(self._index.fold, now))
 
     async def _fold_all(self, closed_below: Mapping[str, int]) -> None:
@@ -202,7 +202,7 @@ class SqliteLog:
         now = self._clock.now()
         short = wanted or await self._database.read(self._retention.short_of_room)
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
-            await self._fold_all(self._closed())  # an entry goes only when its ids are in runs
+            await self._fold_all(self._horizon.closed())  # an entry goes only when its ids are in runs
         removed = await self._retention.run(now, self._limits, wanted=wanted)
         progress = await self._database.read(self._retention.progress)
         self._drain.note(self._clock.monotonic(), progress)
@@ -221,9 +221,6 @@ class SqliteLog:
             needs = [need for holder in self.holders if (need := holder(topic)) is not None]
             limits[topic] = min(self.closed_below(topic), self._index.through(topic) + 1, *needs)
         return limits
-
-    def _closed(self) -> dict[str, int]:
-        return {topic: self.closed_below(topic) for topic in TOPICS}
 
     def _retry_after_s(self) -> int:
         return self._drain.retry_after_s(ROOM)

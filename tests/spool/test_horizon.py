@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spool.horizon import Horizon
-from spool.record import AI_TELEMETRY
+from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.moved_clock import MovedClock
 
 
@@ -27,3 +27,31 @@ def test_a_failed_commit_opens_nothing() -> None:
     horizon.freeze()
     horizon.thaw()
     assert 3 == horizon.closed_below(AI_TELEMETRY)
+
+
+class EveryLookASecond:
+    """A clock that has moved on whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def now(self) -> float:
+        return self.monotonic()
+
+    def monotonic(self) -> float:
+        self.passed += 1
+        return self.passed
+
+
+def test_a_commit_closes_in_all_topics_at_once() -> None:
+    """The hold runs out while somebody looks: the records of one commit are open in every topic, or closed in every."""
+    horizon = Horizon(hold_s=4, clock=EveryLookASecond())
+    horizon.begin({AI_TELEMETRY: 1, USAGE_EVENTS: 1})
+    horizon.freeze()
+    horizon.thaw({AI_TELEMETRY: 11, USAGE_EVENTS: 6})
+    answers = [horizon.closed() for _ in range(8)]
+    opened, closed = {AI_TELEMETRY: 1, USAGE_EVENTS: 1}, {AI_TELEMETRY: 11, USAGE_EVENTS: 6}
+    assert answers == sorted(answers, key=lambda answer: answer == closed)
+    assert {AI_TELEMETRY: 1, USAGE_EVENTS: 1} == answers[0]
+    assert all(answer in (opened, closed) for answer in answers)
+    assert closed == answers[-1]
