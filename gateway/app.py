@@ -27,7 +27,7 @@ from gateway.config import Config, ConfigError, Server, Upstream, split_address
 from gateway.deposits import Deposits
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
-from gateway.doors import ai_telemetry, bodies, costs, foreign, house_side, insights, operator, otlp, topics
+from gateway.doors import ai_telemetry, bodies, catalogue, costs, foreign, house_side, insights, operator, otlp, topics
 from gateway.doors import devices as control_plane
 from gateway.doors.cors import Cors
 from gateway.doors.door import Handler, House
@@ -294,6 +294,7 @@ class App:
         return operator.OperatorServices(
             log=spool.log,
             deliveries=spool.deliveries,
+            streams=spool.streams,
             registry=registry,
             registry_problem="" if registry else "the key table cannot be read; the log of the start says why",
             access=access,
@@ -381,7 +382,7 @@ class App:
         at("/readyz", house_side.readyz(rooms.health, tell=operator_side))
         if operator_side:
             at("/metrics", house_side.metrics(rooms.exposition))
-            at("/openapi.json", operator.openapi(self._version))
+            at("/openapi.json", catalogue.openapi(self._version))
             app.add_subapp(operator.PREFIX, operator.application(rooms.operators))
         at("/{path:.*}", house_side.nowhere(house))
         return app

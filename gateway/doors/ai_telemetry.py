@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiohttp import web
 
 from gateway.access import Bearer
 from gateway.doors import answers
 from gateway.doors.door import Handler, House, drive, guarded, house_key
+from gateway.doors.operations import ANYTHING, COUNT, ERROR, TEXT, WRITE, Content, Operation, array, closed
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise import formats
 from gateway.normalise.formats import answers as format_answers
+from spool.scopes import INGEST
 
 FIREHOSE_KEY = "X-Amz-Firehose-Access-Key"
 FIREHOSE_ID = "X-Amz-Firehose-Request-Id"
+
+_REJECT = closed({"item": COUNT, "reason": TEXT, "message": TEXT})
+_TAKEN = closed({"format": TEXT, "accepted": COUNT, "ignored": COUNT, "rejected": array(_REJECT)})
+_FIREHOSE = closed({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
+_FATE = closed({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": TEXT})
+LANGFUSE_SAID = closed({"successes": array(_FATE), "errors": array(_FATE)})
+GIVES: Mapping[int, Content] = {
+    200: {answers.JSON: {"anyOf": [_TAKEN, _FIREHOSE]}},
+    204: {},
+    207: {answers.JSON: LANGFUSE_SAID},
+}
+_ERRORS = {answers.JSON: {"anyOf": [ERROR, _FIREHOSE]}}
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/ai-telemetry",
+        name="ingest_recognised",
+        summary="A payload of any known format, recognised by itself",
+        scope=INGEST,
+        takes={answers.JSON: ANYTHING},
+        gives=GIVES,
+        errors=_ERRORS,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/ai-telemetry/{format}",
+        name="ingest_format",
+        summary="A payload of a named format",
+        scope=INGEST,
+        takes={answers.JSON: ANYTHING},
+        gives=GIVES,
+        errors=_ERRORS,
+        refusals=(*WRITE, 404),
+        choices={"format": formats.FORMATS},
+    ),
+)
 
 
 def door(house: House) -> Handler:

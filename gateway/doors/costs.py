@@ -17,6 +17,7 @@ from aiohttp import web
 
 from gateway.doors import answers
 from gateway.doors.door import Handler, House, guarded, house_key
+from gateway.doors.operations import READ, TEXT, Operation, array, closed
 from gateway.errors import Refusal
 from gateway.listing import Filter, List, MemoryRows, Page, Sort, View, envelope
 from spool.ledger import DIMENSIONS, GRANULARITIES, CostQuery, CostRow, Ledger
@@ -120,6 +121,43 @@ def _listed(dimensions: Sequence[str]) -> List[Item]:
         default_limit=PAGE,
         max_limit=PAGE,
     )
+
+
+_NAMED_ITEM = {"id": TEXT, "name": TEXT}
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v2/billing/costs",
+        name="read_costs",
+        summary="What AI costs, by period and dimension; tags of the configuration are dimensions, too",
+        scope=READ_COSTS,
+        query=("start_date",),
+        lists=_listed(DIMENSIONS),
+        item={"type": "object", "properties": {"usage_date": TEXT, "cost": TEXT}, "additionalProperties": TEXT},
+        refusals=READ,
+    ),
+    Operation(
+        method="GET",
+        path="/v2/billing/dimensions",
+        name="read_dimensions",
+        summary="What costs can be grouped and filtered by",
+        scope=READ_DIMENSIONS,
+        lists=_NAMED["dimensions"],
+        item=closed(_NAMED_ITEM),
+        refusals=READ,
+    ),
+    Operation(
+        method="GET",
+        path="/v2/billing/resource_tags",
+        name="read_resource_tags",
+        summary="The tags among the dimensions, with their values",
+        scope=READ_TAGS,
+        lists=_NAMED["resource_tags"],
+        item=closed({**_NAMED_ITEM, "values": array(TEXT)}),
+        refusals=READ,
+    ),
+)
 
 
 class _Rows:

@@ -18,6 +18,7 @@ from gateway.access import Bearer
 from gateway.devices.registrar import Registrar, Told
 from gateway.doors import answers
 from gateway.doors.door import Handler, House, guarded, house_key
+from gateway.doors.operations import TEXT, WRITE, Operation, closed
 from gateway.errors import BadPayload
 from spool.devices import Device, is_device_id
 from spool.errors import Invalid
@@ -59,6 +60,43 @@ class Report(Named, kw_only=True):
     sent_at: Text | float | None = None
     spool: SpoolDepth | None = None
     sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
+
+
+_DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
+_REFUSALS = (*WRITE, 404, 409, 410)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/ai-control-plane/enroll",
+        name="enroll_device",
+        summary="A device says that it is there; a key of its own comes with the first answer to `want_key`",
+        scope=ENROLL,
+        takes={answers.JSON: Report},
+        gives={200: {answers.JSON: closed({"device": _DEVICE}, {"key": TEXT})}},
+        refusals=_REFUSALS,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/ai-control-plane/heartbeat",
+        name="heartbeat_device",
+        summary="A device says how it is",
+        scope=HEARTBEAT,
+        takes={answers.JSON: Report},
+        gives={200: {answers.JSON: closed({"device": _DEVICE})}},
+        refusals=_REFUSALS,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/ai-control-plane/ping",
+        name="ping_device",
+        summary="A device says that it is still there",
+        scope=PING,
+        takes={answers.JSON: Named},
+        gives={200: {answers.JSON: closed({"ok": {"const": True}})}},
+        refusals=_REFUSALS,
+    ),
+)
 
 
 def enroll(house: House, registrar: Registrar) -> Handler:

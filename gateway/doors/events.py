@@ -7,11 +7,31 @@ from aiohttp import web
 from gateway.deposits import Deposits
 from gateway.doors import answers
 from gateway.doors.door import Handler, House, drive, guarded, house_key
+from gateway.doors.operations import ANYTHING, COUNT, TEXT, Operation, array, closed
 from gateway.errors import Refusal
 from gateway.normalise.events import Events, is_binary, read, read_binary
 from spool.scopes import CREATE_EVENT
 
 _JSON_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")  # what lazy clients say
+
+_ERROR = closed({"type": TEXT, "message": TEXT})
+_ITEM = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/events",
+        name="create_events",
+        summary="Usage events: one, an array, JSON lines, or CloudEvents 1.0",
+        scope=CREATE_EVENT,
+        takes={
+            answers.JSON: ANYTHING,
+            "application/cloudevents+json": ANYTHING,
+            "application/cloudevents-batch+json": ANYTHING,
+        },
+        gives={200: {answers.JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_ITEM)})}},
+    ),
+)
 
 
 def door(house: House, deposits: Deposits) -> Handler:

@@ -13,9 +13,10 @@ import binascii
 
 from aiohttp import web
 
-from gateway.doors import answers, otlp
-from gateway.doors.ai_telemetry import submit
+from gateway.doors import answers, operations, otlp
+from gateway.doors.ai_telemetry import LANGFUSE_SAID, submit
 from gateway.doors.door import Handler, House, guarded, house_key
+from gateway.doors.operations import ANYTHING, BASIC, BEARER, KEY, OBJECT, TEXT, Operation, closed
 from gateway.errors import Refusal
 from gateway.normalise.formats import answers as format_answers
 from spool.scopes import INGEST
@@ -27,6 +28,67 @@ _PROJECT = {
     "organization": {"id": "tollhouse", "name": "Tollhouse"},
     "metadata": {},
 }
+
+_SAID_BY_LANGFUSE = {answers.JSON: closed({"error": TEXT, "message": TEXT})}
+_READ = (401, 403, 415, 429, 500, 503)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/api/public/ingestion",
+        name="langfuse_ingestion",
+        summary="Langfuse's batches: 207 with the fate of every event",
+        scope=INGEST,
+        carriers=(BASIC, KEY),
+        takes={answers.JSON: OBJECT},
+        gives={207: {answers.JSON: LANGFUSE_SAID}},
+        errors=_SAID_BY_LANGFUSE,
+    ),
+    operations.otlp(
+        "/api/public/otel/v1/traces", "langfuse_traces", "OTLP/HTTP traces under Langfuse's address",
+        scope=INGEST, decoded=otlp.READ_AS["traces"], member=otlp.MEMBERS["traces"], carriers=(BASIC, KEY),
+    ),
+    Operation(
+        method="GET",
+        path="/api/public/health",
+        name="langfuse_health",
+        summary="What Langfuse's clients ask first",
+        scope=None,
+        gives={200: {answers.JSON: closed({"status": TEXT, "version": TEXT})}},
+        errors=_SAID_BY_LANGFUSE,
+        refusals=(415, 500, 503),
+    ),
+    Operation(
+        method="GET",
+        path="/api/public/projects",
+        name="langfuse_projects",
+        summary="How Langfuse's clients check a key: the same answer for everybody",
+        scope=INGEST,
+        carriers=(BASIC, KEY),
+        gives={200: {answers.JSON: closed({"data": {"type": "array", "items": OBJECT}})}},
+        errors=_SAID_BY_LANGFUSE,
+        refusals=_READ,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/events",
+        name="openmeter_events",
+        summary="OpenMeter's CloudEvents, one or many",
+        scope=INGEST,
+        carriers=(BEARER, KEY),
+        takes={"application/cloudevents+json": ANYTHING, "application/cloudevents-batch+json": ANYTHING},
+        gives={200: {answers.JSON: OBJECT}, 204: {}},
+    ),
+    Operation(
+        method="POST",
+        path="/v1/ai-telemetry/helicone/{hook}",
+        name="helicone_webhook",
+        summary="Helicone's webhook; the last part of the address is a key that opens this door and no other",
+        scope=None,
+        takes={answers.JSON: ANYTHING},
+        gives={200: {answers.JSON: OBJECT}},
+    ),
+)  # fmt: skip
 
 
 def langfuse_ingestion(house: House) -> Handler:

@@ -6,9 +6,39 @@ from aiohttp import web
 
 from gateway.doors import answers
 from gateway.doors.door import Handler, House, guarded
+from gateway.doors.operations import COUNT, OBJECT, TEXT, Operation, Schema, array, closed
 from gateway.errors import Refusal
 from gateway.health import Health
 from gateway.metrics import CONTENT_TYPE, Exposition
+
+_ROUTE = closed({
+    "route": TEXT, "state": TEXT, "reason": {"type": ["string", "null"]}, "queued": COUNT,
+    "oldest_age_s": {"type": ["number", "null"]},
+})  # fmt: skip
+_READY = closed({
+    "ready": {"type": "boolean"}, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
+    "space": {"type": ["object", "null"]},
+})  # fmt: skip
+
+
+def _told(path: str, summary: str, *statuses: int, media: str = answers.JSON, body: Schema = OBJECT) -> Operation:
+    return Operation(
+        method="GET",
+        path=path,
+        name=path.strip("/").partition(".")[0],
+        summary=summary,
+        scope=None,
+        gives={status: {media: body} for status in statuses},
+        refusals=(),
+    )
+
+
+OPERATIONS = (
+    _told("/livez", "Whether the house lives", 200, 503, body=closed({"live": {"type": "boolean"}})),
+    _told("/readyz", "Whether the house can accept and keep, and what would want a look", 200, 503, body=_READY),
+    _told("/metrics", "Figures in Prometheus text", 200, media="text/plain", body=TEXT),
+    _told("/openapi.json", "This document", 200),
+)
 
 
 def livez(health: Health, *, tell: bool) -> Handler:

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.access import Bearer
-from gateway.doors import answers
+from gateway.doors import answers, operations
 from gateway.doors.door import Handler, House, guarded, house_key
 from gateway.doors.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
 from gateway.errors import BadPayload, Refusal
@@ -231,13 +231,35 @@ ADDRESSES: Mapping[str, Mapping[str, Operation]] = {
 }
 
 
+def _described(path: str, method: str, operation: Operation) -> operations.Operation:
+    lists = operation.gives if isinstance(operation.gives, List) else None
+    gives = operation.gives if isinstance(operation.gives, type) else CommentItem if lists is COMMENTS else InsightItem
+    return operations.Operation(
+        method=method,
+        path=path,
+        name=f"insights_{operation.answer.__name__}",
+        summary=operation.answer.__name__.replace("_", " ").capitalize(),
+        scope=operation.scope,
+        takes={answers.JSON: operation.takes} if operation.takes else {},
+        gives={} if lists else {operation.status: {answers.JSON: gives}},
+        lists=lists,
+        item=gives,
+        refusals=(*(operations.WRITE if operation.takes else operations.READ), 404, 409),
+    )
+
+
+OPERATIONS = tuple(
+    _described(path, method, operation) for path, methods in ADDRESSES.items() for method, operation in methods.items()
+)
+
+
 def door(path: str, house: House, registry: Registry | None, *, secret: bytes) -> Handler:
     """The handler of one of ADDRESSES. `registry` is None while its file is damaged."""
-    operations = ADDRESSES[path]
-    methods = [*operations, "HEAD"] if "GET" in operations else [*operations]
+    here = ADDRESSES[path]
+    methods = [*here, "HEAD"] if "GET" in here else [*here]
 
     async def enter(request: web.Request) -> web.Response:
-        operation = operations["GET" if request.method == "HEAD" else request.method]
+        operation = here["GET" if request.method == "HEAD" else request.method]
         if operation.takes is not None and request.content_type != answers.JSON:
             raise Refusal(415, "unsupported_media_type", "Send the body as application/json.")
         bearer = house.admit(request, house_key(request), scope=operation.scope)

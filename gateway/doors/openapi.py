@@ -1,5 +1,5 @@
 """
-The operator side's OpenAPI 3.1 document, made from the tables and types that answer the requests.
+The OpenAPI 3.1 document of all doors, made from the tables and types that answer the requests.
 
 Bodies come from the structs that decode them and list parameters from the lists themselves, so neither can drift.
 """
@@ -7,15 +7,16 @@ Bodies come from the structs that decode them and list parameters from the lists
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import orjson
 
+from gateway.doors.operations import BASIC, BEARER, KEY, REFUSALS, Content, Operation, Schema
 from gateway.doors.operator_calls import Call
 from gateway.doors.operator_sign_in import CSRF, SAFE_METHODS
-from gateway.listing import DEFAULT_LIMIT, MAX_LIMIT, ORDERS, List
+from gateway.listing import ORDERS, List
 
 _REF = "#/components/schemas/{name}"
 _ERRORS = {
@@ -29,19 +30,26 @@ _ERRORS = {
     "429": "Too many attempts; Retry-After says when to repeat",
     "503": "The house cannot do it now",
 }
+_JSON_TYPES = ("string", "integer", "number", "boolean")  # a parameter of any other type is text in its form
+_OBJECT: Schema = {"type": "object"}
 _CREATES = ("/keys", "/operators", "/sessions", "/console-links")
 
 
-def document(calls: Sequence[Call], *, prefix: str, version: str) -> dict[str, Any]:
-    """The whole document; equal calls give an equal one."""
+def document(
+    calls: Sequence[Call], *, prefix: str, version: str, operations: Sequence[Operation] = ()
+) -> dict[str, Any]:
+    """The whole document: operators' calls under `prefix`, and the doors' operations; equal ones give an equal one."""
     bodies = [call.takes for call in calls if call.takes is not None]
-    _, schemas = msgspec.json.schema_components(bodies, ref_template=_REF)
+    types = [*bodies, *(kind for operation in operations for kind in _types(operation))]
+    _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for call in calls:
         paths.setdefault(prefix + call.path, {})[call.method.lower()] = _operation(call)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _door_operation(operation)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Tollhouse operator API", "version": version},
+        "info": {"title": "Tollhouse", "version": version},
         "paths": paths,
         "components": {
             "schemas": {
@@ -54,6 +62,9 @@ def document(calls: Sequence[Call], *, prefix: str, version: str) -> dict[str, A
             "securitySchemes": {
                 "session": {"type": "apiKey", "in": "cookie", "name": "tollhouse"},
                 "csrf": {"type": "apiKey", "in": "header", "name": CSRF},
+                KEY: {"type": "apiKey", "in": "header", "name": "Authorization"},
+                BASIC: {"type": "http", "scheme": "basic"},
+                BEARER: {"type": "http", "scheme": "bearer"},
             },
         },
     }
@@ -82,6 +93,48 @@ def _operation(call: Call) -> dict[str, Any]:
     return operation
 
 
+def _types(operation: Operation) -> Iterator[type]:
+    """The types that the document has to describe once."""
+    for content in (operation.takes, operation.errors, *operation.gives.values(), {"": operation.item}):
+        yield from (kind for kind in content.values() if isinstance(kind, type))
+
+
+def _door_operation(operation: Operation) -> dict[str, Any]:
+    path = [
+        {"name": name, "in": "path", "required": True, "schema": _values("string", operation.choices.get(name, ()))}
+        for name in re.findall(r"{(\w+)}", operation.path)
+    ]
+    required = [{"name": n, "in": "query", "required": True, "schema": {"type": "string"}} for n in operation.query]
+    listed = _list_parameters(operation.lists) if operation.lists else []
+    page = {200: {"application/json": _envelope(operation.lists, operation.item)}} if operation.lists else {}
+    gives: Mapping[int, Content] = {**operation.gives, **page}
+    made: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [*path, *required, *(one for one in listed if one["name"] not in operation.query)],
+        "responses": {
+            **{str(status): _answer("Done", content) for status, content in gives.items()},
+            **{str(status): _answer(REFUSALS[status], operation.errors) for status in operation.refusals},
+        },
+        "security": [{way: [operation.scope]} for way in operation.carriers] if operation.scope else [],
+    }
+    if operation.takes:
+        made["requestBody"] = {"required": True, "content": _content(operation.takes)}
+    return made
+
+
+def _answer(words: str, content: Content) -> dict[str, Any]:
+    return {"description": words, "content": _content(content)} if content else {"description": words}
+
+
+def _content(content: Content) -> dict[str, Any]:
+    return {media: {"schema": _schema(kind)} for media, kind in content.items()}
+
+
+def _schema(kind: type | Schema) -> Schema:
+    return _ref(kind.__name__) if isinstance(kind, type) else kind
+
+
 def _security(call: Call) -> list[dict[str, list[str]]]:
     if call.role is None:
         return []
@@ -98,7 +151,7 @@ def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
         }
         for name, each in listed.filters.items()
     ]
-    limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
+    limit = {"type": "integer", "minimum": 1, "maximum": listed.max_limit, "default": listed.default_limit}
     return [
         {"name": "limit", "in": "query", "schema": limit},
         {"name": "cursor", "in": "query", "schema": {"type": "string"}},
@@ -109,12 +162,13 @@ def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
 
 
 def _values(type: str, valid: Sequence[str]) -> dict[str, Any]:
-    return {"type": type, "enum": list(valid)} if valid else {"type": type}
+    kind = {"type": type} if type in _JSON_TYPES else {"type": "string", "format": type}
+    return {**kind, "enum": list(valid)} if valid else kind
 
 
-def _envelope(listed: List[Any]) -> dict[str, Any]:
+def _envelope(listed: List[Any], item: type | Schema = _OBJECT) -> dict[str, Any]:
     properties = {
-        listed.root: {"type": "array", "items": {"type": "object"}},
+        listed.root: {"type": "array", "items": _schema(item)},
         "pagination": _ref("Pagination"),
         "filtering": _ref("Filtering"),
         "sorting": _ref("Sorting"),

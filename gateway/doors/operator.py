@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from aiohttp import web
 
 from gateway.doors import (
@@ -16,14 +14,14 @@ from gateway.doors import (
     operator_people,
     operator_sign_in,
     operator_spool,
+    operator_streams,
 )
-from gateway.doors.openapi import document
-from gateway.doors.operator_body import answer, said_as_json
+from gateway.doors.operator_body import said_as_json
 from gateway.doors.operator_calls import Call
 from gateway.doors.operator_services import SERVICES, OperatorServices
 from gateway.doors.operator_sign_in import guarded
 
-__all__ = ["CALLS", "PREFIX", "OperatorServices", "application", "openapi"]
+__all__ = ["CALLS", "PREFIX", "OperatorServices", "application"]
 
 PREFIX = "/console/api"  # where the application is mounted, over HTTP and on the socket
 
@@ -32,6 +30,7 @@ CALLS: tuple[Call, ...] = (
     *operator_keys.CALLS,
     *operator_devices.CALLS,
     *operator_spool.CALLS,
+    *operator_streams.CALLS,
     *operator_dead.CALLS,
     *operator_findings.CALLS,
     *operator_ledger.CALLS,
@@ -51,13 +50,3 @@ def application(services: OperatorServices) -> web.Application:
     for call in CALLS:
         app.router.add_route(call.method, call.path, guarded(call))
     return app
-
-
-def openapi(version: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """What `/openapi.json` answers, without a key: the document names no thing of the house."""
-    described = document(CALLS, prefix=PREFIX, version=version)
-
-    async def handler(_: web.Request) -> web.Response:
-        return answer(described)
-
-    return handler

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from gateway.doors import answers
+from gateway.doors import answers, operations
 from gateway.doors.door import Handler, House, drive, guarded, house_key
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise import otlp
-from gateway.normalise.otlp import Signal
+from gateway.normalise.otlp import Signal, json_schema
 from gateway.normalise.outcome import MALFORMED, Outcome
+from spool.scopes import INGEST
 
 # What a partial success calls the items of a signal.
 MEMBERS: dict[Signal, str] = {
@@ -19,6 +20,33 @@ MEMBERS: dict[Signal, str] = {
     "metrics": "rejectedDataPoints",
     "logs": "rejectedLogRecords",
 }
+READ_AS: dict[Signal, type] = {
+    "traces": json_schema.Traces,
+    "metrics": json_schema.Metrics,
+    "logs": json_schema.Logs,
+}
+
+OPERATIONS = (
+    *(
+        operations.otlp(
+            f"/v1/{signal}",
+            f"export_{signal}",
+            f"OTLP/HTTP {signal}",
+            scope=INGEST,
+            decoded=decoded,
+            member=MEMBERS[signal],
+        )
+        for signal, decoded in READ_AS.items()
+    ),
+    operations.otlp(
+        "/v1development/profiles",
+        "export_profiles",
+        "OTLP/HTTP profiles, taken and dropped",
+        scope=INGEST,
+        decoded=None,
+        member=None,
+    ),
+)
 
 
 def is_json(request: web.Request) -> bool | None:

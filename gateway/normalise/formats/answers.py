@@ -53,7 +53,7 @@ def answer(format: str, body: bytes, outcome: Outcome, *, now: float) -> Answer:
         return Answer(204, b"", JSON)
     return _json(200, {
         "format": format,
-        "accepted": len(outcome.records) + len(outcome.points) + max(outcome.pending, 0),
+        "accepted": outcome.count + len(outcome.records) + len(outcome.points) + max(outcome.pending, 0),
         "ignored": outcome.ignored.total(),
         "rejected": [_reject(reject) for reject in outcome.rejects],
     })  # fmt: skip

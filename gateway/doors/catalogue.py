@@ -1,0 +1,39 @@
+"""All that can be asked of the house, in one table: the operations of every door, and the document made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from gateway.doors import ai_telemetry, costs, devices, events, foreign, house_side, insights, otlp
+from gateway.doors.openapi import document
+from gateway.doors.operator import CALLS, PREFIX
+from gateway.doors.operator_body import answer
+
+OPERATIONS = (
+    *otlp.OPERATIONS,
+    *ai_telemetry.OPERATIONS,
+    *foreign.OPERATIONS,
+    *devices.OPERATIONS,
+    *events.OPERATIONS,
+    *costs.OPERATIONS,
+    *insights.OPERATIONS,
+    *house_side.OPERATIONS,
+)
+
+
+def described(version: str) -> dict[str, Any]:
+    """The OpenAPI document of doors and operator API."""
+    return document(CALLS, prefix=PREFIX, version=version, operations=OPERATIONS)
+
+
+def openapi(version: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """What `/openapi.json` answers, without a key: the document names no thing of the house."""
+    told = described(version)
+
+    async def handler(_: web.Request) -> web.Response:
+        return answer(told)
+
+    return handler
