@@ -47,6 +47,7 @@ async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
         services = OperatorServices(
             log=spool.log,
             deliveries=spool.deliveries,
+            streams=spool.streams,
             registry=registry,
             registry_problem=problem,
             access=access,

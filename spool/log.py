@@ -147,6 +147,19 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownDelivery:
+    """A delivery of which nobody knows whether it arrived; `kept` as of a Delivery."""
+
+    id: int
+    route: str
+    topic: str
+    first: int
+    last: int
+    reason: str | None
+    kept: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartialRefusal:
     """A delivery that was accepted but for `count` of its records; nothing of it is sent again."""
 
@@ -318,6 +331,14 @@ class Deliveries(Protocol):
 
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
         """Nobody knows whether it arrived and it must not be sent twice: settled by hand."""
+        ...
+
+    async def unknowns(self) -> Sequence[UnknownDelivery]:
+        """What waits to be settled by hand, oldest first; its entries are kept as long as it does."""
+        ...
+
+    async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
+        """An operator knows: it arrived, or it is to be sent again. NotThere when no such delivery waits."""
         ...
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None: ...

@@ -25,6 +25,7 @@ COMMANDS = {
     "devices": "gateway.cli.devices",
     "agent": "gateway.cli.agent",
     "spool": "gateway.cli.spool",
+    "streams": "gateway.cli.streams",
     "ledger": "gateway.cli.ledger",
     "report": "gateway.cli.report",
     "insights": "gateway.cli.insights",

@@ -15,6 +15,7 @@ from gateway.doors import (
     operator_sign_in,
     operator_spool,
     operator_streams,
+    operator_streams,
 )
 from gateway.doors.operator_body import said_as_json
 from gateway.doors.operator_calls import Call
@@ -30,6 +31,7 @@ CALLS: tuple[Call, ...] = (
     *operator_keys.CALLS,
     *operator_devices.CALLS,
     *operator_spool.CALLS,
+    *operator_streams.CALLS,
     *operator_streams.CALLS,
     *operator_dead.CALLS,
     *operator_findings.CALLS,

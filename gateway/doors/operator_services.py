@@ -19,6 +19,7 @@ from spool.ledger import Ledger
 from spool.log import Deliveries, Log, RouteState
 from spool.operators import Actor
 from spool.registry import Registry
+from spool.streams import StreamReader
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class OperatorServices:
 
     log: Log
     deliveries: Deliveries
+    streams: StreamReader
     registry: Registry | None
     access: Access
     ledger: Ledger

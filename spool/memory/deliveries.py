@@ -18,6 +18,7 @@ from spool.log import (
     RouteSpec,
     RouteState,
     Settlement,
+    UnknownDelivery,
 )
 from spool.memory.delivery_rows import Grave, Route, Row
 from spool.memory.log import MemoryLog
@@ -162,6 +163,29 @@ class MemoryDeliveries:
             if not delivery.replay:
                 self._routes[delivery.route].terms["unknown"] += delivery.count
 
+    async def unknowns(self) -> Sequence[UnknownDelivery]:
+        waiting = [(row, route) for route in self._routes.values() for row in route.rows.values() if row.unknown]
+        return [_shown(row.delivery, route) for row, route in sorted(waiting, key=lambda each: each[0].delivery.id)]
+
+    async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
+        for route in self._routes.values():
+            row = route.rows.get(id)
+            if row is None or not row.unknown:
+                continue
+            found = row.delivery
+            if sent:
+                del route.rows[id]
+            else:
+                row.delivery = replace(found, mark=None, idempotency_key=rules.new_key())
+                row.unknown, row.in_hand, row.not_before = False, False, 0.0
+            if not found.replay:
+                route.terms["unknown"] -= found.count
+                route.terms["delivered"] += found.count if sent else 0
+            elif sent:
+                route.replayed += found.count
+            return _shown(found, route)
+        raise NotThere("there is no delivery with this id that waits to be settled by hand")
+
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
         known = self._route(route)
         known.state, known.reason = state, reason
@@ -247,7 +271,7 @@ class MemoryDeliveries:
         for route in on_topic:
             if route.spec.required:
                 needed.append(route.next)
-                needed += [row.delivery.first for row in route.open() if row.delivery.kept is None]
+                needed += [row.delivery.first for row in route.rows.values() if row.delivery.kept is None]
         return min(needed)
 
     def skip_below(self, topic: str, number: int) -> int:
@@ -373,3 +397,15 @@ def _take(route: Route, row: Row | None) -> Delivery | None:
     row.in_hand = True
     proven = row.proof is not None and route.acceptances > row.proof
     return replace(row.delivery, proven=proven)
+
+
+def _shown(delivery: Delivery, route: Route) -> UnknownDelivery:
+    return UnknownDelivery(
+        id=delivery.id,
+        route=delivery.route,
+        topic=route.spec.topic,
+        first=delivery.first,
+        last=delivery.last,
+        reason=delivery.last_error,
+        kept=delivery.kept,
+    )

@@ -18,7 +18,7 @@ from typing import Any
 from spool import deliveries as rules
 from spool.clock import Clock
 from spool.errors import NotAllowed, NotThere
-from spool.log import DeadLetter, Delivery, Log, PartialRefusal, RouteSpec, RouteState, Settlement
+from spool.log import DeadLetter, Delivery, Log, PartialRefusal, RouteSpec, RouteState, Settlement, UnknownDelivery
 from spool.record import Record, pack
 from spool.sqlite import delivery_queries as queries
 from spool.sqlite import delivery_rows as rows
@@ -188,6 +188,33 @@ class SqliteDeliveries:
                 steps.add(connection, delivery.route, unknown=delivery.count)
 
         await self._finish(delivery, work)
+
+    async def unknowns(self) -> Sequence[UnknownDelivery]:
+        return await self._database.read(
+            lambda connection: [rows.unknown(row) for row in connection.execute(queries.UNKNOWNS, (None,))]
+        )
+
+    async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
+        def work(connection: sqlite3.Connection) -> UnknownDelivery:
+            row = connection.execute(queries.UNKNOWNS, (id,)).fetchone()
+            if row is None:
+                raise NotThere("there is no delivery with this id that waits to be settled by hand")
+            found, replay = rows.unknown(row), bool(row[-1])
+            count = found.last - found.first + 1
+            if sent:
+                connection.execute(queries.REMOVE_UNKNOWN, (id,))
+            else:
+                connection.execute(queries.REOPEN, (rules.new_key(), id))
+            if not replay:
+                steps.add(connection, found.route, unknown=-count, delivered=count if sent else 0)
+            elif sent:
+                connection.execute(queries.REPLAYED, (count, found.route))
+            return found
+
+        try:
+            return await self._database.transaction(work)
+        finally:
+            self._changed()
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
         await self._execute(queries.SET_STATE, state, reason, route)

@@ -67,6 +67,15 @@ RETRY = """
 
 MARK = "UPDATE deliveries SET mark = ? WHERE id = ?"
 UNKNOWN = "UPDATE deliveries SET state = 'unknown', last_error = ? WHERE id = ? AND state = 'open'"
+UNKNOWNS = """
+    SELECT d.id, d.route, r.topic, d.first, d.last, d.last_error, d.kept_at, d.kept, d.replay
+      FROM deliveries d JOIN routes r ON r.name = d.route
+     WHERE d.state = 'unknown' AND d.id = coalesce(?, d.id) ORDER BY d.id"""
+REMOVE_UNKNOWN = "DELETE FROM deliveries WHERE id = ?"
+# Open once more, and with no trace of the attempt that was cut off.
+REOPEN = """
+    UPDATE deliveries SET state = 'open', not_before = 0, mark = NULL, idempotency_key = ?
+     WHERE id = ? AND state = 'unknown'"""
 
 ACCEPTED = "UPDATE routes SET acceptances = acceptances + 1 WHERE name = ?"
 REPLAYED = "UPDATE routes SET replayed = replayed + ? WHERE name = ?"
@@ -131,7 +140,7 @@ BEGINS = "SELECT topic, before_start + 1, next - 1, acceptances FROM routes WHER
 NEEDED = """
     SELECT count(*), min(iif(r.required, r.next, NULL)),
            (SELECT min(d.first) FROM deliveries d JOIN routes q ON q.name = d.route
-             WHERE q.topic = :topic AND q.required AND d.kept IS NULL AND d.state = 'open')
+             WHERE q.topic = :topic AND q.required AND d.kept IS NULL)
       FROM routes r WHERE r.topic = :topic"""
 
 OPTIONAL = "SELECT name, next, acceptances FROM routes WHERE topic = ? AND NOT required"

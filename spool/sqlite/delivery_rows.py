@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from spool.log import DeadLetter, Delivery, Entry, PartialRefusal
+from spool.log import DeadLetter, Delivery, Entry, PartialRefusal, UnknownDelivery
 from spool.record import unpack
 from spool.sqlite import delivery_queries as queries
 
@@ -58,6 +58,12 @@ def dead_letter(row: tuple[Any, ...]) -> DeadLetter:
         status=status,
         at=at,
     )
+
+
+def unknown(row: tuple[Any, ...]) -> UnknownDelivery:
+    delivery_id, route, topic, first, last, reason, kept_at, kept, _ = row
+    entry = None if kept is None else Entry(topic=topic, first=first, committed_at=kept_at, records=unpack(kept))
+    return UnknownDelivery(id=delivery_id, route=route, topic=topic, first=first, last=last, reason=reason, kept=entry)
 
 
 def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:

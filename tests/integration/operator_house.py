@@ -93,6 +93,7 @@ async def operator_house(
     given = OperatorServices(
         log=spool.log,
         deliveries=spool.deliveries,
+        streams=spool.streams,
         registry=registry,
         access=access,
         ledger=ledger,
