@@ -126,7 +126,9 @@ class Retention:
             oldest = [connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS]
             before = max(before, min((row[0] for row in oldest if row), default=now))
         rows = connection.execute(queries.OLDEST_COMMITS, (COMMITS,)).fetchall()
-        rows = list(takewhile(lambda row: row[1] < before, rows))
+        # A time so far ahead is of a clock that was set back since: its row must not stand before the others for ever.
+        after = now + self._retention_s
+        rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
         sums: Counter[tuple[str, str]] = Counter()
         for commit, _, checksum, packed in rows:
             if zlib.crc32(packed) == checksum:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from spool.errors import SpoolFull
+from spool.errors import NotThere, SpoolFull
 from spool.identity import Identity
 from spool.log import RouteSpec, Settlement
 from spool.record import AI_TELEMETRY, Inference
@@ -59,6 +59,23 @@ async def test_without_a_route_entries_live_for_retention(open_spool: Opener, cl
     assert [3] == [entry.first for entry in await entries(spool.log)]
     terms = await topic_terms(spool.log)
     assert (3, 1, 2) == (terms["accepted"], terms["kept"], terms["expired"])
+    await assert_books_balance(spool.log)
+
+
+async def test_a_clock_that_was_ahead_keeps_no_commit_for_ever(open_spool: Opener, clock: MovedClock) -> None:
+    """A commit of ten years ahead does not stand before those that came after the clock was set right."""
+    spool = await open_spool(retention_s=100)
+    clock.move(10 * 365 * 86_400)
+    await add(spool.log, call(1))
+    clock.move(-10 * 365 * 86_400)
+    receipt = await add(spool.log, call(2))
+    clock.move(120)
+    await add(spool.log, call(3))
+
+    await spool.log.retain()
+
+    with pytest.raises(NotThere):
+        await spool.log.receipt(receipt.id)
     await assert_books_balance(spool.log)
 
 
