@@ -1,0 +1,192 @@
+"""The ledger against a brute-force recount of the record file, over a month of everything that goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import urllib3
+
+from gateway.cli.examples import Call, example
+from tests.acceptance.payloads import post, request, span
+
+ROUNDS = int(os.environ.get("TOLLHOUSE_LEDGER_ROUNDS", "4"))
+SENDERS = 3
+DAY_S = 86400
+NS = 1_000_000_000
+MODELS = ("gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5", "acme-large")
+TEAMS = ("search", "support", "")
+SHADOWS = "[sources.openrouter]\ncount = false"
+TRACES = "/v1/traces"
+
+Sent = tuple[str, bytes]  # path and body
+Group = tuple[str, ...]
+Sums = tuple[int, int, int, int, Decimal, Decimal, Decimal]
+
+
+class Sender:
+    """Sends what a month may bring, in no order: late calls, repeats, halves, failures, what does not count."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._sent: list[Sent] = []
+        self.answered = 0
+
+    def load(self, url: str, key: str, stop: threading.Event) -> None:
+        """Until told to stop or the server is gone."""
+        while not stop.is_set():
+            for path, body in self._next():
+                self._sent.append((path, body))
+                try:
+                    answer = post(url, body, key, path)
+                except urllib3.exceptions.HTTPError:
+                    return
+                assert answer.status in (200, 503), answer.data
+                self.answered += answer.status == 200
+
+    def _next(self) -> Iterator[Sent]:
+        rng = self._random
+        kind = rng.choice(("traces", "traces", "amended", "litellm", "openrouter", "repeat", "repeat"))
+        if kind == "repeat" and self._sent:
+            yield rng.choice(self._sent)
+        elif kind == "amended":
+            yield from self._halves()
+        elif kind in ("litellm", "openrouter"):
+            yield f"/v1/ai-telemetry/{kind}", self._example(kind)
+        else:
+            yield TRACES, request([self._span() for _ in range(rng.choice((1, 3, 40)))])
+
+    def _start_ns(self) -> int:
+        return time.time_ns() - self._random.randrange(60 * NS, 30 * DAY_S * NS)
+
+    def _span(self, **more: str | int) -> dict[str, Any]:
+        rng = self._random
+        model = rng.choice(MODELS)
+        made = span(
+            "chatcmpl-" + secrets.token_hex(12),
+            tokens=rng.randrange(1, 300_000),
+            start_ns=self._start_ns(),
+            **{"gen_ai.request.model": model, "gen_ai.response.model": model, **more},
+        )
+        if rng.random() < 0.1:
+            made["status"] = {"code": 2}
+            made["attributes"].append({"key": "error.type", "value": {"stringValue": "429"}})
+        return made
+
+    def _halves(self) -> Iterator[Sent]:
+        """A call that is told first without its tokens; the later report fills them in while the record is open."""
+        whole = self._span()
+        known = [each for each in whole["attributes"] if not each["key"].startswith("gen_ai.usage.")]
+        yield TRACES, request([{**whole, "attributes": known}])
+        yield TRACES, request([whole])
+
+    def _example(self, format: str) -> bytes:
+        """With a cost of its own: what LiteLLM reports is not what the price book says."""
+        payload = json.loads(example(format, Call(end_ns=self._start_ns())))
+        if format == "litellm":
+            payload[0]["response_cost"] = self._random.randrange(10**9) / 10**11
+        return json.dumps(payload).encode()
+
+
+def recount(records: list[dict[str, Any]], per_s: int, *dimensions: str) -> dict[Group, Sums]:
+    """(period, dimensions...) -> calls, errors, tokens in and out, cost, estimate, saved: one record at a time."""
+    groups: dict[Group, list[Any]] = defaultdict(lambda: [0, 0, 0, 0, Decimal(0), Decimal(0), Decimal(0)])
+    for record in records:
+        if record["kind"] != "inference" or record["shadow"]:
+            continue
+        seconds = int(_epoch(record["start_time"])) // per_s * per_s
+        period = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(seconds))
+        sums = groups[period, *(_value(record, name) for name in dimensions)]
+        estimated = Decimal(record["estimated_cost"] or 0)
+        cached = record["status"] == "cached"
+        counted = Decimal(record["cost"]) if record["cost"] is not None else estimated
+        sums[0] += 1
+        sums[1] += record["status"] == "error"
+        sums[2] += record["input_tokens"] or 0
+        sums[3] += record["output_tokens"] or 0
+        sums[4] += 0 if cached else counted
+        sums[5] += 0 if cached else estimated
+        sums[6] += estimated if cached else 0
+    return {group: tuple(sums) for group, sums in groups.items()}
+
+
+def _epoch(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _value(record: dict[str, Any], name: str) -> str:
+    value = record["response_model"] or record["request_model"] if name == "model" else record[name]
+    return value or ""
+
+
+def reported(house: Any, per: str, *dimensions: str) -> dict[Group, Sums]:
+    """The same from the ledger, by the command."""
+    since = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 32 * DAY_S))
+    rows = house.json("report", "--from", since, "--per", per, "--by", ",".join(dimensions))["rows"]
+    return {
+        (row["period"], *(row[name] or "" for name in dimensions)): (
+            row["calls"], row["errors"], row["input_tokens"], row["output_tokens"],
+            Decimal(row["cost"]), Decimal(row["estimated"]), Decimal(row["saved"]),
+        )
+        for row in rows
+    }  # fmt: skip
+
+
+QUESTIONS = (
+    ("hourly", 3600, ("source", "model")),
+    ("daily", DAY_S, ("model", "status", "cost_source")),
+    ("daily", DAY_S, ("team", "user", "provider", "source")),
+)
+
+
+def check(house: Any, questions: Sequence[tuple[str, int, tuple[str, ...]]] = QUESTIONS[:1]) -> None:
+    records = house.records()
+    for per, per_s, dimensions in questions:
+        assert recount(records, per_s, *dimensions) == reported(house, per, *dimensions)
+
+
+def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
+    """Kills, restarts, repeats, halves, late and shadowed calls: to the digit, before and after a rebuild."""
+    house = installations(hold="300ms", more=SHADOWS)
+    keys = [house.key(f"team {team or 'none'}", *_grant(team)) for team in TEAMS]
+    senders = [Sender(seed) for seed in range(SENDERS)]
+    for turn in range(ROUNDS):
+        url = house.start()
+        stop = threading.Event()
+        threads = [
+            threading.Thread(target=sender.load, args=(url, key, stop))
+            for sender, key in zip(senders, keys, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(random.Random(turn).uniform(0.5, 1.5))
+        house.kill()
+        stop.set()
+        for thread in threads:
+            thread.join()
+    house.start()
+    house.wait_until_drained()
+    books = house.json("spool", "verify")["topics"]["ai-telemetry"]
+    records = house.records()
+    assert books["accepted"] == len(records) > 200
+    assert books["duplicates"] > 20
+    assert books["amended"] > 5
+    assert any(record["shadow"] for record in records)
+    check(house, QUESTIONS)
+    house.run("ledger", "rebuild")
+    check(house)
+    house.stop()
+    check(house)
+
+
+def _grant(team: str) -> tuple[str, ...]:
+    return ("--use-case", "Send AI Telemetry", *(("--label", f"team={team}") if team else ()))
