@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.doors import ai_telemetry, costs, devices, events, foreign, house_side, insights, otlp
+from gateway.doors import ai_telemetry, costs, devices, events, foreign, house_side, insights, otlp, topic_operations
 from gateway.doors.openapi import document
 from gateway.doors.operator import CALLS, PREFIX
 from gateway.doors.operator_body import answer
@@ -18,6 +18,8 @@ OPERATIONS = (
     *foreign.OPERATIONS,
     *devices.OPERATIONS,
     *events.OPERATIONS,
+    *topic_operations.UNIT_COST,
+    *topic_operations.BILLING,
     *costs.OPERATIONS,
     *insights.OPERATIONS,
     *house_side.OPERATIONS,
