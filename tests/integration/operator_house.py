@@ -13,6 +13,8 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.access import Access
+from gateway.config import Devices
+from gateway.devices.registrar import Registrar
 from gateway.doors.operator import PREFIX, OperatorServices, application
 from gateway.operator_socket import OperatorSocket
 from spool.installation import installation_secret
@@ -90,6 +92,8 @@ async def operator_house(
     access = Access(registry, clock=clock, api_key_file=api_key_file)
     spool = await open_spool(settings=LogSettings(hold_s=0), clock=clock)
     ledger = await Ledger.open(directory, clock=clock)
+    spool.devices.auditor = registry.note_all
+    devices = Registrar(spool.devices, settings=Devices(), clock=clock, secret=secret)
     given = OperatorServices(
         log=spool.log,
         deliveries=spool.deliveries,
@@ -100,6 +104,7 @@ async def operator_house(
         clock=clock,
         secret=secret,
         version="0",
+        devices=devices,
         **services,
     )
     root = web.Application()
