@@ -19,6 +19,7 @@ from spool.insights import LOW, Finding
 NAME = "dear_model"
 LEAST_CALLS = 20
 LEAST_PEERS = 3
+MOST_WORKERS = 300  # at one work, the most costly: each is held against all others
 TIMES = 3  # what the peers pay for a token
 ALIKE = 2  # times longer or shorter, at most
 LEAST = Decimal(1)  # dollars
@@ -53,7 +54,8 @@ def find(facts: Facts) -> Sequence[Finding]:
     for worker in _workers(facts.week):
         works[worker.work].append(worker)
     found = []
-    for workers in works.values():
+    for everybody in works.values():
+        workers = sorted(everybody, key=lambda each: -each.cost)[:MOST_WORKERS]
         for worker in workers:
             peers = [each for each in workers if each is not worker and each.is_like(worker)]
             if len(peers) < LEAST_PEERS:
