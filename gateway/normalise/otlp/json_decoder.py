@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.errors import BadPayload
-from gateway.normalise.otlp import admission
+from gateway.normalise.otlp import admission, lone_surrogates
 from gateway.normalise.otlp import json_schema as schema
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.json_names import in_camel_case
@@ -131,6 +131,9 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     except msgspec.ValidationError as error:
         raise BadPayload(f"{_path(error) or 'body'}: not of the type that OTLP gives it") from None
     except msgspec.DecodeError as error:
+        mended = lone_surrogates.replaced(body)
+        if mended is not None:
+            return _decoded(mended, decoder)
         raise BadPayload(f"body: no JSON ({_offset(error)})") from None
     except RecursionError:
         raise BadPayload("body: nested too deeply") from None
@@ -138,8 +141,8 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 def _path(error: msgspec.ValidationError) -> str:
     # "Expected `int`, got `float` - at `$.status.code`": the path and nothing else, so no value can get out.
-    _, _, path = str(error).rpartition("`$")
-    return path.strip("`.")
+    _, found, path = str(error).rpartition("`$")
+    return path.strip("`.") if found else ""
 
 
 def _offset(error: msgspec.DecodeError) -> str:

@@ -47,6 +47,8 @@ def metrics(body: bytes) -> Iterator[Slice[Point]]:
 
 
 def _slices(body: bytes, message: Any, read: Callable[[Any, int], Slice[T]]) -> Iterator[Slice[T]]:
+    if body[:1] == b"{":  # as protobuf the beginning of a group, which OTLP never had
+        raise BadPayload("body: JSON where protobuf is announced; send Content-Type: application/json")
     place = offset = 0
     for piece in pieces(body, _PATH):
         try:

@@ -54,8 +54,9 @@ def test_an_empty_request_is_a_request(signal: Signal):
 )
 def test_what_is_no_object_is_refused(signal: Signal, body: bytes):
     """Nothing, an array, a number, trailing data: undecodable, and never retried."""
-    with pytest.raises(BadPayload):
+    with pytest.raises(BadPayload) as refusal:
         read(signal, body)
+    assert refusal.value.message.startswith("body: ")
 
 
 @every_signal
@@ -272,15 +273,23 @@ def test_utf_8_is_checked_across_slices():
         read("traces", json.dumps(changed(name=name), ensure_ascii=False).encode()[:-40] + b"\xff")
 
 
-def test_lone_surrogates_and_bare_nan_are_refused():
-    """Neither is JSON text that anybody else could read, wherever it stands."""
+@pytest.mark.parametrize("half", [rb"\ud83d", rb"\uDe00", rb"\ud83d\ud83d", rb"\\\ud83d"])
+def test_half_an_emoji_costs_no_record(half: bytes):
+    """A text that its sender cut in two, wherever it stands: its place is kept and everything else is as it was."""
     for payload in (
-        traces(span(1, {}, name="@@")),
-        traces(span(1, {"a": "@@"})),
-        traces(resource={"service.name": "@@"}),
+        traces(span(1, CALL, name="@@")),
+        traces(span(1, CALL | {"a": "cut @@"}), span(2, CALL)),
+        traces(span(1, CALL), resource={"service.name": "@@"}),
     ):
-        with pytest.raises(BadPayload):
-            read("traces", in_json(payload).replace(b"@@", b"\\ud800"))
+        outcome = read("traces", in_json(payload).replace(b"@@", half))
+        assert (len(payload["resourceSpans"][0]["scopeSpans"][0]["spans"]), []) == (outcome.received, outcome.rejects)
+    body = in_json(changed(name="@@")).replace(b"@@", rb"\\ud83d \ud83d\ude00 " + half)
+    assert decoded(body).name.startswith("\\ud83d \U0001f600 ")
+    assert decoded(body).name.endswith("\ufffd")
+
+
+def test_bare_nan_is_refused():
+    """It is no JSON text that anybody else could read."""
     with pytest.raises(BadPayload):
         read("traces", in_json(traces(span(1, {"d": "@@"}))).replace(b'{"stringValue": "@@"}', b'{"doubleValue": NaN}'))
 

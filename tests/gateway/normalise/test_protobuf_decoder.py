@@ -52,6 +52,13 @@ def test_garbage_is_refused(signal: Signal, body: bytes):
         read(signal, body)
 
 
+@every_signal
+def test_json_under_the_wrong_type_is_named(signal: Signal):
+    """The message says what to send."""
+    with pytest.raises(BadPayload, match="Content-Type: application/json"):
+        read(signal, b'{"resourceSpans": []}')
+
+
 def test_a_cut_body_is_refused_wherever_it_is_cut():
     """Every proper beginning is either an error or a smaller request, never a crash."""
     body = in_protobuf(traces(span(1, CALL | {"l": ["x"]}, parent=2), scope="s", resource={"service.name": "x"}))
