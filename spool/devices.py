@@ -247,7 +247,9 @@ class DeviceTable:
             batch, self._batch = self._batch, _Batch()
             try:
                 await self._write(batch)
-            except SpoolError as error:
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                if not isinstance(error, SpoolError):
+                    _log.exception("devices could not be written", extra={"action": "devices_fault"})
                 self._failed(batch, error)
                 if not batch.waiting:
                     return
@@ -264,7 +266,7 @@ class DeviceTable:
         await self._rows.write(rows, names, list(batch.gone))
         self._durable.update({row.id: row for row in rows})
 
-    def _failed(self, batch: _Batch, error: SpoolError) -> None:
+    def _failed(self, batch: _Batch, error: Exception) -> None:
         self._batch.names |= batch.names
         self._batch.gone |= batch.gone - batch.names
         if not batch.waiting:  # nobody was promised anything: tried again with the next
@@ -277,4 +279,5 @@ class DeviceTable:
                 self._devices[id] = before
             else:
                 self._devices.pop(id, None)
-        batch.done.set_exception(error)
+        known = isinstance(error, SpoolError)
+        batch.done.set_exception(error if known else SpoolUnavailable("devices cannot be written"))

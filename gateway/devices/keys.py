@@ -11,6 +11,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from gateway.access import Bearer
+from gateway.errors import Refusal
 from spool.devices import REVOKED, Device, DeviceTable
 from spool.installation import derived
 from spool.scopes import HEARTBEAT, INGEST, PING
@@ -30,7 +31,7 @@ class DeviceKeys:
         return f"{PREFIX}{device.id}_{device.generation}_{self._mac(device.id, device.generation)}"
 
     def find(self, secret: str) -> Bearer | None:
-        """Whose key it is; None for a forged, an old or a dead one."""
+        """Whose key it is; None for a forged one. Refusal 401 for a dead one, whose bearer guesses nothing."""
         id, _, rest = secret.removeprefix(PREFIX).rpartition("_")
         id, _, number = id.rpartition("_")
         if not (number.isascii() and number.isdecimal() and len(number) < 12):
@@ -39,7 +40,7 @@ class DeviceKeys:
             return None
         device = self._table.find(id)
         if device is None or device.state == REVOKED or not device.has_key or device.generation != int(number):
-            return None
+            raise Refusal(401, "dead_device_key", "this device was revoked or reset, and its key is no longer good")
         if not device.key_used:
             self._table.touch(replace(device, key_used=True))
         return Bearer(f"device {id}", SCOPES, device=id)

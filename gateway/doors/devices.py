@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from gateway.access import Bearer
 from gateway.devices.registrar import Registrar, Told
-from gateway.doors import answers
+from gateway.doors import answers, bodies
 from gateway.doors.door import Handler, House, guarded, house_key
 from gateway.doors.operations import TEXT, WRITE, Operation, closed
 from gateway.errors import BadPayload
@@ -25,6 +25,7 @@ from spool.errors import Invalid
 from spool.keys import checked_labels
 from spool.scopes import ENROLL, HEARTBEAT, PING
 
+MAX_BODY_BYTES = 64 * 1024
 MAX_TEXT = 256
 MAX_SOURCES = 64
 
@@ -132,7 +133,8 @@ def ping(house: House, registrar: Registrar) -> Handler:
 
 async def _body(request: web.Request, house: House, bearer: Bearer, kind: type[T]) -> T:
     with house.budget.lease() as lease:
-        body = await house.body(request, lease, bearer)
+        body = await bodies.read(request, lease, max_bytes=MAX_BODY_BYTES)
+        house.access.charge(bearer, requests=0, bytes=len(body))
         try:
             return msgspec.json.decode(body or b"{}", type=kind)
         except msgspec.DecodeError as error:

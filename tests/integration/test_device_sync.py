@@ -53,9 +53,7 @@ class Site:
         clock = SystemClock()
         settings = UpstreamSettings(base_url=self.upstream.url, timeout_s=5, keys=self.keys, paths=self.paths)
         client = client_of(settings, clock=clock)
-        sync = DeviceSync(
-            self.table, client, Paths(settings), Keyring(self.keys), clock=clock, backoff=QUICK
-        )
+        sync = DeviceSync(self.table, client, Paths(settings), Keyring(self.keys), clock=clock, backoff=QUICK)
         task = asyncio.create_task(sync.run())
         try:
             yield sync

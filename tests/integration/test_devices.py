@@ -372,7 +372,7 @@ async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
         b"", b"[]", b"{", b'{"device_id": 7}', b'{"device_id": "a b"}', b'{"device_id": ""}',
         b'{"device_id": "' + b"x" * 129 + b'"}', b'{"device_id": "d", "hostname": "' + b"h" * 300 + b'"}',
         b'{"device_id": "d", "labels": {"no good": "x"}}', b'{"device_id": "d", "sent_at": "yesterday"}',
-        b'{"device_id": "d", "spool": {"records": -1}}', b'\xff\xfe',
+        b'{"device_id": "d", "spool": {"records": -1}}', b'\xff\xfe', b'{"device_id": "d", "user": [}',
     ],
 )  # fmt: skip
 async def test_a_body_that_says_nothing_useful(serving: Serving, body: bytes) -> None:
@@ -426,3 +426,9 @@ async def test_devices_outlive_the_house(tmp_path: Path) -> None:
     bearer = houses[1].rooms.devices.keys.find(key)
     await houses[1].stop()
     assert bearer is not None and "laptop-1" == bearer.device
+
+
+async def test_a_body_beyond_any_heartbeat(serving: Serving) -> None:
+    """413 before it is read as JSON."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    assert 413 == (await serving.send(PLANE + "heartbeat", b" " * 70_000 + b"{}", key=key)).status
