@@ -45,7 +45,8 @@ class Health:
 
     async def live(self) -> bool:
         """False only when the writer is dead; a dead loop answers nobody."""
-        return await self._read() is not None
+        stats = await self._read()
+        return stats is not None and stats.alive
 
     async def ready(self) -> bool:
         return not self._obstacles(await self._read())
@@ -80,6 +81,8 @@ class Health:
             reasons.append("stopping")
         if stats is None:
             reasons.append("the writer does not answer")
+        elif not stats.alive:
+            reasons.append("the writer is dead: restart")
         elif not stats.writable:
             reasons.append(stats.last_error or "the spool cannot keep anything")
         if not self._keys_read():

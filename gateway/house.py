@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -11,27 +11,38 @@ from gateway.access import Access
 from gateway.config import Config, Spool
 from gateway.devices.registrar import Registrar
 from gateway.doors.operator import OperatorServices, application
+from gateway.doors.operator_services import Billing
+from gateway.listener import operator_listen
 from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
 from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
 from spool.ledger import Ledger
-from spool.log import LogSettings
+from spool.log import LogSettings, RouteSpec
 from spool.registry import Registry
 from spool.sqlite import SqliteSpool, open_spool
 
 
 @asynccontextmanager
-async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
+async def opened(
+    config: Config,
+    *,
+    version: str,
+    billing: Callable[[Config, SqliteSpool, Ledger], Billing],
+    names_routes: bool = False,
+) -> AsyncIterator[Path]:
     """
     A socket with the operator API over a data directory that nobody else has open; SpoolLocked when somebody has.
 
     The socket lies elsewhere than a server's, so that no other command comes in and is cut off when this one ends.
+    `names_routes`: `config` is the house's own, and routes that it does not name any more are orphaned.
     """
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         spool = await open_spool(config.data_dir, settings=log_settings(config.spool), clock=clock)
         stack.push_async_callback(spool.close)
+        if names_routes:
+            await _declare(spool, config)
         registry, problem = None, ""
         try:
             registry = await Registry.open(config.data_dir, secret=spool.secret, clock=clock)
@@ -48,6 +59,7 @@ async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
             log=spool.log,
             deliveries=spool.deliveries,
             streams=spool.streams,
+            billing=billing(config, spool, ledger),
             registry=registry,
             registry_problem=problem,
             access=access,
@@ -63,6 +75,17 @@ async def opened(config: Config, *, version: str) -> AsyncIterator[Path]:
         socket = OperatorSocket(Path(place), application(services))
         stack.push_async_callback(socket.stop)
         yield await socket.start()
+
+
+async def _declare(spool: SqliteSpool, config: Config) -> None:
+    """What a start of the server would orphan is orphaned; new routes are left to the start itself."""
+    has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
+    named = {f"{each.name}/{topic}" for each in config.destinations for topic in each.topics}
+    states = await spool.deliveries.routes()
+    kept = [each for each in states if each.name in named or (has_upstream and each.name.startswith("upstream/"))]
+    if len(kept) < len(states):
+        specs = [RouteSpec(name=each.name, topic=each.topic, required=each.required) for each in kept]
+        await spool.deliveries.declare(specs)
 
 
 def devices_of(spool: SqliteSpool, registry: Registry | None, config: Config, clock: Clock) -> Registrar:
@@ -83,6 +106,7 @@ def log_settings(section: Spool) -> LogSettings:
 
 
 def _console_url(config: Config) -> str:
-    """Where the console will be once the server runs."""
-    scheme = "https" if config.server.tls_cert_file else "http"
-    return f"{scheme}://{config.server.operator_listen or config.server.listen}/console/"
+    """Where the console will be once the server runs; the operator's own listener has no TLS."""
+    private = operator_listen(config.server)
+    scheme = "https" if config.server.tls_cert_file and private is None else "http"
+    return f"{scheme}://{private or config.server.listen}/console/"

@@ -53,6 +53,7 @@ class Snapshot:
     stats: Stats
     routes: Sequence[RouteState] = ()
     devices: Mapping[str, int] = field(default_factory=dict)
+    failed_attempts: int = 0
 
 
 class Metrics:
@@ -171,6 +172,9 @@ class _HouseCollector:
         yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
         yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
         yield _gauge("tollhouse_duplicate_window_seconds", "How far back repeats are known", stats.duplicate_window_s)
+        failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a key that opens anything")
+        failed.add_metric([], self.snapshot.failed_attempts)
+        yield failed
         yield from self._routes(self.snapshot.routes)
         devices = GaugeMetricFamily("tollhouse_devices", "Devices by state", labels=["state"])
         for state, n in self.snapshot.devices.items():

@@ -26,6 +26,7 @@ class Shadows:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heard: dict[Reporter, float] = {}
+        self._known = 0  # the highest number that was looked at after the start
 
     def note(self, record: Inference, at: float | None = None) -> None:
         """An inference record came in (at: epoch seconds, default now)."""
@@ -51,18 +52,28 @@ class Shadows:
             metric.shadow = True
 
     async def remember(self, log: Log) -> None:
-        """Learn from the newest closed entries what was heard before a restart."""
+        """Learn from the newest closed entries what was heard before a restart; what is open is for `follow`."""
         since = self._clock.now() - WINDOW_S
-        below = log.closed_below(AI_TELEMETRY)
-        for entry in await log.read(AI_TELEMETRY, max(1, below - REMEMBERED), below - 1):
+        last = log.closed_below(AI_TELEMETRY) - 1
+        for entry in await log.read(AI_TELEMETRY, max(1, self._known + 1, last - REMEMBERED), last):
             if entry.committed_at >= since:
                 for record in entry.records:
                     if isinstance(record, Inference):
                         self.note(record, at=entry.committed_at)
+        self._known = last
+
+    async def follow(self, log: Log, *, hold_s: float) -> None:
+        """As a task of the house: learn what was open at the start, which is closed `hold_s` later; then rest."""
+        until = self._clock.now() + hold_s
+        knows_all = False
+        async for _ in log.changes(AI_TELEMETRY):
+            if not knows_all:
+                knows_all = self._clock.now() > until
+                await self.remember(log)
 
     def _hear(self, reporter: Reporter, when: float) -> None:
         # Taking it out first keeps the dict in the order of last hearing: the oldest is always at the front.
-        self._heard.pop(reporter, None)
-        self._heard[reporter] = when
+        before = self._heard.pop(reporter, when)
+        self._heard[reporter] = max(when, before)
         if len(self._heard) > MAX_REPORTERS:
             del self._heard[next(iter(self._heard))]

@@ -196,6 +196,7 @@ class Stats:
     duplicate_ids: int
     writable: bool
     last_error: str | None
+    alive: bool = True  # whether what commits still runs; without it nothing is ever kept again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

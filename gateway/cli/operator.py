@@ -25,6 +25,7 @@ import click
 import orjson
 from yarl import URL
 
+from gateway.app import billing_of
 from gateway.cli import configured, fail
 from gateway.config import Config, ConfigError
 from gateway.doors.operator_sign_in import AS
@@ -43,6 +44,7 @@ class House:
 
     config: Config
     actor: str
+    has_file: bool = False  # `config` was read from the house's file, and not made up from a data directory
 
     def ask(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
@@ -68,7 +70,7 @@ class House:
         if body is not None:
             headers["Content-Type"] = "application/json"
         async with (
-            _socket(self.config) as socket,
+            _socket(self.config, names_routes=self.has_file) as socket,
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
             session.request(
                 method, url, headers=headers, data=None if body is None else orjson.dumps(body),
@@ -79,12 +81,14 @@ class House:
 
 
 @asynccontextmanager
-async def _socket(config: Config) -> AsyncIterator[Path]:
+async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """The house's own lock says whether a server runs; between the two states we wait a little."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            async with opened(config, version=version("tollhouse")) as socket:
+            async with opened(
+                config, version=version("tollhouse"), billing=billing_of, names_routes=names_routes
+            ) as socket:
                 yield socket
                 return
         except SpoolLocked:
@@ -117,7 +121,7 @@ def on_a_house(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_house(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
-        command(House(settings, actor or _user()), **rest)
+        command(House(settings, actor or _user(), has_file=config is not None), **rest)
 
     return with_house
 

@@ -258,6 +258,7 @@ class MemoryLog:
             duplicate_ids=len(self._index),
             writable=not self._closing and self._bytes < self._settings.max_bytes,
             last_error=None,
+            alive=not self._closing,
         )
 
     # -- upkeep ----------------------------------------------------------------------------------------------------

@@ -327,6 +327,7 @@ class SqliteLog:
                 duplicate_ids=len(self._index),
                 writable=self._health.well and self._writer.alive and room.used < self._settings.max_bytes,
                 last_error=self._health.last_error,
+                alive=self._writer.alive,
             )
 
     # -- upkeep ----------------------------------------------------------------------------------------------------

@@ -106,3 +106,10 @@ async def test_probes_ask_the_disk_once_a_second() -> None:
     house.time += 1
     await health.ready()
     assert 2 == house.reads
+
+
+async def test_a_dead_writer_is_a_dead_house() -> None:
+    """Nothing will ever be kept again, whatever else still answers: whoever watches restarts it."""
+    health = House(stats_now=replace(STATS, alive=False)).health()
+    assert (False, False) == (await health.live(), await health.ready())
+    assert ["the writer is dead: restart"] == (await health.report())["reasons"]

@@ -139,3 +139,9 @@ async def test_loop_lag_sees_a_loop_that_was_held() -> None:
     await asyncio.sleep(0.01)
     task.cancel()
     assert 0.1 < lag.worst < 1.0
+
+
+def test_failed_attempts_are_counted() -> None:
+    """Whoever guesses keys shows."""
+    read = samples(Metrics().render(Snapshot(stats=STATS, failed_attempts=4)))
+    assert 4 == read["tollhouse_failed_attempts_total", ()]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.shadows import WINDOW_S, Shadows
 from spool import memory
+from spool.clock import SystemClock
 from spool.identity import of_call
 from spool.log import LogSettings, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
@@ -78,3 +81,39 @@ async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
     shadows.shade(metric)
     assert metric.shadow
     await spool.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(20)
+async def test_what_was_open_at_the_restart_is_learned_when_it_closes() -> None:
+    """The last seconds before a restart are not missed."""
+    clock = SystemClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0.2), clock=clock)
+    record = event(session="s1")
+    identity = of_call(record, own_id="1")
+    record.id = identity.id
+    await spool.log.append(Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[identity]))
+    shadows, metric = Shadows(clock), counter(session="s1")
+    await shadows.remember(spool.log)
+    shadows.shade(metric)
+    assert not metric.shadow
+
+    following = asyncio.create_task(shadows.follow(spool.log, hold_s=0.2))
+    while not metric.shadow:
+        assert not following.done()
+        await asyncio.sleep(0.01)
+        shadows.shade(metric)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await spool.close()
+
+
+def test_what_is_learned_late_makes_nothing_older() -> None:
+    """An old report that is read again does not undo the hearing of a newer one."""
+    clock = StoppedClock()
+    shadows = Shadows(clock)
+    shadows.note(event(session="s1"))
+    shadows.note(event(session="s1"), at=clock.time - 2 * WINDOW_S)
+    metric = counter(session="s1")
+    shadows.shade(metric)
+    assert metric.shadow

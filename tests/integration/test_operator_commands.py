@@ -285,6 +285,42 @@ def test_the_key_of_the_deployment_is_listed(tmp_path: Path) -> None:
     assert ["Legacy API Key"] == [key["name"] for key in answer(result)["keys"]]
 
 
+def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_server(run: Run, tmp_path: Path) -> None:
+    """--config FILE is the house's own word on its routes; --data DIR says nothing about them."""
+    run("spool", "status")
+    gone, stays = (RouteSpec(name=f"{name}/{AI_TELEMETRY}", topic=AI_TELEMETRY) for name in ("gone", "stays"))
+    asyncio.run(_declared(tmp_path / "house", gone, stays))
+    config = _configured(
+        tmp_path,
+        "[[destinations]]",
+        "name = 'stays'",
+        "type = 'ndjson'",
+        "path = 'records'",
+        "topics = ['ai-telemetry']",
+    )
+    assert "in the configuration" in run("spool", "route", "drop", gone.name, code=2).stderr
+
+    def drop(name: str) -> int:
+        return CliRunner().invoke(main, ["spool", "route", "drop", name, "--config", config]).exit_code
+
+    assert (2, 0) == (drop(stays.name), drop(gone.name))
+    routes = answer(run("spool", "status", "--json"))["routes"]
+    assert [(stays.name, "running")] == [(route["route"], route["state"]) for route in routes]
+
+
+async def _declared(directory: Path, *specs: RouteSpec) -> None:
+    spool = await open_spool(directory, settings=LogSettings(), clock=SystemClock())
+    await spool.deliveries.declare(specs)
+    await spool.close()
+
+
+def test_the_console_of_a_public_house_is_where_its_operators_come_in(tmp_path: Path) -> None:
+    """On a public `listen` the operator's side is 127.0.0.1:4319, without TLS, unless the configuration says more."""
+    config = _configured(tmp_path, "[server]", "listen = '0.0.0.0:4318'")
+    result = CliRunner().invoke(main, ["console", "link", "--config", config])
+    assert "http://127.0.0.1:4319/console/" in result.output
+
+
 def _configured(tmp_path: Path, *lines: str) -> str:
     path = tmp_path / "tollhouse.toml"
     path.write_text("\n".join(['data_dir = "house"', *lines]))
