@@ -228,6 +228,8 @@ class Observer(Protocol):
 class Log(Protocol):
     """Append only, many readers."""
 
+    repeated_ids: int  # ids that are known more than once, too far apart in time for a look-up; counted now and then
+
     async def append(self, submission: Submission) -> Receipt:
         """Keep it: returns after the flush that holds it. SpoolFull or SpoolUnavailable: nothing was kept."""
         ...

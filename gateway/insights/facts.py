@@ -79,6 +79,7 @@ class Facts:
     routes: Sequence[RouteState] = ()
     dead: Sequence[Dead] = ()
     shapes: Sequence[Shape] = ()
+    repeated_ids: int = 0  # in the duplicate window more than once
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost

@@ -60,6 +60,7 @@ async def gather(house: Sources, *, now: float) -> Facts:
         dead=await _dead(house.deliveries, now),
         shapes=[Shape(names=each["names"], count=each["count"], last_seen=each["last_seen"])  # type: ignore[arg-type]
                 for each in await house.log.unrecognised()],
+        repeated_ids=house.log.repeated_ids,
         keys=house.keys(),
         devices=house.devices(),
         estimate=book.estimate,

@@ -18,6 +18,7 @@ from gateway.insights import (
     missing_price,
     mute_device,
     no_owner,
+    repeated_ids,
     retry_storm,
     spend_spike,
     stuck_route,
@@ -38,7 +39,7 @@ FIRST_S = 30.0  # after a start routes need a moment to find out how they are
 
 DETECTORS: tuple[Detector, ...] = (
     spend_spike, missing_price, cost_gap, no_owner, doubled_source, unused_cache, dear_model, retry_storm,
-    unrecognised_shape, stuck_route, dead_letters, idle_key, wide_key, mute_device,
+    unrecognised_shape, stuck_route, dead_letters, idle_key, wide_key, mute_device, repeated_ids,
 )  # fmt: skip
 
 _log = logging.getLogger(__name__)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
-from gateway.insights import doubled_source
+from gateway.insights import doubled_source, repeated_ids
 from spool.record import Inference
-from tests.gateway.insights.world import call, found
+from tests.gateway.insights.world import call, found, spend
 
 
 def calls(source: str, *, later: float = 0.0, n: int = 30, **fields: Any) -> list[Inference]:
@@ -49,6 +50,13 @@ def test_what_is_no_twin() -> None:
         assert [] == found(doubled_source, recent=[*first, *second])
     short = [call(9000 - each, source=source, input_tokens=5, output_tokens=1) for each in range(40) for source in "ab"]
     assert [] == found(doubled_source, recent=short)
+
+
+def test_ids_that_came_again() -> None:
+    """What the duplicate window found twice, at the price of a usual call; a few are let be."""
+    [finding] = found(repeated_ids, repeated_ids=20, week=[spend(cost=Decimal(50))])
+    assert "10.00" == finding.draft.cost_impact
+    assert [] == found(repeated_ids, repeated_ids=9, week=[spend()])
 
 
 def test_chance_meetings_of_busy_sources() -> None:
