@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from exporters.backoff import Backoff
 from exporters.exporter import Exporter
@@ -14,6 +15,8 @@ from exporters.otlp import Endpoint
 from exporters.route import Route
 from exporters.secret import Secret
 from exporters.service import topics
+from exporters.service.billing import Lanes
+from exporters.service.billing_sync import BillingSync
 from exporters.service.client import Client, ClientSettings
 from exporters.service.paths import STREAMS, Paths
 from exporters.service.telemetry import TelemetryExporter
@@ -21,8 +24,10 @@ from exporters.service.upstream import Upstream, client_of
 from exporters.settings import DestinationSettings, UpstreamSettings
 from exporters.sync import DeviceSync
 from exporters.webhook import WebhookExporter
+from spool.billing_hours import BillingHours
 from spool.clock import Clock
 from spool.devices import DeviceTable
+from spool.ledger import Ledger
 from spool.log import Deliveries, Log, RouteSpec, RouteState
 from spool.record import AI_TELEMETRY
 
@@ -40,6 +45,20 @@ class RouteConfig:
     backoff: Backoff = field(default_factory=Backoff)
 
 
+class Sync(Protocol):
+    """A table that is brought upstream row by row, shown like a route."""
+
+    def state(self) -> RouteState: ...
+
+    def stamps(self) -> object: ...
+
+    def poke(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Routes:
     """What leaves the house: a route for each destination and topic, and tables that are brought upstream."""
 
@@ -49,7 +68,7 @@ class Routes:
         log: Log,
         clock: Clock,
         specs: Sequence[RouteConfig],
-        syncs: Sequence[DeviceSync] = (),
+        syncs: Sequence[Sync] = (),
     ) -> None:
         self._deliveries = deliveries
         self._configs = list(specs)
@@ -102,7 +121,7 @@ class Routes:
             sync.poke()
 
     async def _watch_secrets(self) -> None:
-        watched: list[tuple[Callable[[], object], Route | DeviceSync]] = [
+        watched: list[tuple[Callable[[], object], Route | Sync]] = [
             *((config.stamps, route) for config, route in zip(self._configs, self._routes, strict=True)),
             *((sync.stamps, sync) for sync in self._syncs),
         ]
@@ -143,6 +162,13 @@ def device_sync(settings: UpstreamSettings, table: DeviceTable, *, clock: Clock)
         clock=clock,
         in_flight=settings.in_flight,
     )
+
+
+def billing_sync(
+    settings: UpstreamSettings, ledger: Ledger, hours: BillingHours, lanes: Lanes, *, clock: Clock
+) -> BillingSync:
+    """AI cost by the hour to the connection of the settings."""
+    return BillingSync(ledger, hours, client_of(settings, clock=clock), settings, lanes, clock=clock)
 
 
 def _upstream(settings: UpstreamSettings, clock: Clock) -> RouteConfig:

@@ -18,8 +18,8 @@ from exporters import routes as outbound
 from exporters.routes import Routes
 from exporters.service import topics as outbound_topics
 from exporters.service.billing import Lanes
+from exporters.service.billing_sync import BillingSync
 from exporters.settings import DestinationSettings, EventStream, KeySettings, UpstreamSettings
-from exporters.sync import DeviceSync
 from gateway import listener
 from gateway.access import Access, Bearer
 from gateway.attribution import Attribution
@@ -54,6 +54,7 @@ from spool.operators import Actor
 from spool.registry import Registry
 from spool.scopes import SEND_AI_TELEMETRY
 from spool.sqlite import SqliteSpool, open_spool
+from spool.sqlite.billing_hours import SqliteBillingHours
 
 _log = logging.getLogger(__name__)
 
@@ -162,7 +163,10 @@ class App:
         access = await self._open_access(registry, devices)
         window = await self._open_intake(spool, Naming(devices, claimed=metrics.claimed))
         house = self._house(access, window, metrics)
-        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs(spool), self._syncs(spool))
+        billing = billing_of(self._config, spool, ledger, lanes=self._lanes, clock=self._clock)
+        self._stack.push_async_callback(billing.close)
+        syncs = self._syncs(spool, billing)
+        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs(spool), syncs)
         self._stack.push_async_callback(routes.stop)
         await routes.start()
         self._stack.push_async_callback(self._supervisor.stop)
@@ -177,7 +181,7 @@ class App:
             states = [*await spool.deliveries.routes(), *routes.syncs()]
             return Snapshot(stats=await spool.log.stats(), routes=states, devices=devices.counts())
 
-        operators = self._operator_services(spool, registry, access, routes, ledger, devices)
+        operators = self._operator_services(spool, registry, access, routes, ledger, devices, billing)
         if registry is not None:
             self._supervisor.start("insights", inspector(operators).run())
         return Rooms(
@@ -276,11 +280,12 @@ class App:
         except ValueError as error:
             raise ConfigError([str(error)]) from error
 
-    def _syncs(self, spool: SqliteSpool) -> list[DeviceSync]:
+    def _syncs(self, spool: SqliteSpool, billing: BillingSync) -> list[outbound.Sync]:
         upstream = self._config.upstream
         if not upstream.base_url or self._local is not None:  # an agent has a line of its own (exporters.link)
             return []
-        return [outbound.device_sync(upstream_settings(upstream), spool.devices, clock=self._clock)]
+        devices = outbound.device_sync(upstream_settings(upstream), spool.devices, clock=self._clock)
+        return [devices, billing] if upstream.connection_id else [devices]
 
     def _operator_services(
         self,
@@ -290,6 +295,7 @@ class App:
         routes: Routes,
         ledger: Ledger,
         devices: Registrar,
+        billing: BillingSync,
     ) -> operator.OperatorServices:
         return operator.OperatorServices(
             log=spool.log,
@@ -392,6 +398,15 @@ class App:
         while True:
             await spool.log.retain()
             await asyncio.sleep(RETAIN_EVERY_S)
+
+
+def billing_of(
+    config: Config, spool: SqliteSpool, ledger: Ledger, *, lanes: Lanes | None = None, clock: Clock | None = None
+) -> BillingSync:
+    """AI cost as billing drops; it only answers operators while nobody runs it."""
+    settings = upstream_settings(config.upstream)
+    hours = SqliteBillingHours(spool.database)
+    return outbound.billing_sync(settings, ledger, hours, lanes or Lanes(), clock=clock or SystemClock())
 
 
 def upstream_settings(upstream: Upstream, *, single_writer: frozenset[str] = frozenset()) -> UpstreamSettings:

@@ -26,6 +26,7 @@ COMMANDS = {
     "agent": "gateway.cli.agent",
     "spool": "gateway.cli.spool",
     "streams": "gateway.cli.streams",
+    "billing": "gateway.cli.billing",
     "ledger": "gateway.cli.ledger",
     "report": "gateway.cli.report",
     "insights": "gateway.cli.insights",

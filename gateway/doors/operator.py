@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.doors import (
+    operator_billing,
     operator_dead,
     operator_devices,
     operator_findings,

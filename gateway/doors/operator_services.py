@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from datetime import datetime
+from typing import Protocol, TypeVar
 
 from aiohttp import web
 
@@ -13,6 +14,7 @@ from gateway.attempts import Buckets
 from gateway.devices.registrar import Registrar
 from gateway.errors import Refusal
 from gateway.prices import PriceBook
+from spool.billing_hours import BillingPlan
 from spool.clock import Clock
 from spool.installation import derived
 from spool.ledger import Ledger
@@ -35,6 +37,14 @@ def _nobody_waits(route: str) -> None:
     """Without a server no route runs: it finds its work at the next start."""
 
 
+class Billing(Protocol):
+    """AI cost as billing drops: what a span comes to, and sending it."""
+
+    async def preview(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+    async def push(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+
 @dataclass(kw_only=True)
 class OperatorServices:
     """
@@ -50,6 +60,7 @@ class OperatorServices:
     log: Log
     deliveries: Deliveries
     streams: StreamReader
+    billing: Billing
     registry: Registry | None
     access: Access
     ledger: Ledger

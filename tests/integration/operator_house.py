@@ -12,6 +12,9 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from exporters.routes import billing_sync
+from exporters.service.billing import Lanes
+from exporters.settings import UpstreamSettings
 from gateway.access import Access
 from gateway.config import Devices
 from gateway.devices.registrar import Registrar
@@ -21,6 +24,7 @@ from spool.installation import installation_secret
 from spool.ledger import Ledger
 from spool.log import LogSettings
 from spool.memory import open_spool
+from spool.memory.billing_hours import MemoryBillingHours
 from spool.registry import Registry
 from tests.moved_clock import MovedClock
 
@@ -98,6 +102,7 @@ async def operator_house(
         log=spool.log,
         deliveries=spool.deliveries,
         streams=spool.streams,
+        billing=billing_sync(UpstreamSettings(), ledger, MemoryBillingHours(), Lanes(), clock=clock),
         registry=registry,
         access=access,
         ledger=ledger,

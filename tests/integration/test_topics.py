@@ -177,7 +177,7 @@ async def test_older_forms(serving: Serving) -> None:
 
 @pytest.mark.asyncio
 async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
-    """PUT fixes what a stream is, reading pages in the service's envelope, and a full stream is deleted only by force."""
+    """PUT fixes what a stream is, reads come in the service's envelope, a full stream is deleted only by force."""
     key = await writer(serving)
     path = "/unit-cost/v1/telemetry/allocation/api-calls"
     made = await serving.send(path, b'{"granularity": "HOURLY", "filter": ["Region"]}', method="PUT", key=key)

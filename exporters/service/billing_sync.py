@@ -1,0 +1,266 @@
+"""
+AI cost by the hour from the ledger to a billing connection: whole hours, replaced, sent again when they change.
+
+Every hour that is over is compared with what was last sent of it. One request at a time for the connection, shared
+with the drops that are forwarded; nothing but `replace_hourly` is ever said, so a repeat changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal, localcontext
+from uuid import uuid4
+
+from exporters.backoff import Backoff
+from exporters.errors import Refused, Retryable, SendError
+from exporters.keyring import Keyring
+from exporters.service import cbf
+from exporters.service.billing import STREAM, Lanes
+from exporters.service.cbf import Hour
+from exporters.service.client import Client
+from exporters.service.paths import STREAMS, Paths
+from exporters.settings import UpstreamSettings
+from spool.billing_hours import BillingHours, BillingPlan, SentHour
+from spool.clock import Clock
+from spool.errors import NotAllowed, SpoolError
+from spool.ledger import CostQuery, CostRow, Ledger
+from spool.log import RouteState
+
+NAME = "upstream/billing-hours"
+OPERATION = "replace_hourly"
+RUNNING, PARKED = "running", "parked"
+
+SETTLE_S = 600  # an hour is told when most of what comes late is there
+LOOK_S = 60.0
+PARKED_S = 60.0
+HELD_S = 600.0  # a refused drop is tried again after this, and at once when a secret changes
+_EXACT = Context(prec=100)
+
+_log = logging.getLogger(__name__)
+
+
+class BillingSync:
+    """Runs until it is cancelled. What was not accepted stays due, because it differs from what was sent."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        hours: BillingHours,
+        client: Client,
+        settings: UpstreamSettings,
+        lanes: Lanes,
+        *,
+        clock: Clock,
+        backoff: Backoff | None = None,
+        max_bytes: int = cbf.MAX_BYTES,
+    ) -> None:
+        self._ledger = ledger
+        self._hours = hours
+        self._client = client
+        self._paths = Paths(settings)
+        self._keyring = Keyring(settings.keys)
+        self._connection = settings.connection_id
+        self._lanes = lanes
+        self._clock = clock
+        self._backoff = backoff or Backoff()
+        self._max_bytes = max_bytes
+        self._state = RUNNING
+        self._reason: str | None = None
+        self._failures = 0
+        self._waiting = 0
+        self._sent = 0
+        self._unanswered: tuple[bytes, str] | None = None  # a drop without an answer and its key
+        self._poked = asyncio.Event()
+
+    def state(self) -> RouteState:
+        """As routes are shown; `queued` are hours."""
+        return RouteState(
+            name=NAME,
+            topic="billing-hours",
+            required=True,
+            state=self._state,
+            reason=self._reason,
+            progress=0,
+            queued=self._waiting,
+            oldest_age_s=None,
+            delivered=self._sent,
+            refused=0,
+            dead=0,
+            stuck=0,
+        )
+
+    def stamps(self) -> list[object]:
+        return self._keyring.stamps()
+
+    def poke(self) -> None:
+        """Try again now: a secret or the configuration changed."""
+        self._poked.set()
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def run(self) -> None:
+        while True:
+            rest_s = await self._once()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest_s):
+                    await self._poked.wait()
+            self._poked.clear()
+
+    async def bring(self) -> int:
+        """Send every hour of this and the last month that is over and changed; how many were accepted."""
+        if (await self._ledger.state()).rebuilding:  # until it is done hours show only a part
+            return 0
+        until = _hour(self._clock.now() - SETTLE_S)
+        month = until.replace(day=1, hour=0)
+        since = (month - timedelta(days=1)).replace(day=1)
+        sent = 0
+        self._waiting = 0
+        async for hours in self._changed(since, until):
+            self._waiting = len(hours)
+            sent += await self._send(hours)
+            self._waiting = 0
+        return sent
+
+    async def preview(self, since: datetime, until: datetime) -> BillingPlan:
+        """What the hours of a span come to, sent or not."""
+        return await self._plan(since, until, send=False)
+
+    async def push(self, since: datetime, until: datetime) -> BillingPlan:
+        """Send every hour of a span, changed or not; NotAllowed with the upstream's words when it does not take one."""
+        try:
+            return await self._plan(since, until, send=True)
+        except SendError as error:
+            raise NotAllowed(f"not everything was sent: {error}") from error
+
+    async def _once(self) -> float:
+        """One look; how long to rest afterwards."""
+        try:
+            await self.bring()
+        except Retryable as error:
+            self._failures += 1
+            self._reason = str(error)
+            rest_s = self._backoff.delay_s(self._failures, error.retry_after_s)
+            _log.warning("%s: again in %.0f s: %s", NAME, rest_s, error, extra={"action": "sync_retried"})
+            return rest_s
+        except SendError as error:
+            if self._state != PARKED or self._reason != str(error):
+                _log.warning("%s is parked: %s", NAME, error, extra={"action": "sync_parked", "status": error.status})
+            self._state, self._reason = PARKED, str(error)
+            return PARKED_S if isinstance(error, Refused) else HELD_S
+        except SpoolError:
+            _log.exception("%s: the spool failed", NAME, extra={"action": "sync_fault"})
+            return PARKED_S
+        if self._state != RUNNING:
+            _log.info("%s: running", NAME, extra={"action": "sync_running"})
+        self._state, self._reason, self._failures = RUNNING, None, 0
+        return LOOK_S
+
+    async def _plan(self, since: datetime, until: datetime, *, send: bool) -> BillingPlan:
+        plan = BillingPlan(hours=0, rows=0, bytes=0, drops=0, cost="0")
+        last = min(until, _hour(self._clock.now()))
+        async for hours in self._changed(since, last, all=True):
+            sent = await self._send(hours) if send else 0
+            batches = list(cbf.drops(hours, max_bytes=self._max_bytes))
+            with localcontext(_EXACT):
+                cost = Decimal(plan.cost) + sum(Decimal(row["cost/cost"]) for hour in hours for row in hour.rows)
+            plan = replace(
+                plan,
+                hours=plan.hours + len(hours),
+                rows=plan.rows + sum(len(hour.rows) for hour in hours),
+                bytes=plan.bytes + sum(hour.bytes for hour in hours),
+                drops=plan.drops + len(batches),
+                cost=format(cost.normalize(_EXACT), "f"),
+                sent=plan.sent + sent,
+            )
+        return plan
+
+    async def _changed(self, since: datetime, until: datetime, *, all: bool = False) -> AsyncIterator[list[Hour]]:
+        """Day by day, the hours that differ from what was sent of them, or all that have anything to tell."""
+        day = since
+        while day < until:
+            end = min((day + timedelta(days=1)).replace(hour=0), until)
+            month = await self._month(day)
+            known = {start: hour for start, hour in month.items() if day.timestamp() <= start < end.timestamp()}
+            costs = await self._costs(day, end, cbf.FINE)
+            hours = []
+            for start in sorted({*costs, *known}):
+                hour = await self._hour(datetime.fromtimestamp(start, UTC), costs.get(start, []), month)
+                if all or start not in known or known[start].hash != hour.hash:
+                    hours.append(hour)
+                    month[start] = _as_sent(hour, 0.0)
+            if hours:
+                yield hours
+            day = end
+
+    async def _month(self, day: datetime) -> dict[int, SentHour]:
+        """Every hour sent of the month that a day is in."""
+        first = day.replace(day=1, hour=0)
+        end = (first + timedelta(days=32)).replace(day=1)
+        return dict(await self._hours.sent(self._connection, int(first.timestamp()), int(end.timestamp())))
+
+    async def _costs(self, since: datetime, until: datetime, by: Sequence[str]) -> dict[int, list[CostRow]]:
+        query = CostQuery(since=since, until=until, granularity="hourly", group_by=by)
+        found: dict[int, list[CostRow]] = {}
+        for row in await self._ledger.costs(query):
+            found.setdefault(int(row.start.timestamp()), []).append(row)
+        return found
+
+    async def _hour(self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]) -> Hour:
+        """In as much detail as a request and the month have room for."""
+        others = [hour for at, hour in month.items() if at != int(start.timestamp())]
+        rows_left = cbf.MAX_MONTH_ROWS - sum(hour.rows for hour in others)
+        bytes_left = cbf.MAX_MONTH_BYTES - sum(hour.bytes for hour in others)
+        for level in cbf.LEVELS:
+            costs = fine if level is cbf.FINE else (await self._costs(start, start + timedelta(hours=1), level)).get(
+                int(start.timestamp()), []
+            )  # fmt: skip
+            hour = cbf.hour_of(start, cbf.rows_of(costs, level) or [cbf.nothing_of(start)])
+            if hour.bytes <= min(self._max_bytes, bytes_left) and len(hour.rows) <= rows_left:
+                return hour
+        raise Refused(f"the connection's month {hour.month} is full: 1,000,000 rows or 70 MB", answered=False)
+
+    async def _send(self, hours: Sequence[Hour]) -> int:
+        for batch in cbf.drops(hours, max_bytes=self._max_bytes):
+            await self._post(batch)
+            now = self._clock.now()
+            await self._hours.keep(self._connection, [_as_sent(hour, now) for hour in batch])
+            self._sent += len(batch)
+        return len(hours)
+
+    async def _post(self, batch: Sequence[Hour]) -> None:
+        url = self._paths.url(STREAM) if self._connection else None
+        if url is None:
+            raise Refused("upstream.base_url and upstream.connection_id are needed for billing data", answered=False)
+        drop = cbf.body(batch, OPERATION)
+        # The key of a drop that got no answer serves for its repeat; any answer uses it up.
+        unanswered, self._unanswered = self._unanswered, None
+        key = unanswered[1] if unanswered is not None and unanswered[0] == drop else uuid4().hex
+        async with self._lanes.of(self._connection):
+            try:
+                await self._client.post(
+                    url,
+                    drop,
+                    content_type="application/json",
+                    authorization=self._keyring.secret_for(STREAMS[STREAM].scope),
+                    idempotency_key=key,
+                )
+            except Retryable as error:
+                if not error.answered:
+                    self._unanswered = drop, key
+                raise
+
+
+def _as_sent(hour: Hour, at: float) -> SentHour:
+    return SentHour(
+        start=int(hour.start.timestamp()), hash=hour.hash, rows=len(hour.rows), bytes=hour.bytes, sent_at=at
+    )
+
+
+def _hour(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC).replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,126 @@
+"""
+Hours of the ledger as billing rows, in the columns of the service's common bill format. Pure.
+
+Numbers are plain decimal text. An hour that would be too much for a request or for the month is told more coarsely:
+first without users, keys and devices, then by model alone. The sum stays the same to the last digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+
+import msgspec
+
+from spool.ledger import CostRow
+
+MAX_BYTES = 4_900_000  # of one request, under the service's 5 MB, whichever it means
+MAX_MONTH_ROWS = 1_000_000
+MAX_MONTH_BYTES = 70_000_000
+MAX_TAG = 256
+
+FINE = ("source", "provider", "model", "team", "user", "api_key", "device", "status")
+COARSER = ("source", "provider", "model", "team")
+COARSEST = ("model",)
+LEVELS = (FINE, COARSER, COARSEST)
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hour:
+    """What is told of one hour; `hash` differs when anything of it changed."""
+
+    start: datetime
+    rows: Sequence[Row]
+    hash: bytes
+    bytes: int
+
+    @property
+    def month(self) -> str:
+        return self.start.strftime("%Y-%m")
+
+
+def hour_of(start: datetime, rows: Sequence[Row]) -> Hour:
+    packed = msgspec.json.encode(rows)
+    digest = blake2b(packed, digest_size=16, person=b"billing hour").digest()
+    return Hour(start=start, rows=rows, hash=digest, bytes=len(packed))
+
+
+def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
+    """A row for each that has a cost or usage; the hour's dimensions are tags and parts of the resource's id."""
+    return [_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in costs if _says(cost)]
+
+
+def nothing_of(start: datetime) -> Row:
+    """The one row of an hour that was sent before and has nothing any more: leaving it out would leave it as it was."""
+    return {
+        "lineitem/type": "Usage",
+        "time/usage_start": _time(start),
+        "time/usage_end": _time(start + timedelta(hours=1)),
+        "usage/amount": "0",
+        "usage/units": "tokens",
+        "cost/cost": "0",
+    }
+
+
+def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list[Hour]]:
+    """Whole hours of one month that fit into one request, in order; ValueError for an hour that fits into none."""
+    batch: list[Hour] = []
+    size = 0
+    for hour in hours:
+        if hour.bytes > max_bytes:
+            raise ValueError(f"the hour {_time(hour.start)} is {hour.bytes} bytes")
+        if batch and (hour.month != batch[0].month or size + hour.bytes > max_bytes):
+            yield batch
+            batch, size = [], 0
+        batch.append(hour)
+        size += hour.bytes
+    if batch:
+        yield batch
+
+
+def body(batch: Sequence[Hour], operation: str) -> bytes:
+    """One drop; the operation is always said, because the service's default replaces the whole month."""
+    data = [row for hour in batch for row in hour.rows]
+    return msgspec.json.encode({"month": batch[0].month, "operation": operation, "data": data})
+
+
+def _says(cost: CostRow) -> bool:
+    return cost.cost != "0" or bool(cost.calls or cost.input_tokens or cost.output_tokens)
+
+
+def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
+    provider, model = known.get("provider") or "unknown", known.get("model") or "unknown"
+    row = {
+        "lineitem/type": "Usage",
+        "lineitem/description": f"AI usage: {model}",
+        "time/usage_start": _time(cost.start),
+        "time/usage_end": _time(cost.start + timedelta(hours=1)),
+        "resource/id": f"tollhouse:{provider}:{known.get('team') or 'unknown'}:{model}",
+        "resource/service": provider,
+        "resource/usage_family": "llm-usage",
+        "action/operation": "inference",
+        "usage/amount": str(cost.input_tokens + cost.output_tokens),
+        "usage/units": "tokens",
+        "cost/cost": cost.cost,
+    }
+    if account := known.get("source"):
+        row["resource/account"] = account
+    tags = {**known, "calls": str(cost.calls), "input_tokens": str(cost.input_tokens),
+            "output_tokens": str(cost.output_tokens), "cache_read_tokens": str(cost.cache_read_tokens)}  # fmt: skip
+    if cost.unpriced:
+        tags["unpriced_calls"] = str(cost.unpriced)
+    row.update({f"resource/tag:{name}": value[:MAX_TAG] for name, value in tags.items() if _is_tag(value) and value})
+    return row
+
+
+def _is_tag(value: str | None) -> bool:
+    """The service takes these words for no tag at all."""
+    return value not in (None, "", "N/A")
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

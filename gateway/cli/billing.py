@@ -1,0 +1,45 @@
+"""`tollhouse billing`: AI cost by the hour as billing drops, looked at or sent now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gateway.cli.operator import House, as_json, on_a_house, show_json
+
+
+@click.group()
+def billing() -> None:
+    """AI cost as billing drops; a server with upstream.connection_id sends them by itself."""
+
+
+@billing.command()
+@click.option("--from", "since", required=True, metavar="DAY", help="First day, or a time.")
+@click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it, or a time.")
+@as_json
+@on_a_house
+def preview(house: House, since: str, until: str, as_json: bool) -> None:
+    """What a span comes to: hours, rows, bytes, requests and cost."""
+    payload = house.ask("GET", "/billing", query=[("from", since), ("to", until)])
+    show_json(payload) if as_json else _show(payload["billing"])
+
+
+@billing.command()
+@click.option("--from", "since", required=True, metavar="DAY", help="First day, or a time.")
+@click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it, or a time.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@as_json
+@on_a_house
+def push(house: House, since: str, until: str, dry_run: bool, as_json: bool) -> None:
+    """Send every hour of a span again: what the connection has of them is replaced."""
+    payload = house.ask("POST", "/billing/push", body={"since": since, "until": until, "dry_run": dry_run})
+    show_json(payload) if as_json else _show(payload["billing"])
+
+
+def _show(plan: dict[str, Any]) -> None:
+    click.echo(
+        f"{plan['hours']} hours, {plan['rows']} rows, {plan['bytes']} bytes in {plan['drops']} drops: ${plan['cost']}"
+    )
+    if plan["sent"]:
+        click.echo(f"{plan['sent']} hours were accepted")
