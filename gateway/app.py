@@ -301,7 +301,7 @@ class App:
             log=spool.log,
             deliveries=spool.deliveries,
             streams=spool.streams,
-            streams=spool.streams,
+            billing=billing,
             registry=registry,
             registry_problem="" if registry else "the key table cannot be read; the log of the start says why",
             access=access,

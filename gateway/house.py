@@ -12,7 +12,6 @@ from gateway.config import Config, Spool
 from gateway.devices.registrar import Registrar
 from gateway.doors.operator import OperatorServices, application
 from gateway.doors.operator_services import Billing
-from gateway.doors.operator_services import Billing
 from gateway.listener import operator_listen
 from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
@@ -60,7 +59,6 @@ async def opened(
             log=spool.log,
             deliveries=spool.deliveries,
             streams=spool.streams,
-            billing=billing(config, spool, ledger),
             billing=billing(config, spool, ledger),
             registry=registry,
             registry_problem=problem,

@@ -26,7 +26,6 @@ import orjson
 from yarl import URL
 
 from gateway.app import billing_of
-from gateway.app import billing_of
 from gateway.cli import configured, fail
 from gateway.config import Config, ConfigError
 from gateway.doors.operator_sign_in import AS

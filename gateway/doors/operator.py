@@ -16,7 +16,6 @@ from gateway.doors import (
     operator_sign_in,
     operator_spool,
     operator_streams,
-    operator_streams,
 )
 from gateway.doors.operator_body import said_as_json
 from gateway.doors.operator_calls import Call
@@ -33,7 +32,7 @@ CALLS: tuple[Call, ...] = (
     *operator_devices.CALLS,
     *operator_spool.CALLS,
     *operator_streams.CALLS,
-    *operator_streams.CALLS,
+    *operator_billing.CALLS,
     *operator_dead.CALLS,
     *operator_findings.CALLS,
     *operator_ledger.CALLS,
