@@ -1,0 +1,146 @@
+"""Looking at a real house: over the operator API, by hand, and as its task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.doors.operator_insights import inspector
+from gateway.insights import inspector as inspecting
+from gateway.insights.facts import Facts
+from gateway.insights.inspector import DETECTORS, look
+from gateway.rate_cards.card import CardUnreadable
+from spool.errors import SpoolUnavailable
+from spool.insights import Finding, Merged
+from spool.log import RouteSpec
+from spool.record import AI_TELEMETRY
+from tests.integration.operator_house import OperatorHouse, operator_house
+from tests.spool.contract.world import add, call
+
+ROUTE = f"upstream/{AI_TELEMETRY}"
+
+
+@pytest_asyncio.fixture
+async def house(tmp_path: Path) -> AsyncIterator[OperatorHouse]:
+    async with operator_house(tmp_path) as opened:
+        yield opened
+
+
+async def park(house: OperatorHouse, state: str = "parked") -> None:
+    await house.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    await house.services.deliveries.set_state(ROUTE, state, "401")
+
+
+@pytest.mark.asyncio
+async def test_from_the_house_to_the_list_and_back(house: OperatorHouse) -> None:
+    """A parked route is found, worked on, addressed, and new again when it is parked again."""
+    await park(house)
+    assert {"new": 1, "again": 0, "reopened": 0, "gone": 0, "failed": []} == (
+        await house.ask("POST", "/insights/run", {})
+    ).payload["inspection"]
+    listed = (await house.ask("GET", "/insights", sort_key="cost_impact")).payload
+    [item] = listed["insights"]
+    assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
+    assert (f"The route {ROUTE} is parked", "delivery", "new") == (item["title"], item["category"], item["status"])
+    path = f"/insights/{item['id']}"
+    assert "addressed" == (await house.ask("PATCH", path, {"status": "addressed"})).payload["insight"]["status"]
+    assert (
+        "ada@example.com"
+        == (await house.ask("POST", f"{path}/comments", {"text": "new key"})).payload["comment"]["author"]
+    )
+    assert 0 == (await house.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
+    await park(house, "running")
+    assert 1 == (await house.ask("POST", "/insights/run", {})).payload["inspection"]["gone"]
+    await park(house)
+    assert 1 == (await house.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
+    shown = (await house.ask("GET", path)).payload
+    assert ("new", ["new key"]) == (shown["insight"]["status"], [each["text"] for each in shown["comments"]])
+    assert 1 == (await house.ask("GET", f"{path}/comments")).payload["pagination"]["total_count"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("GET", "/insights/none", None, 404, "no insight with this id"),
+        ("PATCH", "/insights/none", {"status": "new"}, 404, "no insight with this id"),
+        ("PATCH", "/insights/none", {"status": "open"}, 400, "status must be one of"),
+        ("PATCH", "/insights/none", {"title": "x"}, 400, "title"),
+        ("POST", "/insights/none/comments", {"text": "x"}, 404, "no insight with this id"),
+        ("POST", "/insights/run", {"now": True}, 400, "now"),
+    ],
+)
+async def test_what_is_refused(
+    house: OperatorHouse, method: str, path: str, body: object, status: int, words: str
+) -> None:
+    """In the words of every operator call."""
+    answer = await house.ask(method, path, body)
+    assert status == answer.status
+    assert words in answer.error[2]
+
+
+@pytest.mark.asyncio
+async def test_dead_letters_are_weighed(house: OperatorHouse) -> None:
+    """What a destination refused is told with what its calls cost."""
+    await add(house.services.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3)))
+    deliveries = house.services.deliveries
+    await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    for _ in range(2):
+        delivery = await deliveries.due(ROUTE, now=house.clock.now(), max_records=1)
+        assert delivery is not None
+        await deliveries.set_aside(delivery, error="too old", status="422")
+    await inspector(house.services).inspect()
+    items = (await house.ask("GET", "/insights")).payload["insights"]
+    assert [f"{ROUTE} refused 2 records within a day"] == [
+        item["title"] for item in items if "refused" in item["title"]
+    ]
+    assert "2.50" in {item["cost_impact"] for item in items}
+
+
+class Broken:
+    """A detector with a mistake in it."""
+
+    NAME = "broken"
+
+    def find(self, facts: Facts) -> Sequence[Finding]:
+        raise ZeroDivisionError
+
+
+def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """It is named in the answer and in the log; all others look."""
+    seen = look(Facts(now=0.0), (Broken(), *DETECTORS))
+    assert ["broken"] == list(seen.failed)
+    assert [detector.NAME for detector in DETECTORS] == list(seen.looked_for)
+    assert "a detector failed" in caplog.text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("error", [SpoolUnavailable("disk full"), CardUnreadable("not JSON")])
+async def test_the_task_outlives_what_the_disk_does(
+    house: OperatorHouse, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A look that fails is put off, and the next one happens."""
+    monkeypatch.setattr(inspecting, "FIRST_S", 0)
+    monkeypatch.setattr(inspecting, "EVERY_S", 0)
+    looked = asyncio.Event()
+    task_of = inspector(house.services)
+    failures = [error]
+
+    async def inspect() -> inspecting.Inspected:
+        if failures:
+            raise failures.pop()
+        looked.set()
+        await asyncio.sleep(3600)
+        return inspecting.Inspected(merged=Merged(new=0, again=0, reopened=0, gone=0), failed=())
+
+    monkeypatch.setattr(task_of, "inspect", inspect)
+    task = asyncio.create_task(task_of.run())
+    async with asyncio.timeout(10):
+        await looked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
