@@ -84,6 +84,8 @@ _BY_MARK = tuple(
         (shapes.KONG, "kong"),
         (shapes.CLOUDFLARE, "cloudflare"),
         (shapes.VLLM, "vllm"),
+        (shapes.LITELLM, "litellm"),
+        (shapes.OPENROUTER, "openrouter"),
         (shapes.OPENLLMETRY, "openllmetry"),
     )
 )

@@ -35,11 +35,13 @@ OPENLLMETRY = 1 << 13
 SDK = 1 << 14
 SYSTEM = 1 << 15
 TOTAL = 1 << 16
-DIALECT = (1 << 17) - 1
+LITELLM = 1 << 17
+OPENROUTER = 1 << 18
+DIALECT = (1 << 19) - 1
 # What is no dialect's own.
-KIND = 1 << 17  # says what kind of span it is
-END_USER = 1 << 18
-AI_NAME = 1 << 19  # speaks of models or tokens
+KIND = 1 << 19  # says what kind of span it is
+END_USER = 1 << 20
+AI_NAME = 1 << 21  # speaks of models or tokens
 
 _MARKS: dict[str, int] = {
     "tollhouse.id": TOLLHOUSE,
@@ -70,6 +72,9 @@ _MARKED_BEGINNINGS = (
     ("traceloop.", OPENLLMETRY),
     ("traceloop.span.kind", KIND),
     ("llm.usage.", OPENLLMETRY),
+    ("metadata.user_api_key_", LITELLM),
+    ("litellm.", LITELLM),
+    ("trace.metadata.openrouter.", OPENROUTER),
 )
 
 

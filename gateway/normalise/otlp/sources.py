@@ -18,7 +18,6 @@ _SCOPES = {
     "langfuse-sdk": "langfuse",
     "pydantic-ai": "pydantic_ai",
     "gcp.vertex.agent": "google_adk",
-    "io.micrometer": "spring_ai",
     "copilot-chat": "copilot_chat",
     "github.copilot": "copilot_cli",
     "gemini-cli": "gemini_cli",
@@ -36,6 +35,7 @@ _SCOPE_BEGINNINGS = (
     ("com.anthropic.claude_code", "claude_code"),
     ("codex", "codex"),
     ("org.springframework", "spring_ai"),
+    ("io.micrometer", "spring_ai"),
     ("Microsoft.SemanticKernel", "semantic_kernel"),
     ("strands.", "strands"),
     ("envoyproxy/ai-gateway", "envoy_ai_gateway"),
@@ -56,6 +56,8 @@ _SERVICES = {
     "codex_cli_rs": "codex",
     "codex_exec": "codex",
     "kong": "kong",
+    "litellm": "litellm",
+    "openrouter": "openrouter",
 }
 
 

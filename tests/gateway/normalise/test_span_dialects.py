@@ -814,3 +814,27 @@ def test_credentials_in_metadata_are_never_tags(name: str, value: str):
     attributes["metadata.user_api_key_alias"] = "sk-0123456789abcdef"
     record = only(traces(span(1, attributes)))
     assert (None, {"n": "1"}) == (record.api_key, record.tags)
+
+
+@pytest.mark.parametrize(
+    ("mark", "scope", "resource", "source"),
+    [
+        ({"metadata.user_api_key_hash": "h", "llm.request.type": "acompletion"}, "my-tracer", {}, "litellm"),
+        ({"llm.request.type": "acompletion"}, "", {"service.name": "litellm"}, "litellm"),
+        ({"spring.ai.kind": "chat"}, "", {}, "spring_ai"),
+        ({}, "io.micrometer.tracing", {}, "spring_ai"),
+    ],
+)
+def test_a_tracers_name_may_be_the_operators(mark: dict[str, Any], scope: str, resource: dict[str, Any], source: str):
+    """What only this product writes tells it then."""
+    attributes = {**USAGE, "gen_ai.request.model": "gpt-4o", **mark}
+    record = only(traces(span(1, attributes), scope=scope, resource=resource))
+    assert (source, "chat") == (record.source, record.operation)
+
+
+def test_openrouters_attempts_are_no_calls_under_any_scope():
+    """Its children name the same operation, and come in requests of their own."""
+    attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4o"}
+    attributes |= {"trace.metadata.openrouter.provider_name": "OpenAI"}
+    payload = traces(span(1, attributes, name="LLM Generation"), span(2, attributes, name="provider attempt 1: OpenAI"))
+    assert "openrouter" == only(payload).source
