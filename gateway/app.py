@@ -161,7 +161,8 @@ class App:
         registry = await self._open_registry(spool)
         devices = devices_of(spool, registry, self._config, self._clock)
         access = await self._open_access(registry, devices)
-        window = await self._open_intake(spool, Naming(devices, claimed=metrics.claimed))
+        shadows = Shadows(self._clock)
+        window = await self._open_intake(spool, Naming(devices, claimed=metrics.claimed), shadows)
         house = self._house(access, window, metrics)
         billing = billing_of(self._config, spool, ledger, lanes=self._lanes, clock=self._clock)
         self._stack.push_async_callback(billing.close)
@@ -175,11 +176,17 @@ class App:
         if self._local is None:  # ten looks a second are too many for a laptop that sleeps
             self._supervisor.start("loop lag", metrics.lag.run())
         self._supervisor.start("merge window", window.run())
+        self._supervisor.start("shadows", shadows.follow(spool.log, hold_s=self._config.spool.hold))
         self._supervisor.start("ledger", ledger.follow(spool.log))
 
         async def snapshot() -> Snapshot:
             states = [*await spool.deliveries.routes(), *routes.syncs()]
-            return Snapshot(stats=await spool.log.stats(), routes=states, devices=devices.counts())
+            return Snapshot(
+                stats=await spool.log.stats(),
+                routes=states,
+                devices=devices.counts(),
+                failed_attempts=access.failed_attempts,
+            )
 
         operators = self._operator_services(spool, registry, access, routes, ledger, devices, billing)
         if registry is not None:
@@ -241,9 +248,8 @@ class App:
         self._stack.push_async_callback(access.stop)
         return access
 
-    async def _open_intake(self, spool: SqliteSpool, naming: Naming) -> Window:
+    async def _open_intake(self, spool: SqliteSpool, naming: Naming, shadows: Shadows) -> Window:
         config = self._config
-        shadows = Shadows(self._clock)
         await shadows.remember(spool.log)
         prices = PriceBook.load(config.prices.file, config.prices.override)
         attribution = Attribution(config, secret=derived(spool.secret, "e-mails"))
