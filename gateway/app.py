@@ -189,7 +189,7 @@ class App:
             )
 
         operators = self._operator_services(spool, registry, access, routes, ledger, devices, billing)
-        if registry is not None:
+        if registry is not None and self._local is None:  # a laptop's findings are its gateway's to make
             self._supervisor.start("insights", inspector(operators).run())
         return Rooms(
             spool=spool,
