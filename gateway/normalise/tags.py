@@ -31,7 +31,9 @@ _CONTENT = frozenset({
     "tool_response", "error_message", "body", "headers", "traceback", "exception.stacktrace", "exception.message",
     "error.message", "text", "question", "answer", "choices", "candidates", "contents", "payload", "request_payload",
     "response_payload", "llm_request", "llm_response_text", "inputbodyjson", "outputbodyjson", "requestmessages",
-    "responsemessages", "error_str", "statusmessage",
+    "responsemessages", "error_str", "statusmessage", "request", "response", "query", "user_query", "user_input",
+    "user_message", "assistant_message", "chat_history", "history", "transcript", "input_text", "output_text",
+    "tool_call", "tool_calls", "stack", "stacktrace", "stack_trace",
 })  # fmt: skip
 _CONTENT_BEGINNINGS = (
     "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages", "llm.prompts",

@@ -1,7 +1,8 @@
 """
 Free metadata of a call: who it names, and what may become a tag.
 
-Bounded and never content (gateway.normalise.tags), and never a credential: callers put those into metadata too.
+Bounded and never content (gateway.normalise.tags), and never a credential or an e-mail address: callers put those into
+metadata too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Metadata:
         """Add a tag, or count what may not become one; nothing said is nothing left out."""
         if value is None or value == "":
             return
-        if names_secret(name) or is_secret(value) or not put(self.tags, name, value):
+        if "email" in name.lower() or names_secret(name) or is_secret(value) or not put(self.tags, name, value):
             self.left_out += 1
 
     def label(self, words: Iterable[Any]) -> None:

@@ -247,7 +247,7 @@ def test_an_input_smaller_than_its_own_cache_was_counted_without_it():
 
 
 def test_metadata_names_who_and_leaves_tags():
-    """A map fills user, team and session; scalars are tags; nested values, content and credentials are left out."""
+    """A map fills user, team and session; scalars are tags; nesting, content, credentials and e-mail are left out."""
     record = Inference(id=b"", source="test")
     free = metadata.Metadata()
     free.learn(
@@ -265,12 +265,14 @@ def test_metadata_names_who_and_leaves_tags():
             "note": "sk-abcdefghijklmnop",
             "x.content": "CANARY",
             "masked": "sk********pqr",
+            "chat_history": "CANARY",
+            "userEmail": "somebody at home",
         }
     )
     free.describe(record, principal="alice")
     assert ("alice", "search", "s") == (record.user, record.team, record.session)
     assert {"env": "prod", "test": "true", "n": "1.5", "end_user": "7"} == record.tags
-    assert 6 == free.left_out
+    assert 8 == free.left_out
 
 
 def test_a_list_of_tags_is_cut_at_the_first_colon():
