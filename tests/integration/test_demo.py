@@ -151,7 +151,7 @@ def run(*words: str, code: int = 0) -> str:
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
-    """Fill a directory, list and read what was found, say what became of it, look again: it keeps its status."""
+    """What was found is listed, read, and set on hold: which it stays over a rebuild of the ledger and another look."""
     house = ("--data", str(tmp_path / "house"))
     assert "insights" in run("demo", *house, "--records", "3000", "--plant", "unrecognised,wide-key,idle-key")
     listed = json.loads(run("insights", "list", *house, "--sort-key", "category", "--json"))
@@ -161,6 +161,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert "What to do: " in run("insights", "show", id, *house)
     assert "is on_hold" in run("insights", "set", id, *house, "--status", "on_hold")
     assert "comment 1" in run("insights", "comment", id, "with the vendor", *house, "--as", "ada@example.com")
+    run("ledger", "rebuild", *house)
     done = json.loads(run("insights", "run", *house, "--json"))["inspection"]
     assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "failed": []} == done
     told = json.loads(run("insights", "show", id, *house, "--json"))

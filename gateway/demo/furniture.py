@@ -1,0 +1,95 @@
+"""What a house has beside traffic: keys, devices, routes, shapes that nobody understands, and the plants among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.demo.plants import DAY_S, LATE_DAYS
+from gateway.demo.workloads import PEOPLE
+from gateway.normalise.outcome import UNRECOGNISED_AI
+from spool.devices import Device
+from spool.log import Deliveries, RouteSpec, Submission
+from spool.operators import Actor
+from spool.record import AI_TELEMETRY
+from spool.registry import Registry
+from spool.scopes import INGEST, SEND_AI_TELEMETRY
+from spool.sqlite import SqliteSpool
+
+ACTOR = Actor("tollhouse demo", "local")
+OLD_S = 60 * DAY_S  # how long the keys have been there
+SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
+SHAPES = 40
+DEAD = 5
+
+
+@dataclass
+class SetClock:
+    """Stands where it is put: keys of two months ago are made two months ago."""
+
+    at: float
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+async def furnish(
+    spool: SqliteSpool, registry: Registry, clock: SetClock, *, begin: int, words: frozenset[str]
+) -> None:
+    """Keys, devices, and the plants among them; `begin` is when the month did."""
+    now = clock.now()
+    await _devices(spool, now, begin, "mute-device" in words)
+    if "unrecognised" in words:
+        ignored = {UNRECOGNISED_AI: SHAPES}
+        await spool.log.append(
+            Submission(topic=AI_TELEMETRY, received=SHAPES, ignored=ignored, unrecognised=[SHAPE] * SHAPES)
+        )
+    routes = [word for word in ("parked-route", "dead-letters") if word in words]
+    if routes:
+        await _routes(spool.deliveries, routes, now)
+    clock.at = now - OLD_S
+    await _keys(registry, clock, now, words)
+    clock.at = now
+
+
+async def _keys(registry: Registry, clock: SetClock, now: float, words: frozenset[str]) -> None:
+    used = await registry.keys.create(name="Demo sender", use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
+    reader = await registry.keys.create(name="Demo reader", scopes=["billing:read_costs"], actor=ACTOR)
+    last = {used[0].id: now, reader[0].id: now - DAY_S}
+    if "idle-key" in words:
+        await registry.keys.create(name="Old integration", scopes=["billing:read_costs"], actor=ACTOR)
+    if "wide-key" in words:
+        wide = await registry.keys.create(name="Everything", scopes=[INGEST, "views:delete_view"], actor=ACTOR)
+        last[wide[0].id] = now
+    await registry.keys.accessed(last)
+
+
+async def _devices(spool: SqliteSpool, now: float, begin: int, mute: bool) -> None:
+    for place, person in enumerate(PEOPLE):
+        silent = mute and place == 0
+        device = Device(
+            id=f"laptop-{person}",
+            hostname=f"{person}-laptop",
+            platform="darwin" if place % 2 else "linux",
+            user=person,
+            enrolled_at=float(begin),
+            enrolled_by="demo",
+            last_seen=now,
+            last_heartbeat=now,
+            last_telemetry=now - LATE_DAYS * DAY_S if silent else now - 600,
+        )
+        await spool.devices.keep(device)
+
+
+async def _routes(deliveries: Deliveries, words: Sequence[str], now: float) -> None:
+    names = {"parked-route": f"upstream/{AI_TELEMETRY}", "dead-letters": f"archive/{AI_TELEMETRY}"}
+    await deliveries.declare([RouteSpec(name=names[word], topic=AI_TELEMETRY) for word in words])
+    if "parked-route" in words:
+        await deliveries.set_state(names["parked-route"], "parked", "401: the key is unknown")
+    for _ in range(DEAD if "dead-letters" in words else 0):
+        delivery = await deliveries.due(names["dead-letters"], now=now, max_records=1)
+        if delivery is not None:
+            await deliveries.set_aside(delivery, error="the record's model is not allowed here", status="422")
