@@ -25,9 +25,10 @@ import orjson
 from exporters import batch as batches
 from exporters.errors import Refused, Retryable
 from spool.log import Delivery, Entry, Settlement
-from spool.record import Record, as_json
+from spool.record import as_json
 
 T = TypeVar("T")
+Write = Callable[[Delivery, Sequence[Entry]], tuple[list[bytes], Settlement]]
 
 _log = logging.getLogger(__name__)
 
@@ -57,12 +58,22 @@ class Mark:
         return (status.st_dev, status.st_ino) == (self.device, self.inode)
 
 
-class NdjsonExporter:
+def ndjson(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
+    """One canonical record a line."""
+    batch = batches.with_shadows(delivery, entries)
+    lines = [orjson.dumps(as_json(record), option=orjson.OPT_APPEND_NEWLINE) for record, _ in batch.records]
+    return lines, batch.settlement()
+
+
+class FileExporter:
+    """`write` says which lines a delivery adds to the file, no two of them alike; `head` begins an empty one."""
+
     in_flight = 1  # one file, one order
 
-    def __init__(self, path: Path, *, max_records: int = 1000) -> None:
+    def __init__(self, path: Path, *, max_records: int = 1000, write: Write = ndjson, head: bytes = b"") -> None:
         self.max_records = max_records
-        self._file = _File(path)
+        self._write = write
+        self._file = _File(path, head)
         # One thread: what a cancelled delivery was still writing ends before its repeat begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ndjson")
 
@@ -72,10 +83,10 @@ class NdjsonExporter:
         return None if mark == before else str(mark)
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        batch = batches.with_shadows(delivery, entries)
+        lines, settlement = self._write(delivery, entries)
         mark = None if delivery.mark is None else Mark.parse(delivery.mark)
-        await self._in_thread(lambda: self._file.append([record for record, _ in batch.records], mark))
-        return batch.settlement()
+        await self._in_thread(lambda: self._file.append(lines, mark))
+        return settlement
 
     async def close(self) -> None:
         await asyncio.to_thread(self._thread.shutdown)
@@ -97,8 +108,9 @@ _locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)  # two t
 class _File:
     """Everything here waits for the disk: called on the exporter's thread alone."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, head: bytes) -> None:
         self.path = path
+        self._head = head
         self._lock = _locks[path.absolute()]
         self._descriptor: int | None = None
 
@@ -117,14 +129,14 @@ class _File:
             status = os.fstat(descriptor)
             return Mark(status.st_dev, status.st_ino, status.st_size)
 
-    def append(self, records: Sequence[Record], mark: Mark | None) -> None:
+    def append(self, lines: Sequence[bytes], mark: Mark | None) -> None:
         """Every line is on disk when this returns, and behind the mark it is there once."""
-        lines = [orjson.dumps(as_json(record), option=orjson.OPT_APPEND_NEWLINE) for record in records]
         with self._lock:
             descriptor = self._current()
             _end_last_line(descriptor)
             there = self._written(mark, descriptor, set(lines))
-            missing = memoryview(b"".join(line for line in lines if line not in there))
+            head = b"" if os.fstat(descriptor).st_size else self._head
+            missing = memoryview(head + b"".join(line for line in lines if line not in there))
             while missing:
                 missing = missing[os.write(descriptor, missing) :]
             os.fsync(descriptor)

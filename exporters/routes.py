@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from exporters import focus
 from exporters.backoff import Backoff
 from exporters.exporter import Exporter
-from exporters.files import NdjsonExporter
+from exporters.files import FileExporter
 from exporters.keyring import Keyring
 from exporters.otlp import Endpoint
 from exporters.route import Route
@@ -198,10 +199,12 @@ def _topics(settings: UpstreamSettings, rooms: topics.Rooms, clock: Clock) -> li
 
 
 def _destination(settings: DestinationSettings, topic: str, clock: Clock) -> RouteConfig:
-    exporter: NdjsonExporter | TelemetryExporter | WebhookExporter
+    exporter: FileExporter | TelemetryExporter | WebhookExporter
     secret: Secret | None = None
     if settings.type == "ndjson" and settings.path is not None:
-        exporter = NdjsonExporter(settings.path)
+        exporter = FileExporter(settings.path)
+    elif settings.type == "focus" and settings.path is not None and topic == AI_TELEMETRY:
+        exporter = FileExporter(settings.path, write=focus.written, head=focus.header())
     elif settings.type == "otlp" and topic == AI_TELEMETRY:
         endpoint = Endpoint(settings)
         secret = endpoint.secret

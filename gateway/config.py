@@ -571,7 +571,7 @@ def _destination_problems(destinations: tuple[Destination, ...]) -> Iterator[str
             yield from _one_of(f"{shown}.topics", topic, TOPICS)
 
 
-DESTINATION_NEEDS = {"ndjson": "path", "otlp": "url", "webhook": "url"}
+DESTINATION_NEEDS = {"ndjson": "path", "focus": "path", "otlp": "url", "webhook": "url"}
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:

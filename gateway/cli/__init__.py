@@ -27,6 +27,7 @@ COMMANDS = {
     "spool": "gateway.cli.spool",
     "streams": "gateway.cli.streams",
     "billing": "gateway.cli.billing",
+    "export": "gateway.cli.export",
     "ledger": "gateway.cli.ledger",
     "report": "gateway.cli.report",
     "insights": "gateway.cli.insights",

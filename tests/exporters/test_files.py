@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from exporters.errors import Refused, Retryable
-from exporters.files import NdjsonExporter
+from exporters.files import FileExporter
 from spool.log import Delivery, Entry, Settlement
 from spool.record import AI_TELEMETRY, Record, as_json
 from tests.exporters.house import call, calls
@@ -28,8 +28,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest_asyncio.fixture
-async def exporter(path: Path) -> AsyncIterator[NdjsonExporter]:
-    exporter = NdjsonExporter(path)
+async def exporter(path: Path) -> AsyncIterator[FileExporter]:
+    exporter = FileExporter(path)
     yield exporter
     await exporter.close()
 
@@ -40,13 +40,13 @@ def delivery(first: int, last: int, *, mark: str | None = None) -> Delivery:
     )
 
 
-async def marked(exporter: NdjsonExporter, sent: Delivery) -> Delivery:
+async def marked(exporter: FileExporter, sent: Delivery) -> Delivery:
     """As the route does it: a mark is stored before anything is written."""
     mark = await exporter.prepare(sent)
     return sent if mark is None else replace(sent, mark=mark)
 
 
-async def attempt(exporter: NdjsonExporter, sent: Delivery, records: Sequence[Record]) -> tuple[Delivery, Settlement]:
+async def attempt(exporter: FileExporter, sent: Delivery, records: Sequence[Record]) -> tuple[Delivery, Settlement]:
     ready = await marked(exporter, sent)
     entry = Entry(topic=AI_TELEMETRY, first=sent.first, committed_at=0.0, records=records)
     return ready, await exporter.send(ready, [entry])
@@ -61,7 +61,7 @@ def rows(first: int, last: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.asyncio
-async def test_a_record_is_a_canonical_line(exporter: NdjsonExporter, path: Path) -> None:
+async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) -> None:
     """Directories are made, each record is its JSON form on one line, shadows say so and count as delivered."""
     records = [call(1, tags={"note": "a\nb"}), call(2, shadow=True)]
     _, settlement = await attempt(exporter, delivery(1, 2), records)
@@ -73,13 +73,13 @@ async def test_a_record_is_a_canonical_line(exporter: NdjsonExporter, path: Path
 @pytest.mark.asyncio
 async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
     """Killed after the write and before the settling: the next process finds the lines and writes what is missing."""
-    first = NdjsonExporter(path)
+    first = FileExporter(path)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
     with path.open("ab") as file:
         file.write(b'{"kind": "inf')  # torn
     await first.close()
-    second = NdjsonExporter(path)
+    second = FileExporter(path)
     await attempt(second, crashed, calls(3, 5))
     await attempt(second, delivery(6, 6), calls(6, 6))
     await second.close()
@@ -87,7 +87,7 @@ async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_rotated_file_is_opened_anew(exporter: NdjsonExporter, path: Path) -> None:
+async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path) -> None:
     """After a rename the next delivery goes to a new file at the path."""
     await attempt(exporter, delivery(1, 2), calls(1, 2))
     old = path.rename(path.with_suffix(".1"))
@@ -99,17 +99,17 @@ async def test_a_rotated_file_is_opened_anew(exporter: NdjsonExporter, path: Pat
 @pytest.mark.asyncio
 async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     """Rotated between crash and repeat: what is whole in the old file stays there, the rest is written to the new."""
-    first = NdjsonExporter(path)
+    first = FileExporter(path)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 4), calls(3, 4))
     await first.close()
     old = path.rename(path.with_suffix(".1"))
     old.write_bytes(old.read_bytes()[:-20])
-    second = NdjsonExporter(path)
+    second = FileExporter(path)
     again, _ = await attempt(second, crashed, calls(3, 4))
     assert rows(4, 4) == lines(path)
     await second.close()
-    third = NdjsonExporter(path)  # killed once more, with lines in both files
+    third = FileExporter(path)  # killed once more, with lines in both files
     await attempt(third, again, calls(3, 4))
     await third.close()
     assert rows(1, 4) == lines(old, path)
@@ -118,11 +118,11 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
     """Deleted or moved away between crash and repeat: the delivery is written to a new file."""
-    first = NdjsonExporter(path)
+    first = FileExporter(path)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
     await first.close()
     path.unlink()
-    second = NdjsonExporter(path)
+    second = FileExporter(path)
     await attempt(second, crashed, calls(1, 2))
     await second.close()
     assert rows(1, 2) == lines(path)
@@ -134,10 +134,10 @@ async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     link = tmp_path / "records.ndjson"
     link.symlink_to(tmp_path / "disk" / "real.ndjson")
-    first = NdjsonExporter(link)
+    first = FileExporter(link)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
     await first.close()
-    second = NdjsonExporter(link)
+    second = FileExporter(link)
     await attempt(second, crashed, calls(1, 2))
     await second.close()
     assert link.is_symlink()
@@ -146,7 +146,7 @@ async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_lines_are_flushed_before_the_delivery_settles(
-    exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch
+    exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When send returns, the last thing that happened to the file was a flush of all it holds."""
     sizes: list[int] = []
@@ -164,7 +164,7 @@ async def test_lines_are_flushed_before_the_delivery_settles(
 
 @pytest.mark.asyncio
 async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
-    exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch
+    exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk may still be writing for a send that nobody waits for: the repeat comes after it and finds it."""
     ready = await marked(exporter, delivery(1, 3))
@@ -203,7 +203,7 @@ def failing(code: int, *, after: int) -> Callable[[int, Any], int]:
 
 
 @pytest.mark.asyncio
-async def test_a_full_disk_is_waited_for(exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_waited_for(exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a line written, then no space: retried, and the half is cut off first."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     with monkeypatch.context() as patch:
@@ -218,12 +218,12 @@ async def test_a_full_disk_is_waited_for(exporter: NdjsonExporter, path: Path, m
 @pytest.mark.asyncio
 async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
     """After a crash other deliveries may come first (a replay waits for news): the repeat takes nothing of theirs."""
-    first = NdjsonExporter(path)
+    first = FileExporter(path)
     crashed, _ = await attempt(first, delivery(1, 3), calls(1, 3))
     await first.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])  # torn within its last line
-    second = NdjsonExporter(path)
+    second = FileExporter(path)
     await attempt(second, delivery(4, 6), calls(4, 6))
     await attempt(second, crashed, calls(1, 3))
     await attempt(second, crashed, calls(1, 3))
@@ -233,7 +233,7 @@ async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_delivery_passes_one_that_met_a_full_disk(
-    exporter: NdjsonExporter, path: Path, monkeypatch: pytest.MonkeyPatch
+    exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a delivery written, then no space, and while it waits the next one finds room: both are there, once."""
     ready = await marked(exporter, delivery(1, 3))
@@ -249,7 +249,7 @@ async def test_a_delivery_passes_one_that_met_a_full_disk(
 @pytest.mark.asyncio
 async def test_two_topics_share_a_file(path: Path) -> None:
     """A destination of two topics is two routes and one file: a repeat of one costs the other no line."""
-    one, other = NdjsonExporter(path), NdjsonExporter(path)
+    one, other = FileExporter(path), FileExporter(path)
     mine = await marked(one, delivery(1, 3))
     theirs = await marked(other, delivery(4, 6))
     await attempt(other, theirs, calls(4, 6))
@@ -262,7 +262,7 @@ async def test_two_topics_share_a_file(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_last_line_without_its_end_is_kept(exporter: NdjsonExporter, path: Path) -> None:
+async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path: Path) -> None:
     """A file that somebody brought along may end without a newline: what is whole gets one."""
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"kind": "note"}')
@@ -273,14 +273,14 @@ async def test_a_last_line_without_its_end_is_kept(exporter: NdjsonExporter, pat
 @pytest.mark.asyncio
 async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
     """A directory in the place of the file is for the operator to mend: the message names it."""
-    exporter = NdjsonExporter(tmp_path)
+    exporter = FileExporter(tmp_path)
     with pytest.raises(Refused, match="Is a directory"):
         await exporter.prepare(delivery(1, 1))
     await exporter.close()
 
 
 @pytest.mark.asyncio
-async def test_the_file_is_not_for_everybody(exporter: NdjsonExporter, path: Path) -> None:
+async def test_the_file_is_not_for_everybody(exporter: FileExporter, path: Path) -> None:
     """It names people and teams: others on the machine cannot read it."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     assert 0 == path.stat().st_mode & 0o007

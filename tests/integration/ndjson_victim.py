@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from exporters.files import NdjsonExporter
+from exporters.files import FileExporter
 from exporters.routes import RouteConfig, Routes
 from spool.clock import SystemClock
 from spool.log import RouteSpec
@@ -22,7 +22,7 @@ async def main(data: Path, archive: Path) -> None:
         if house.log.closed_below(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS))
         spec = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
-        config = RouteConfig(spec=spec, exporter=NdjsonExporter(archive, max_records=7))
+        config = RouteConfig(spec=spec, exporter=FileExporter(archive, max_records=7))
         routes = Routes(house.deliveries, house.log, house.clock, [config])
         await routes.start()
         print("writing", flush=True)

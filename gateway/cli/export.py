@@ -1,0 +1,52 @@
+"""`tollhouse export`: what the ledger knows, in forms that other tools read."""
+
+from __future__ import annotations
+
+import sys
+from datetime import date, timedelta
+from pathlib import Path
+
+import click
+
+from exporters import focus as focus_rows
+from gateway.cli import fail
+from gateway.cli.operator import House, on_a_house
+
+
+@click.group()
+def export() -> None:
+    """Write cost and usage for other tools."""
+
+
+@export.command()
+@click.option("--from", "since", required=True, metavar="DAY", help="First day (UTC).")
+@click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; default: standard output.")
+@click.option("--account", default=focus_rows.ACCOUNT, show_default=True, help="The BillingAccountId of every row.")
+@on_a_house
+def focus(house: House, since: str, until: str, output: Path | None, account: str) -> None:
+    """Hourly cost and usage as FOCUS 1.2 rows (CSV)."""
+    first, last = _day("from", since), _day("to", until)
+    if last < first:
+        fail("--to is before --from", 2)
+    parts = [focus_rows.header()]
+    by = [("by", name) for name in focus_rows.DIMENSIONS]
+    while first <= last:  # a day at a time: a month of hours is too much for one answer
+        span = [("from", first.isoformat()), ("to", first.isoformat()), ("per", "hourly")]
+        payload = house.ask("GET", "/report", query=[*span, *by])
+        parts.append(focus_rows.lines(focus_rows.of_report(payload["rows"]), account=account))
+        first += timedelta(days=1)
+    try:
+        if output is None:
+            sys.stdout.buffer.write(b"".join(parts))
+        else:
+            output.write_bytes(b"".join(parts))
+    except OSError as error:
+        fail(f"{output or 'standard output'}: {error.strerror}")
+
+
+def _day(name: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        fail(f"--{name} must be a day such as 2026-11-20", 2)

@@ -1,0 +1,132 @@
+"""FOCUS 1.2 rows against the rules of the specification's columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporters import focus
+from exporters.files import FileExporter
+from spool.log import Delivery, Entry
+from spool.record import NS, Record
+from tests.exporters.house import call, counter
+
+AT = int(datetime(2026, 10, 31, 23, 20, tzinfo=UTC).timestamp())
+
+MANDATORY = {
+    "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
+    "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargePeriodEnd",
+    "ChargePeriodStart", "ContractedCost", "EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingQuantity",
+    "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName",
+}  # fmt: skip
+MAY_BE_NULL = {"BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"}
+NEVER_NULL = MANDATORY - MAY_BE_NULL | {"ChargeFrequency", "ServiceSubcategory"}
+ALLOWED = {
+    "ChargeCategory": {"Usage", "Purchase", "Tax", "Credit", "Adjustment"},
+    "ChargeClass": {"", "Correction"},
+    "ChargeFrequency": {"One-Time", "Recurring", "Usage-Based"},
+    "PricingCategory": {"", "Standard", "Dynamic", "Committed", "Other"},
+    "ServiceCategory": {"AI and Machine Learning"},
+    "ServiceSubcategory": {"Generative AI"},
+}
+NUMBERS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "PricingQuantity", "ConsumedQuantity")
+TIMES = ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd")
+
+
+def paid(n: int, **changes: Any) -> Record:
+    said: dict[str, Any] = {"cost": "0.25", "cost_source": "reported", "start_time": AT * NS, "provider": "openai",
+                            "output_tokens": 5, **changes}  # fmt: skip
+    return call(n, **said)
+
+
+RECORDS: list[Record] = [
+    paid(1),
+    paid(2, provider=None, request_model=None, team="search", user='a "quoted", name'),
+    paid(3, cost=None, cost_source="none"),
+    paid(4, status="cached", estimated_cost="0.5", cost=None, cost_source="estimated"),
+    paid(5, input_tokens=None, output_tokens=None),
+    paid(6, cost="-1.5", request_model="refunded"),
+    paid(7, cost="0.1", estimated_cost="0.2", request_model="two\nlines"),
+    paid(8, shadow=True),
+    counter(9, start_time=AT * NS),
+    counter(10, start_time=AT * NS, unit="USD", value="0.75"),
+]
+
+
+def rows(records: list[Record] = RECORDS) -> list[dict[str, str]]:
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=records)
+    text = focus.header() + focus.lines(focus.of_entries([entry]))
+    return list(csv.DictReader(io.StringIO(text.decode())))
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
+def test_each_row_follows_the_columns_rules(row: dict[str, str]) -> None:
+    """Mandatory columns are there and not null where they must not be; values are allowed ones, numbers, UTC times."""
+    assert set() == MANDATORY - set(row)
+    assert [] == [name for name in NEVER_NULL if not row[name]]
+    assert [] == [name for name, allowed in ALLOWED.items() if row[name] not in allowed]
+    assert [] == [name for name in NUMBERS if row[name] and not re.fullmatch(r"-?\d+(\.\d+)?", row[name])]
+    assert [] == [name for name in TIMES if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row[name])]
+    assert "USD" == row["BillingCurrency"]
+    assert all(re.fullmatch(r"(x_)?[A-Z][A-Za-z]+", name) for name in row)
+    assert isinstance(json.loads(row["Tags"] or "{}"), dict)
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
+def test_usage_and_credits(row: dict[str, str]) -> None:
+    """Usage is priced and never negative; what came back is a credit, without usage; units go with quantities."""
+    if row["ChargeCategory"] == "Usage":
+        assert Decimal(row["PricingQuantity"]) >= 0
+        assert "Standard" == row["PricingCategory"]
+        assert not row["ConsumedQuantity"] or Decimal(row["ConsumedQuantity"]) > 0
+    else:
+        assert Decimal(row["BilledCost"]) < 0
+        assert ("", "") == (row["ConsumedQuantity"], row["PricingQuantity"])
+    for quantity, unit in (("PricingQuantity", "PricingUnit"), ("ConsumedQuantity", "ConsumedUnit")):
+        assert (row[quantity] == "") == (row[unit] == "")
+
+
+def test_periods_hold_each_other() -> None:
+    """A charge is an hour in its month; both ends are exclusive, also at the turn of a month."""
+    for row in rows():
+        start, end = (datetime.fromisoformat(row[name]) for name in ("ChargePeriodStart", "ChargePeriodEnd"))
+        assert timedelta(hours=1) == end - start
+        assert ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z") == (row["BillingPeriodStart"], row["BillingPeriodEnd"])
+        assert end <= datetime.fromisoformat(row["BillingPeriodEnd"])
+
+
+def test_the_sum_is_the_spend() -> None:
+    """Cached calls cost nothing, shadows are not there, counters of money count; nothing else is added or lost."""
+    found = rows()
+    assert Decimal("0.25") * 3 - Decimal("1.5") + Decimal("0.1") + Decimal("0.75") == sum(
+        Decimal(row["BilledCost"]) for row in found
+    )
+    assert "0.2" in {row["ListCost"] for row in found}
+
+
+@pytest.mark.asyncio
+async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
+    """The header is the first line of the file alone; a delivery that is repeated replaces what it wrote."""
+    path = tmp_path / "focus.csv"
+    exporter = FileExporter(path, write=focus.written, head=focus.header())
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
+    delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
+    for _ in range(2):
+        mark = await exporter.prepare(delivery)
+        delivery = Delivery(id=1, route=delivery.route, first=1, last=1, attempts=1, idempotency_key="k",
+                            mark=mark or delivery.mark)  # fmt: skip
+        assert 1 == (await exporter.send(delivery, [entry])).delivered
+    later = Delivery(id=2, route=delivery.route, first=1, last=1, attempts=0, idempotency_key="l")
+    await exporter.prepare(later)
+    await exporter.send(later, [entry])
+    await exporter.close()
+    lines = path.read_text().splitlines()
+    assert (3, 1) == (len(lines), lines.count(focus.header().decode().strip()))
