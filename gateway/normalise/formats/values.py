@@ -18,7 +18,7 @@ from gateway.normalise.formats.payload import UNREADABLE, Raw, clean
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
 
 MAX_TEXT: Final = 2048  # longer text in an id, a name or a model is none
-MAX_TOKENS: Final = 10**12
+MAX_TOKENS: Final = 10**9  # more than any model can take: a wrong unit or a time stamp
 MAX_COST: Final = 10**12
 SMALLEST_COST: Final = -40  # power of ten; below it a plain notation would be all zeros
 
