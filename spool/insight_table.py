@@ -146,33 +146,33 @@ class InsightTable:
         Everything that one look of the detectors `looked_for` found; a finding's key begins with its detector and ":".
 
         Status and comments stay. An addressed insight that returns is new again. What was not found stays, and is no
-        longer present.
+        longer present. Where there is no room for more insights, findings are left out and counted.
         """
         now = self._file.clock.now()
+        found = {finding.key: finding for finding in findings}
 
         def work(connection: sqlite3.Connection) -> Merged:
             rows = connection.execute("SELECT * FROM insights WHERE finding IS NOT NULL").fetchall()
             known = {row["finding"]: insight_of(row) for row in rows}
-            found = {finding.key: finding for finding in findings}
-            opened = 0
-            for key, finding in found.items():
-                before = known.get(key)
-                if before is None:
-                    fresh = replace(_fresh(checked(finding.draft), now), finding=key, found_at=now, present=True)
-                    _insert(connection, fresh)
-                else:
-                    after = _found_again(before, finding, now)
-                    opened += after.status != before.status
-                    connection.execute(_UPDATE, asdict(after))
-            over = [
+            again = [_found_again(insight, found[key], now) for key, insight in known.items() if key in found]
+            connection.executemany(_UPDATE, map(asdict, again))
+            gone = [
                 (insight.id,)
                 for key, insight in known.items()
                 if insight.present and key not in found and key.partition(":")[0] in looked_for
             ]
-            connection.executemany("UPDATE insights SET present = 0 WHERE id = ?", over)
+            connection.executemany("UPDATE insights SET present = 0 WHERE id = ?", gone)
             connection.execute(_FORGET, (now - KEPT_S,))
-            new = len(found.keys() - known.keys())
-            return Merged(new=new, again=len(found) - new, reopened=opened, gone=len(over))
+            new = [_found(finding, now) for key, finding in found.items() if key not in known]
+            room = max(0, MAX_INSIGHTS - _count(connection))
+            connection.executemany(_INSERT, map(asdict, new[:room]))
+            return Merged(
+                new=len(new[:room]),
+                again=len(again),
+                reopened=sum(after.status != known[after.finding].status for after in again),
+                gone=len(gone),
+                left_out=len(new[room:]),
+            )
 
         return await self._file.change(work, lambda _: None)
 
@@ -198,6 +198,10 @@ def _fresh(draft: Draft, now: float) -> Insight:
     )
 
 
+def _found(finding: Finding, now: float) -> Insight:
+    return replace(_fresh(checked(finding.draft), now), finding=finding.key, found_at=now, present=True)
+
+
 def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
     after = replace(before, **asdict(checked(finding.draft)))
     if before.returns(finding.newest):
@@ -208,10 +212,14 @@ def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
 
 
 def _insert(connection: sqlite3.Connection, insight: Insight) -> None:
-    [count] = connection.execute("SELECT COUNT(*) FROM insights").fetchone()
-    if count >= MAX_INSIGHTS:
+    if _count(connection) >= MAX_INSIGHTS:
         raise NotAllowed(f"there are {MAX_INSIGHTS} insights; delete some that are addressed or ignored")
     connection.execute(_INSERT, asdict(insight))
+
+
+def _count(connection: sqlite3.Connection) -> int:
+    [count] = connection.execute("SELECT COUNT(*) FROM insights").fetchone()
+    return int(count)
 
 
 def _touch(connection: sqlite3.Connection, id: str, now: float) -> None:

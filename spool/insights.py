@@ -91,12 +91,16 @@ class Comment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What a look changed: insights that are new, found again, open again after they were addressed, and gone."""
+    """
+    What a look changed: insights that are new, found again, open again after they were addressed, and gone; and
+    findings for which there was no room.
+    """
 
     new: int
     again: int
     reopened: int
     gone: int
+    left_out: int
 
 
 def checked(draft: Draft) -> Draft:

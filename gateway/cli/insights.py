@@ -86,6 +86,8 @@ def run(house: House, as_json: bool) -> None:
     done = payload["inspection"]
     words = f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} gone"
     _told(payload, as_json, words)
+    if done["left_out"]:
+        click.echo(f"no room for {done['left_out']} more: delete some that are addressed or ignored", err=True)
     if done["failed"]:
         click.echo(f"detectors that failed, see the log: {', '.join(done['failed'])}", err=True)
 

@@ -118,13 +118,8 @@ class Month:
 
     def _call(self, workload: Workload, turn: Turn) -> Inference:
         rng = self._random
-        chance = rng.random()
-        status = "error" if chance < ERRORS else "cached" if chance < ERRORS + CACHED and workload.reports else "ok"
-        failed = status == "error"
         took = int((0.4 + 0.012 * turn.made) * NS * rng.lognormvariate(0, 0.4))
-        read = turn.held if workload.caches and turn.held >= 1024 else 0
-        fresh = turn.given - read if workload.caches else 0
-        return Inference(
+        call = Inference(
             id=b"",
             source=workload.source,
             request_id=f"req_{rng.getrandbits(96):024x}",
@@ -135,13 +130,6 @@ class Month:
             provider=workload.provider,
             operation="chat",
             request_model=workload.model,
-            response_model=None if failed else workload.model,
-            input_tokens=None if failed else turn.given,
-            output_tokens=None if failed else turn.made,
-            cache_read_tokens=None if failed or not workload.caches else read,
-            cache_write_tokens=None if failed or workload.provider != "anthropic" or not workload.caches else fresh,
-            status=status,
-            error_type=rng.choice(("429", "500", "timeout")) if failed else None,
             user=turn.user,
             team=workload.team,
             session=turn.session,
@@ -149,6 +137,17 @@ class Month:
             api_key=f"{workload.service or workload.source}-key",
             tags={"service": workload.service} if workload.service else {},
         )
+        chance = rng.random()
+        if chance < ERRORS:
+            call.status, call.error_type = "error", rng.choice(("429", "500", "timeout"))
+            return call
+        call.status = "cached" if chance < ERRORS + CACHED and workload.reports else "ok"
+        call.response_model, call.input_tokens, call.output_tokens = workload.model, turn.given, turn.made
+        if workload.caches:
+            call.cache_read_tokens = turn.held if turn.held >= 1024 else 0
+            if workload.provider == "anthropic":
+                call.cache_write_tokens = turn.given - call.cache_read_tokens
+        return call
 
     def _reported(self, workload: Workload, call: Inference) -> str | None:
         """What sources that know prices report is what it costs, unless something is planted."""

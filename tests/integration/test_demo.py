@@ -163,7 +163,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert "comment 1" in run("insights", "comment", id, "with the vendor", *house, "--as", "ada@example.com")
     run("ledger", "rebuild", *house)
     done = json.loads(run("insights", "run", *house, "--json"))["inspection"]
-    assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "failed": []} == done
+    assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == done
     told = json.loads(run("insights", "show", id, *house, "--json"))
     assert "on_hold" == told["insight"]["status"]
     assert [("ada@example.com", "with the vendor")] == [(each["author"], each["text"]) for each in told["comments"]]

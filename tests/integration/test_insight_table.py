@@ -56,9 +56,13 @@ def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
 @pytest.mark.asyncio
 async def test_a_look_counts_what_it_changed(world: World) -> None:
     """New, again, gone; the same finding twice in one look is one."""
-    assert Merged(new=2, again=0, reopened=0, gone=0) == await world.look(found("spike:a"), found("spike:b"))
-    assert Merged(new=1, again=1, reopened=0, gone=1) == await world.look(found("spike:a"), found("key:c"))
-    assert Merged(new=0, again=1, reopened=0, gone=1) == await world.look(found("spike:a"), found("spike:a"))
+    assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await world.look(
+        found("spike:a"), found("spike:b")
+    )
+    assert Merged(new=1, again=1, reopened=0, gone=1, left_out=0) == await world.look(found("spike:a"), found("key:c"))
+    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await world.look(
+        found("spike:a"), found("spike:a")
+    )
     assert {"spike:a": True, "spike:b": False, "key:c": False} == {
         key: insight.present for key, insight in (await world.all()).items()
     }
@@ -148,6 +152,7 @@ async def test_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.table.create(Draft(title="two"), actor=ADA)
     with pytest.raises(NotAllowed, match="there are 2 insights"):
         await world.table.create(Draft(title="three"), actor=ADA)
+    assert Merged(new=0, again=0, reopened=0, gone=0, left_out=1) == await world.look(found("spike:a"))
     await world.table.comment(insight.id, "first", actor=ADA)
     with pytest.raises(NotAllowed, match="at most 1 comments"):
         await world.table.comment(insight.id, "second", actor=ADA)

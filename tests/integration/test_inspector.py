@@ -39,7 +39,7 @@ async def park(house: OperatorHouse, state: str = "parked") -> None:
 async def test_from_the_house_to_the_list_and_back(house: OperatorHouse) -> None:
     """A parked route is found, worked on, addressed, and new again when it is parked again."""
     await park(house)
-    assert {"new": 1, "again": 0, "reopened": 0, "gone": 0, "failed": []} == (
+    assert {"new": 1, "again": 0, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == (
         await house.ask("POST", "/insights/run", {})
     ).payload["inspection"]
     listed = (await house.ask("GET", "/insights", sort_key="cost_impact")).payload
@@ -135,7 +135,7 @@ async def test_the_task_outlives_what_the_disk_does(
             raise failures.pop()
         looked.set()
         await asyncio.sleep(3600)
-        return inspecting.Inspected(merged=Merged(new=0, again=0, reopened=0, gone=0), failed=())
+        return inspecting.Inspected(merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=())
 
     monkeypatch.setattr(task_of, "inspect", inspect)
     task = asyncio.create_task(task_of.run())
