@@ -186,6 +186,21 @@ def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse,
     assert "running" == near.route("upstream/devices")["state"]
 
 
+def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> None:
+    """kill -9 right after the 200: enrolled, with the heartbeat, and its key opens."""
+    house: Tollhouse = installations()
+    fleet = house.key("fleet", *FLEET)
+    house.start()
+    keys = [ask(house, "enroll", fleet, device_id=f"d{n}", want_key=True)[1]["key"] for n in range(20)]
+    for n, key in enumerate(keys):
+        assert 200 == ask(house, "heartbeat", key, device_id=f"d{n}", spool={"records": n})[0]
+    house.kill()
+    house.start()
+    assert {f"d{n}" for n in range(20)} == set(listed(house))
+    assert {"records": 19, "oldest_age_s": None} == shown(house, "d19")["spool"]
+    assert 200 == post(house.url, request([span("chatcmpl-" + "f" * 24)]), keys[7]).status
+
+
 def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: Any) -> None:
     """Three processes; the gateway is killed for a while; every event arrives once, in the right device's name."""
     near, far = chained
