@@ -14,7 +14,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import dialects, explanation, item_tags, shapes, tollhouse
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call, call_of, who_of
-from gateway.normalise.otlp.dialect import Dialect
+from gateway.normalise.otlp.dialect import Dialect, has_usage
 from gateway.normalise.otlp.family import TURN, Family, Key, Node
 from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.shapes import Shape, shape_of
@@ -172,7 +172,8 @@ class Spans:
 
     def _ignore(self, span: Span, shape: Shape, dialect: Dialect) -> None:
         # A dialect or a kind of span that is known is understood: it is no call, or repeats one.
-        if dialect is not dialects.OTEL or shape.marks & shapes.KIND or not shape.marks & shapes.AI_NAME:
+        is_known = dialect is not dialects.OTEL or not shape.marks & shapes.AI_NAME
+        if is_known or (shape.marks & shapes.KIND and not _is_strange(span, shape)):
             self._outcome.ignored[NOT_AI] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
@@ -194,6 +195,14 @@ class Spans:
             self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
         identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=True)
         self._outcome.add(record, identity, call.why, device=call.device)
+
+
+def _is_strange(span: Span, shape: Shape) -> bool:
+    """Whether a span has usage under a kind of operation that nobody has described."""
+    operation = words.text(span.attributes.get("gen_ai.operation.name"))
+    if operation is None or operation in words.NO_CALLS or operation.endswith("_memory"):
+        return False
+    return operation not in words.OPERATIONS and has_usage(span, shape)
 
 
 def _is_border(attributes: Attributes) -> bool:

@@ -157,7 +157,13 @@ OPERATIONS = {
     "chat": CHAT, "text_completion": TEXT_COMPLETION, "generate_content": "generate_content",
     "embeddings": EMBEDDINGS, "rerank": RERANK, "completion": CHAT, "acompletion": CHAT, "responses": CHAT,
     "aresponses": CHAT, "messages": CHAT, "anthropic_messages": CHAT, "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS,
+    "chat.completions": CHAT, "text.completions": TEXT_COMPLETION,  # Semantic Kernel
 }  # fmt: skip
+# Steps around calls; some of them repeat the calls' sums.
+NO_CALLS = frozenset({
+    "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow", "plan",
+    "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser", "llm_call",
+})  # fmt: skip
 
 ABSENT = frozenset({"", "none", "undefined", "null"})
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)

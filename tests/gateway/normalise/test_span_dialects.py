@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
 from tests.gateway.normalise.items import NOW, SECOND
 from tests.gateway.normalise.payloads import ENCODINGS, normalised, only, records, said, span, traces
 
@@ -838,3 +839,26 @@ def test_openrouters_attempts_are_no_calls_under_any_scope():
     attributes |= {"trace.metadata.openrouter.provider_name": "OpenAI"}
     payload = traces(span(1, attributes, name="LLM Generation"), span(2, attributes, name="provider attempt 1: OpenAI"))
     assert "openrouter" == only(payload).source
+
+
+@pytest.mark.parametrize(
+    ("written", "operation"), [("chat.completions", "chat"), ("text.completions", "text_completion")]
+)
+def test_semantic_kernel_names_operations_in_its_own_words(written: str, operation: str):
+    """Its releases of two years do, in .NET and in Python."""
+    attributes = {
+        **USAGE,
+        "gen_ai.operation.name": written,
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "gpt-4o",
+    }
+    for scope in ("Microsoft.SemanticKernel.Diagnostics", "semantic_kernel.utils.telemetry"):
+        assert operation == only(traces(span(1, attributes), scope=scope)).operation
+
+
+def test_usage_under_an_unknown_operation_is_shown_to_the_operator():
+    """Agents and tools are understood and pass in silence."""
+    attributes = {**USAGE, "gen_ai.request.model": "gpt-4o"}
+    names = ("daydream", "invoke_agent", "search_memory")
+    spans = [span(n, {**attributes, "gen_ai.operation.name": name}) for n, name in enumerate(names, start=1)]
+    assert {UNRECOGNISED_AI: 1, NOT_AI: 2} == normalised(traces(*spans)).ignored
