@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from tests.clients.provider import Provider
 
 PROGRAMS = Path(__file__).parent / "programs"
 PROGRAM_S = 120.0
+CONTENT = ("What is the toll?", "one penny", "rain in")  # what the programs ask, are told and hand back
 
 
 @dataclass
@@ -42,7 +44,9 @@ class Stand:
     def records(self) -> list[dict[str, Any]]:
         """What the archive gained in this test, once everything accepted has reached it."""
         self.tollhouse.wait_until_drained()
-        return self.tollhouse.records()[self.records_before :]
+        records = self.tollhouse.records()[self.records_before :]
+        assert [] == [words for words in CONTENT if words in json.dumps(records)]
+        return records
 
     def run(self, client: str, program: str, *words: str, **env: str) -> str:
         """A program in a client's environment until it has ended, and with it all its exports."""

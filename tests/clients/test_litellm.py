@@ -6,6 +6,7 @@ The records are held against the journal of the provider behind the proxy, and t
 
 from __future__ import annotations
 
+import json
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -169,6 +170,11 @@ def test_an_answer_from_the_cache_is_no_second_call(reported: Reported) -> None:
     """The provider was asked once; the record of the second answer is `cached` and repeats the tokens."""
     (call,) = reported.of("cache miss", "cache hit")
     assert ["cached", "ok"] == sorted(one["status"] for one in reported.with_tokens_of(call))
+
+
+def test_no_word_of_it_is_kept(reported: Reported) -> None:
+    """Both callbacks send messages and answers; the records hold neither."""
+    assert "penny" not in json.dumps(reported.records)
 
 
 def _as_litellm_tells(call: Call) -> Call:
