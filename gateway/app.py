@@ -42,6 +42,7 @@ from gateway.normalise.options import Options
 from gateway.observers import Observers
 from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
+from gateway.publisher import Publisher
 from gateway.shadows import Shadows
 from gateway.supervisor import Supervisor
 from gateway.window import Window
@@ -178,6 +179,8 @@ class App:
         self._supervisor.start("merge window", window.run())
         self._supervisor.start("shadows", shadows.follow(spool.log, hold_s=self._config.spool.hold))
         self._supervisor.start("ledger", ledger.follow(spool.log))
+        if self._config.publish:
+            self._supervisor.start("publisher", self._publisher(spool, ledger).run())
 
         async def snapshot() -> Snapshot:
             states = [*await spool.deliveries.routes(), *routes.syncs()]
@@ -257,6 +260,16 @@ class App:
         window = Window(spool.pending, intake, self._clock)
         await window.start()
         return window
+
+    def _publisher(self, spool: SqliteSpool, ledger: Ledger) -> Publisher:
+        return Publisher(
+            self._config.publish,
+            ledger=ledger,
+            deposits=self._deposits(spool),
+            streams=spool.streams,
+            book=spool.book,
+            clock=self._clock,
+        )
 
     def _deposits(self, spool: SqliteSpool) -> Deposits:
         return Deposits(spool.log, Attribution(self._config, secret=derived(spool.secret, "e-mails")))

@@ -1,0 +1,111 @@
+"""Sums of the ledger as unit-cost streams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.attribution import Attribution
+from gateway.config import Config, Publication
+from gateway.deposits import Deposits
+from gateway.publisher import Publisher
+from spool.identity import Identity
+from spool.ledger import Ledger
+from spool.log import LogSettings, Submission
+from spool.memory import MemorySpool
+from spool.memory import open_spool as open_in_memory
+from spool.record import AI_TELEMETRY, NS, UNIT_COST
+from spool.streams import StreamBook
+from tests.exporters.house import StoppedClock, call
+
+
+@dataclass
+class World:
+    spool: MemorySpool
+    ledger: Ledger
+    clock: StoppedClock
+    n: int = 0
+
+    async def spend(self, team: str | None, **changes: Any) -> None:
+        self.n += 1
+        said = {"cost": "0.3", "cost_source": "reported", "start_time": int(self.clock.at) * NS, "output_tokens": 2}
+        record = call(self.n, **{**said, "input_tokens": 8, "team": team, **changes})
+        await self.spool.log.append(
+            Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[Identity(record.id)])
+        )
+        await self.ledger.catch_up(self.spool.log)
+
+    async def publish(self, rule: Publication) -> int:
+        log, streams = self.spool.log, self.spool.streams
+        publisher = Publisher(
+            [rule],
+            ledger=self.ledger,
+            deposits=Deposits(log, Attribution(Config())),
+            streams=streams,
+            book=StreamBook(await streams.streams()),
+            clock=self.clock,
+        )
+        return await publisher.publish(rule)
+
+    async def totals(self, stream: str) -> dict[str | None, str]:
+        return {total.element_name: total.value for total in await self.spool.streams.totals(stream)}
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    clock = StoppedClock()
+    spool = await open_in_memory(settings=LogSettings(hold_s=0), clock=clock)
+    ledger = await Ledger.open(tmp_path, clock=clock)
+    yield World(spool, ledger, clock)
+    await ledger.close()
+    await spool.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("rule", "search", "unknown"),
+    [
+        ({"measure": "cost"}, "0.6", "0.3"),
+        ({"measure": "tokens"}, "20", "10"),
+        ({"measure": "calls"}, "2", "1"),
+        ({"measure": "cost", "per": "calls"}, "0.3", "0.3"),
+        ({"measure": "cost", "per": "tokens"}, "0.03", "0.03"),
+    ],
+)
+async def test_measures_by_team(world: World, rule: dict[str, str], search: str, unknown: str) -> None:
+    """Each team has its record; what nobody claims has one, too; nothing is published twice."""
+    for team in ("search", "search", None):
+        await world.spend(team)
+    published = Publication(stream="ai", **rule)
+    assert (2, 0) == (await world.publish(published), await world.publish(published))
+    assert {"search": search, "(unknown)": unknown} == await world.totals("ai")
+
+
+@pytest.mark.asyncio
+async def test_late_data_replaces_what_was_published(world: World) -> None:
+    """A sum that changed is replaced, and only that."""
+    rule = Publication(stream="ai", granularity="HOURLY")
+    await world.spend("search")
+    await world.spend("ads")
+    await world.publish(rule)
+    await world.spend("ads", cost="1")
+    assert 1 == await world.publish(rule)
+    assert {"search": "0.3", "ads": "1.3"} == await world.totals("ai")
+    assert {"accepted": 3} == {
+        term: n for term, n in (await world.spool.log.books()).topics[UNIT_COST].items() if term == "accepted"
+    }
+
+
+@pytest.mark.asyncio
+async def test_another_stream_of_the_name_is_left_alone(world: World) -> None:
+    """A rule whose granularity is not the stream's publishes nothing."""
+    await world.spend("search")
+    await world.publish(Publication(stream="ai"))
+    before = await world.totals("ai")
+    await world.publish(Publication(stream="ai", granularity="HOURLY"))
+    assert before == await world.totals("ai")
