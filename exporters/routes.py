@@ -191,9 +191,7 @@ def _topics(settings: UpstreamSettings, rooms: topics.Rooms, clock: Clock) -> li
     """Routes of the other topics; each keeps to itself when it parks."""
     keyring = Keyring(settings.keys)
     return [
-        RouteConfig(
-            spec=RouteSpec(name=f"{UPSTREAM}/{topic}", topic=topic), exporter=exporter, stamps=keyring.stamps
-        )
+        RouteConfig(spec=RouteSpec(name=f"{UPSTREAM}/{topic}", topic=topic), exporter=exporter, stamps=keyring.stamps)
         for topic, exporter in topics.exporters(settings, rooms, keyring, clock=clock)
     ]
 

@@ -164,7 +164,7 @@ class Devices:
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """Of `tollhouse agent` alone. `enrolment_key_file` or `enrolment_key_env` is needed until the device has its key."""
+    """Of `tollhouse agent` alone. Until the device has its key, it needs `enrolment_key_file` or `..._env`."""
 
     gateway: str = ""
     enrolment_key_file: Path | None = None
