@@ -28,9 +28,7 @@ from gateway.insights import (
 )
 from gateway.insights.facts import Detector, Facts
 from gateway.insights.gathering import Sources, gather
-from gateway.rate_cards.card import CardUnreadable
 from spool.clock import Clock
-from spool.errors import SpoolError
 from spool.insight_table import InsightTable
 from spool.insights import Finding, Merged
 
@@ -95,11 +93,11 @@ class Inspector:
             return Inspected(merged=merged, failed=seen.failed)
 
     async def run(self) -> None:
-        """Look for ever, as a task of the house; what the disk does only delays it."""
+        """Look for ever, as a task of the house. Whatever goes wrong is put off: no insight is worth the house."""
         await asyncio.sleep(FIRST_S)
         while True:
             try:
                 await self.inspect()
-            except (SpoolError, CardUnreadable) as error:
-                _log.warning("insights wait: %s", error, extra={"action": "inspection_put_off"})
+            except Exception:  # noqa: BLE001 - the supervised loop
+                _log.exception("insights wait for the next look", extra={"action": "inspection_put_off"})
             await asyncio.sleep(EVERY_S)

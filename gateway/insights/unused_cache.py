@@ -24,7 +24,7 @@ ALIVE_NS = 300 * NS  # how long providers keep what was not read
 LEAST_INPUT = 1024  # tokens: shorter inputs are not cached
 LEAST_CALLS = 20
 LEAST_SHARE = Decimal("0.1")  # of what the calls cost
-LEAST = Decimal(1)  # dollars
+LEAST = Decimal("0.5")  # dollars
 
 Estimate = Callable[[Inference], str | None]
 Place = tuple[str, str | None, str | None]  # source, model, team

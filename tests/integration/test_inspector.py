@@ -119,8 +119,8 @@ def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("error", [SpoolUnavailable("disk full"), CardUnreadable("not JSON")])
-async def test_the_task_outlives_what_the_disk_does(
+@pytest.mark.parametrize("error", [SpoolUnavailable("disk full"), CardUnreadable("not JSON"), OSError("gone")])
+async def test_the_task_outlives_whatever_goes_wrong(
     house: OperatorHouse, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A look that fails is put off, and the next one happens."""
