@@ -34,7 +34,7 @@ from gateway.agent.tally import Tally
 from gateway.app import App, upstream_settings
 from gateway.cli import configured, fail
 from gateway.cli.operator import show_table
-from gateway.cli.serve import _reason, run_app
+from gateway.cli.serve import run_app, why
 from gateway.config import Config, ConfigError, UpstreamKey, split_address
 from gateway.listener import is_loopback
 from spool.clock import SystemClock
@@ -91,7 +91,7 @@ def agent(
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
-        fail(_reason(error))
+        fail(why(error))
 
 
 def _endpoint(config: Config) -> str:

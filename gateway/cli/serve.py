@@ -43,7 +43,7 @@ def serve(config: Path | None, data: Path | None, listen: str | None, grpc_liste
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
-        fail(_reason(error))
+        fail(why(error))
 
 
 async def run(config: Config, *, embedded: bool) -> int:
@@ -149,7 +149,8 @@ def _first_span() -> str:
     return FIRST_SPAN.format(start=now - 1_200_000_000, end=now, **ids)
 
 
-def _reason(error: Exception) -> str:
+def why(error: Exception) -> str:
+    """What stopped it, in one line for the operator."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
