@@ -13,6 +13,7 @@ from spool.errors import Invalid, NotThere
 from spool.log import Books, RouteState
 from spool.operators import OPERATOR, VIEWER
 
+ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)
 STATES = ("running", "parked", "refusing", "orphaned")
 
 
@@ -67,7 +68,7 @@ async def status(asked: Asked) -> web.Response:
     services = asked.services
     books, stats, routes = await services.log.books(), await services.log.stats(), await _routes(asked)
     return answer({
-        "topics": [{"topic": topic, **terms} for topic, terms in sorted(books.topics.items())],
+        "topics": [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())],
         "routes": [shown_route(route) for route in sorted(routes, key=lambda route: route.name)],
         "space": {
             "entries": stats.entries,

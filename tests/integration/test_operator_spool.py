@@ -45,7 +45,9 @@ async def test_status_shows_topics_routes_and_space(house: OperatorHouse) -> Non
     await house.services.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await house.ask("GET", "/status")).payload
     assert {"topics", "routes", "space", "duplicate_window_s"} == set(status)
-    assert [(AI_TELEMETRY, 2)] == [(topic["topic"], topic["accepted"]) for topic in status["topics"]]
+    [topic] = status["topics"]
+    assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
+    assert (0, 0) == (topic["duplicates"], topic["pending"])  # a script finds them when there are none, too
     [route] = status["routes"]
     assert {"route", "state", "reason", "queued", "oldest_age_s"} == set(route)
     assert (ROUTE, "parked", "403: the key lacks the scope", 2) == (
