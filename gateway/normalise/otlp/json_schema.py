@@ -142,6 +142,13 @@ class Metric(Struct, gc=False):
     summary: Data | None = None
 
 
+class Traced(Struct, gc=False):
+    """Of a span, the trace alone."""
+
+    traceId: str = ""
+
+
+TRACE_ID = msgspec.json.Decoder(Traced)
 TRACES = msgspec.json.Decoder(Traces)
 LOGS = msgspec.json.Decoder(Logs)
 METRICS = msgspec.json.Decoder(Metrics)

@@ -13,17 +13,16 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError
 
 from gateway.errors import BadPayload
-from gateway.normalise.otlp import wire_view
+from gateway.normalise.otlp import trace_ends, wire_view
 from gateway.normalise.otlp.encoded_attributes import attributes_of
 from gateway.normalise.otlp.model import Event, LogRecord, Point, Resource, Scope, Span
 from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
-from gateway.normalise.otlp.slices import MAX_SLICE, Slice
+from gateway.normalise.otlp.slices import Slice
 from gateway.normalise.otlp.wire_cut import pieces
 
 T = TypeVar("T")
 
 _PATH = (1, 2, 2)  # resource -> scope -> span, metric or log record: the same field numbers for every signal
-LARGE = 8 * MAX_SLICE  # bytes from which it pays to look ahead for where traces end
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
@@ -33,7 +32,7 @@ _NO_EVENTS: list[Event] = []
 def traces(body: bytes) -> Iterator[Slice[Span]]:
     """The spans of an ExportTraceServiceRequest."""
     slices = _slices(body, wire_view.TracesRequest, _spans)
-    return slices if len(body) <= LARGE else _told_ends(body, slices)
+    return slices if len(body) <= trace_ends.LARGE else _told_ends(body, slices)
 
 
 def logs(body: bytes) -> Iterator[Slice[LogRecord]]:
@@ -69,7 +68,7 @@ def _told_ends(body: bytes, slices: Iterator[Slice[Span]]) -> Iterator[Slice[Spa
 
     Two walks over the body; the first one parses without reading, which takes a tenth of the time of the second.
     """
-    last: dict[bytes, int] = {}
+    ends = trace_ends.TraceEnds()
     for number, piece in enumerate(pieces(body, _PATH)):
         try:
             request = wire_view.TracesRequest.FromString(piece)
@@ -78,13 +77,10 @@ def _told_ends(body: bytes, slices: Iterator[Slice[Span]]) -> Iterator[Slice[Spa
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
                 for span in scope_spans.spans:
-                    last[span.trace_id] = number
+                    ends.saw(span.trace_id, number)
         yield Slice()
     for number, part in enumerate(slices):
-        traces = {span.trace_id for _, span in part.items if span.trace_id is not None}
-        part.ended = frozenset(trace for trace in traces if last.get(bytes.fromhex(trace)) == number)
-        for trace in part.ended:
-            del last[bytes.fromhex(trace)]
+        ends.tell(part, number)
         yield part
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.otlp import protobuf_decoder, slices, wire_cut
+from gateway.normalise.otlp import json_decoder, slices, trace_ends, wire_cut
 from gateway.normalise.otlp import spans as spans_module
 from tests.gateway.normalise.payloads import ENCODINGS, in_protobuf, normalised, only, span, traces
 
@@ -173,9 +173,10 @@ def test_long_chains_and_wide_families_are_settled_in_one_pass(tree: Callable[[i
     assert expected == len(outcome.records)
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("tree", [_chain, _ladder, _fan])
 def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
-    tree: Callable[[int], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    tree: Callable[[int], dict[str, Any]], encoding: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Whole traces are booked while the body is still read, and become the same records as at its end."""
     spans = []
@@ -185,10 +186,11 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
             made["traceId"] = f"{trace:032x}"
             spans.append(made)
     spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces in turn
-    body = in_protobuf(traces(*spans))
+    payload = traces(*spans)
     monkeypatch.setattr(wire_cut.pieces, "__defaults__", (4096,))
+    monkeypatch.setattr(json_decoder, "MAX_SLICE", 8192)
     monkeypatch.setattr(spans_module, "PART", 100)
-    at_once = normalised(body, encoding="protobuf")
+    at_once = normalised(payload, encoding=encoding)
     waiting: list[int] = []
     settle = spans_module.Spans.settle
 
@@ -197,8 +199,8 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
         return settle(self, ended)
 
     monkeypatch.setattr(spans_module.Spans, "settle", watched)
-    monkeypatch.setattr(protobuf_decoder, "LARGE", 10_000)
-    by_trace = normalised(body, encoding="protobuf")
+    monkeypatch.setattr(trace_ends, "LARGE", 10_000)
+    by_trace = normalised(payload, encoding=encoding)
     assert len(waiting) > 10
     assert max(waiting) < len(spans) // 3
     assert sorted(map(repr, at_once.records)) == sorted(map(repr, by_trace.records))
