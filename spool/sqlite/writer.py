@@ -31,9 +31,11 @@ class GroupWriter:
         self._commit = commit
         self._between = between
         self._waiting: deque[tuple[Submission, asyncio.Future[Receipt]]] = deque()
+        self._in_hand: Sequence[tuple[Submission, asyncio.Future[Receipt]]] = ()
         self._somebody = asyncio.Event()
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="group commit")
+        self._task.add_done_callback(self._ended)
 
     @property
     def alive(self) -> bool:
@@ -45,8 +47,8 @@ class GroupWriter:
 
         A caller that is cancelled before its group began takes it back whole; after that it is kept whole.
         """
-        if self._closing:
-            raise SpoolUnavailable("the log is closing")
+        if self._closing or not self.alive:
+            raise SpoolUnavailable("the log is closing" if self._closing else "what commits has ended")
         receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._waiting.append((submission, receipt))
         self._somebody.set()
@@ -56,15 +58,15 @@ class GroupWriter:
         """Commit everybody who waits, then stop."""
         self._closing = True
         self._somebody.set()
-        await asyncio.shield(self._task)
+        await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         again = False
         while self._waiting or not self._closing:
             await self._wait(TICK_S if again else None)
-            group = self._take()
-            if group:
-                await self._answer(group)
+            self._in_hand = self._take()
+            if self._in_hand:
+                await self._answer(self._in_hand)
             again = await self._look_after()
 
     async def _wait(self, timeout_s: float | None) -> None:
@@ -103,6 +105,15 @@ class GroupWriter:
             for (_, receipt), done in zip(group, receipts, strict=True):
                 if not receipt.done():
                     receipt.set_result(done)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits for a task that is gone; health says that it is."""
+        error = None if task.cancelled() else task.exception()
+        if not self._closing:
+            name = type(error).__name__ if error else None
+            _log.critical("the task that commits has ended", extra={"action": "writer_died", "error": name})
+        for _, receipt in (*self._in_hand, *self._waiting):
+            _fail(receipt, SpoolUnavailable("what commits has ended"))
 
     async def _look_after(self) -> bool:
         try:

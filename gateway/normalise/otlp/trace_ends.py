@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from gateway.normalise.otlp.slices import MAX_SLICE, Slice
 
 LARGE = 8 * MAX_SLICE  # bytes from which it pays to look ahead
