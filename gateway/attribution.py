@@ -6,19 +6,16 @@ Also where privacy has the last word: an id that is itself an e-mail address nev
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from types import MappingProxyType
 
 from gateway.config import AttributionRule, Config
+from gateway.emails import Emails
 from gateway.normalise.tags import put
 from spool.record import AiRecord, Inference, UsageEvent
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
-# Wholly an address: "git@host:path" and "package@1.2.3" are none.
-_EMAIL = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
 _IDS = ("user", "api_key", "session", "team")
 
 
@@ -32,8 +29,7 @@ class Attribution:
     def __init__(self, config: Config, *, secret: bytes = b"") -> None:
         self._rules = [_Rule(rule) for rule in config.attribution]
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
-        self._emails = config.privacy.emails
-        self._secret = secret
+        self._emails = Emails(config.privacy.emails, secret=secret)
 
     def apply(self, record: AiRecord, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS) -> None:
         """Attribute one record. Its tags may be shared with others of its payload: they are copied before a change."""
@@ -46,7 +42,7 @@ class Attribution:
                 _fill(record, rule.set)
         if record.source in self._shadows:
             record.shadow = True
-        if self._emails != "keep":
+        if not self._emails.kept:
             self._protect(record)
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
@@ -56,35 +52,24 @@ class Attribution:
                 put(event.tags, name, value)
         if event.source in self._shadows:
             event.shadow = True
-        if self._emails == "keep":
+        if self._emails.kept:
             return
-        if event.subject is not None and _EMAIL.fullmatch(event.subject):
-            event.subject = self._pseudonym(event.subject)
-        event.tags = self._protected(event.tags)
+        if event.subject is not None:
+            event.subject = self._emails.protected(event.subject)
+        event.tags = self._emails.protected_values(event.tags)
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
-        for name in texts.keys() - self._protected(texts).keys():
+        protected = self._emails.protected_values(texts)
+        for name in texts.keys() - protected.keys():
             del event.data[name]
-        event.data.update(self._protected(texts))
+        event.data.update(protected)
 
     def _protect(self, record: AiRecord) -> None:
         for name in _IDS:
             value = getattr(record, name)
-            if value is not None and "@" in value and _EMAIL.fullmatch(value):
-                setattr(record, name, self._pseudonym(value))
-        for value in record.tags.values():
-            if "@" in value and _EMAIL.fullmatch(value):
-                record.tags = self._protected(record.tags)
-                return
-
-    def _protected(self, tags: Mapping[str, str]) -> dict[str, str]:
-        kept = {name: self._pseudonym(value) if _EMAIL.fullmatch(value) else value for name, value in tags.items()}
-        return {name: value for name, value in kept.items() if value is not None}
-
-    def _pseudonym(self, address: str) -> str | None:
-        """The same for the same person however the address is written; it is no address, so nobody hashes it again."""
-        if self._emails == "drop":
-            return None
-        return f"email:{blake2b(address.lower().encode(), key=self._secret, digest_size=8).hexdigest()}"
+            if value is not None and "@" in value:
+                setattr(record, name, self._emails.protected(value))
+        if any("@" in value for value in record.tags.values()):
+            record.tags = self._emails.protected_values(record.tags)
 
 
 class _Rule:

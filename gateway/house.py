@@ -12,11 +12,13 @@ from gateway.config import Config, Spool
 from gateway.devices.registrar import Registrar
 from gateway.doors.operator import OperatorServices, application
 from gateway.doors.operator_services import Billing
+from gateway.emails import Emails
 from gateway.listener import operator_listen
 from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
 from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
+from spool.installation import derived
 from spool.ledger import Ledger
 from spool.log import LogSettings, RouteSpec
 from spool.registry import Registry
@@ -91,7 +93,8 @@ async def _declare(spool: SqliteSpool, config: Config) -> None:
 def devices_of(spool: SqliteSpool, registry: Registry | None, config: Config, clock: Clock) -> Registrar:
     """The rules over the spool's devices; their changes stand in the registry's audit list when there is one."""
     spool.devices.auditor = registry.note_all if registry is not None else None
-    return Registrar(spool.devices, settings=config.devices, clock=clock, secret=spool.secret)
+    emails = Emails(config.privacy.emails, secret=derived(spool.secret, "e-mails"))
+    return Registrar(spool.devices, settings=config.devices, clock=clock, secret=spool.secret, emails=emails)
 
 
 def log_settings(section: Spool) -> LogSettings:

@@ -16,6 +16,7 @@ from gateway.attempts import Buckets
 from gateway.config import Devices as Settings
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.states import counts, state_of
+from gateway.emails import Emails
 from gateway.errors import Refusal
 from spool.clock import Clock
 from spool.devices import ENROLLED, PENDING, REVOKED, Change, Device, DeviceTable
@@ -54,11 +55,14 @@ class Told:
 
 
 class Registrar:
-    def __init__(self, table: DeviceTable, *, settings: Settings, clock: Clock, secret: bytes) -> None:
+    def __init__(
+        self, table: DeviceTable, *, settings: Settings, clock: Clock, secret: bytes, emails: Emails | None = None
+    ) -> None:
         self.table = table
         self.settings = settings
         self.keys = DeviceKeys(table, secret=secret)
         self._clock = clock
+        self._emails = emails or Emails("hash", secret=secret)
         self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
 
     @property
@@ -75,6 +79,7 @@ class Registrar:
 
     async def enrol(self, told: Told, bearer: Bearer, address: str) -> tuple[Device, str | None]:
         """The device, and its key when it wants one and is given one, this once."""
+        told = self._private(told)
         device = self.table.find(told.id)
         change = None
         if device is None:
@@ -91,6 +96,7 @@ class Registrar:
 
     async def heartbeat(self, told: Told, bearer: Bearer, address: str) -> Device:
         """First contact enrols when the key may; otherwise Refusal 403 names the scope."""
+        told = self._private(told)
         _own(bearer, told.id)
         device = self.table.find(told.id)
         change = None
@@ -105,6 +111,10 @@ class Registrar:
         device = device.told(last_heartbeat=now, last_seen=now, heartbeat=told.heartbeat, clock_offset_s=offset)
         await self.table.keep(device, change)
         return device
+
+    def _private(self, told: Told) -> Told:
+        user, labels = self._emails.protected(told.user), self._emails.protected_values(told.labels)
+        return replace(told, user=user or "", labels=labels)
 
     def ping(self, id: str, bearer: Bearer) -> None:
         """Refusal 404 for a device that nobody enrolled."""

@@ -432,3 +432,14 @@ async def test_a_body_beyond_any_heartbeat(serving: Serving) -> None:
     """413 before it is read as JSON."""
     key = await serving.make_key("fleet", scopes=ALL)
     assert 413 == (await serving.send(PLANE + "heartbeat", b" " * 70_000 + b"{}", key=key)).status
+
+
+async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
+    """privacy.emails holds for what devices say of themselves: the address is nowhere, equal addresses are equal ids."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    for id, user in (("a", "Anna@Example.com"), ("b", "anna@example.com"), ("c", "anna")):
+        await ask(serving, "enroll", {"device_id": id, "user": user, "labels": {"owner": user}}, key)
+    users = [found(serving, id).user for id in "abc"]
+    assert users[0].startswith("email:")
+    assert (users[0], "anna") == (users[1], users[2])
+    assert users[0] == found(serving, "a").labels["owner"]
