@@ -435,7 +435,7 @@ async def test_a_body_beyond_any_heartbeat(serving: Serving) -> None:
 
 
 async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
-    """privacy.emails holds for what devices say of themselves: the address is nowhere, equal addresses are equal ids."""
+    """privacy.emails holds for what devices say of themselves: no address is kept, equal addresses are equal ids."""
     key = await serving.make_key("fleet", scopes=ALL)
     for id, user in (("a", "Anna@Example.com"), ("b", "anna@example.com"), ("c", "anna")):
         await ask(serving, "enroll", {"device_id": id, "user": user, "labels": {"owner": user}}, key)
