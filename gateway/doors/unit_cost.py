@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
 
@@ -117,10 +116,11 @@ def dropping(house: House, streams: Streams) -> Handler:
 
     async def take(request: web.Request) -> web.Response:
         bearer = house.admit(request, house_key(request), scope=DELETE_STREAM)
-        body = await _body(request, house, bearer)
+        with house.budget.lease() as lease:
+            is_forced = unit_cost.forced(await house.body(request, lease, bearer))
         name = unit_cost.stream_name(request.match_info["stream"])
         stream = _known(streams, name)
-        if not unit_cost.forced(body) and await streams.reader.totals(name):
+        if not is_forced and await streams.reader.totals(name):
             message = 'The stream holds records; send {"force": true} to delete it with them.'
             raise Refusal(409, "stream_not_empty", message)
         dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
@@ -143,28 +143,30 @@ def shown(total: Total) -> Mapping[str, object]:
 
 async def _operate(request: web.Request, house: House, streams: Streams, operation: str) -> web.Response:
     bearer = house.admit(request, house_key(request), scope=MANAGE_RECORDS)
-    body = await _body(request, house, bearer)
     type, stream = request.match_info.get("type"), request.match_info.get("stream")
-    said = unit_cost.read(
-        body,
-        type=type,
-        stream=None if stream is None else unit_cost.stream_name(stream),
-        operation=operation,
-        find=streams.book.find,
-        now=house.clock.now(),
-    )
-    receipt = await _keep(streams, request, bearer, said.records, said.ids, said.streams)
+    with house.budget.lease() as lease:
+        body = await house.body(request, lease, bearer)
+        said = unit_cost.read(
+            body,
+            type=type,
+            stream=None if stream is None else unit_cost.stream_name(stream),
+            operation=operation,
+            find=streams.book.find,
+            now=house.clock.now(),
+        )
+        receipt = await _keep(streams, request, bearer, said.records, said.ids, said.streams)
     status = 201 if operation == DELETE and type == ALLOCATION else 200
     return answers.json_response({"accepted": len(said.records)}, status=status, receipt=receipt)
 
 
 async def _create(request: web.Request, house: House, streams: Streams) -> web.Response:
     bearer = house.admit(request, house_key(request), scope=CREATE_STREAM)
-    body = await _body(request, house, bearer)
     name, type = unit_cost.stream_name(request.match_info["stream"]), request.match_info["type"]
-    is_new = streams.book.find(name) is None
-    operation, stream = unit_cost.created(body, type=type, stream=name, find=streams.book.find)
-    receipt = await _keep(streams, request, bearer, [operation], [None], {name: stream})
+    with house.budget.lease() as lease:
+        body = await house.body(request, lease, bearer)
+        is_new = streams.book.find(name) is None
+        operation, stream = unit_cost.created(body, type=type, stream=name, find=streams.book.find)
+        receipt = await _keep(streams, request, bearer, [operation], [None], {name: stream})
     said = {"name": name, "type": stream.type, "granularity": stream.granularity, "dimensions": stream.keys}
     return answers.json_response({"stream": said}, status=201 if is_new else 200, receipt=receipt)
 
@@ -214,11 +216,6 @@ def _identity(given: bytes | None, bearer: Bearer, path: str, key: str | None, p
     return Identity(os.urandom(16), certain=False)
 
 
-async def _body(request: web.Request, house: House, bearer: Bearer) -> bytes:
-    with house.budget.lease() as lease:
-        return await house.body(request, lease, bearer)
-
-
 def _known(streams: Streams, name: str) -> Stream:
     stream = streams.book.find(name)
     if stream is None:
@@ -228,11 +225,3 @@ def _known(streams: Streams, name: str) -> Stream:
 
 def _no_stream() -> Refusal:
     return Refusal(404, "no_such_stream", "There is no stream of this name and type.")
-
-
-def all_streams(streams: Streams) -> list[dict[str, Any]]:
-    """For the operator: what every stream is."""
-    return [
-        {"name": one.name, "type": one.type, "granularity": one.granularity, "dimensions": one.keys}
-        for one in streams.book.all()
-    ]

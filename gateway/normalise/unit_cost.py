@@ -25,7 +25,6 @@ from spool.streams import (
     DAILY,
     DELETE,
     GRANULARITIES,
-    TYPES,
     Stream,
     decimal_text,
     merged,
@@ -345,6 +344,3 @@ def _article(kind: str) -> str:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and bool(value.strip())
-
-
-__all__ = ["MAX_BYTES", "MAX_RECORDS", "TYPES", "Operations", "created", "forced", "read", "stream_name"]

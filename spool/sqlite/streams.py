@@ -27,41 +27,62 @@ _PUT_TOTAL = f"INSERT OR REPLACE INTO stream_totals ({_COLUMNS}) VALUES (?, ?, ?
 
 
 class SqliteTable:
-    """Streams and totals on a connection, inside its transaction."""
+    """
+    Streams and totals on a connection, inside its transaction.
+
+    Many operations of a commit are on few records: totals are read once and written by `flush`.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._streams: dict[str, Stream | None] = {}
+        self._totals: dict[tuple[str, str], Total | None] = {}
+        self._changed: set[tuple[str, str]] = set()
 
     def stream(self, name: str) -> Stream | None:
-        row = self._connection.execute(f"{_STREAM} WHERE name = ?", (name,)).fetchone()
-        return _stream(row) if row else None
+        if name not in self._streams:
+            row = self._connection.execute(f"{_STREAM} WHERE name = ?", (name,)).fetchone()
+            self._streams[name] = _stream(row) if row else None
+        return self._streams[name]
 
     def put_stream(self, stream: Stream) -> None:
         keys = None if stream.keys is None else json.dumps(stream.keys)
         self._connection.execute(_PUT_STREAM, (stream.name, stream.type, stream.granularity, keys, stream.created_at))
+        self._streams[stream.name] = stream
 
     def drop_stream(self, name: str) -> None:
+        self.flush()
         self._connection.execute("DELETE FROM streams WHERE name = ?", (name,))
         self._connection.execute("DELETE FROM stream_totals WHERE stream = ?", (name,))
+        self._streams.clear()
+        self._totals.clear()
 
     def total(self, stream: str, key: str) -> Total | None:
-        row = self._connection.execute(f"{_TOTAL} AND key = ?", (stream, key)).fetchone()
-        return total_of(row) if row else None
+        place = (stream, key)
+        if place not in self._totals:
+            row = self._connection.execute(f"{_TOTAL} AND key = ?", place).fetchone()
+            self._totals[place] = total_of(row) if row else None
+        return self._totals[place]
 
     def put_total(self, total: Total) -> None:
-        dimensions = json.dumps({name: list(values) for name, values in total.dimensions.items()}, sort_keys=True)
-        self._connection.execute(
-            _PUT_TOTAL,
-            (total.stream, total.key, total.start_time, total.granularity, total.element_name, dimensions,
-             total.value, total.whole, total.updated_at),
-        )  # fmt: skip
+        place = (total.stream, total.key)
+        self._totals[place] = total
+        self._changed.add(place)
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
+        self.flush()
         rows = self._connection.execute(f"{_TOTAL} AND start_time = ?", (stream, start_time)).fetchall()
         return [total_of(row) for row in rows]
 
     def remove_total(self, stream: str, key: str) -> None:
+        self._changed.discard((stream, key))
+        self._totals[stream, key] = None
         self._connection.execute("DELETE FROM stream_totals WHERE stream = ? AND key = ?", (stream, key))
+
+    def flush(self) -> None:
+        changed = (total for place in self._changed if (total := self._totals[place]) is not None)
+        self._connection.executemany(_PUT_TOTAL, [_row(total) for total in changed])
+        self._changed.clear()
 
 
 class SqliteStreams:
@@ -132,13 +153,23 @@ def follow(connection: sqlite3.Connection, plan: Plan) -> None:
     row = connection.execute(queries.FACT, (SINCE,)).fetchone()
     since = float(row[0]) if row else plan.at
     operations = [record for record in records if isinstance(record, UnitCostOperation)]
-    streams.apply(SqliteTable(connection), operations, now=plan.at, since=since)
+    table = SqliteTable(connection)
+    streams.apply(table, operations, now=plan.at, since=since)
+    table.flush()
 
 
 def forget_whole(connection: sqlite3.Connection) -> None:
     """The file was salvaged: what was lost of it may be part of any total, so none may replace the service's."""
     connection.execute("UPDATE stream_totals SET whole = 0")
     connection.execute("DELETE FROM facts WHERE name = ?", (SINCE,))
+
+
+def _row(total: Total) -> tuple[object, ...]:
+    dimensions = json.dumps({name: list(values) for name, values in total.dimensions.items()}, sort_keys=True)
+    return (
+        total.stream, total.key, total.start_time, total.granularity, total.element_name, dimensions,
+        total.value, total.whole, total.updated_at,
+    )  # fmt: skip
 
 
 def total_of(row: Sequence[Any] | sqlite3.Row) -> Total:
