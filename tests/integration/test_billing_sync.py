@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +21,8 @@ from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
 from exporters.service.client import Client, ClientSettings
 from exporters.settings import KeySettings, UpstreamSettings
+from gateway.demo.filling import fill
+from gateway.demo.month import Span
 from gateway.normalise import billing as rules
 from spool.identity import Identity
 from spool.ledger import CostQuery, Ledger
@@ -30,7 +32,9 @@ from spool.memory import open_spool as open_in_memory
 from spool.memory.billing_hours import MemoryBillingHours
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.scopes import SEND_BILLING_DATA
-from tests.exporters.house import StoppedClock, record_id
+from spool.sqlite import open_spool as open_on_disk
+from spool.sqlite.billing_hours import SqliteBillingHours
+from tests.exporters.house import StoppedClock, call, record_id
 
 SECRET = "billing-secret"
 MONTH = datetime(2026, 10, 1, tzinfo=UTC)
@@ -247,3 +251,42 @@ async def test_preview_and_push(tmp_path: Path) -> None:
             again = await sync.push(MONTH, END)
         assert (planned.hours, pushed.hours, pushed.hours) == (pushed.sent, again.sent, len(service.hours))
         assert await one.total() == service.total
+
+
+@pytest.mark.asyncio
+async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
+    """A demo's month, interrupted, restarted and added to: the service has the ledger's sum to the digit."""
+    end = 1_790_000_000 // 3600 * 3600
+    clock = StoppedClock(at=float(end))
+    await fill(tmp_path, Span(end=end, days=30, records=15_000), seed=5, clock=clock)
+    clock.move(2 * 3600)
+    (tmp_path / "billing.key").write_text(SECRET)
+    key = KeySettings(name="billing", secret_file=tmp_path / "billing.key", use_cases=(SEND_BILLING_DATA,))
+    async with Service() as service:
+        settings = UpstreamSettings(base_url=service.url, connection_id="c-1", keys=(key,))
+        service.next = [200, 200, 200, 0]
+        for late in range(3):  # a process each: the first is cut off, later data waits for the second and the third
+            spool = await open_on_disk(tmp_path, settings=LogSettings(hold_s=0), clock=clock)
+            ledger = await Ledger.open(tmp_path, clock=clock)
+            client = Client(ClientSettings(timeout_s=5), clock=clock)
+            hours = SqliteBillingHours(spool.database)
+            sync = BillingSync(ledger, hours, client, settings, Lanes(), clock=clock)
+            try:
+                if late:
+                    record = call(late, cost="1.2345678901", cost_source="reported", start_time=(end - 86_400) * NS)
+                    identities = [Identity(record.id)]
+                    await spool.log.append(
+                        Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=identities)
+                    )
+                await ledger.catch_up(spool.log)
+                with suppress(Retryable):
+                    await sync.bring()
+                since = datetime.fromtimestamp(end - 31 * 86_400, UTC)
+                query = CostQuery(since=since, until=datetime.fromtimestamp(end + 3600, UTC), granularity="total")
+                expected = sum((Decimal(row.cost) for row in await ledger.costs(query)), Decimal())
+            finally:
+                await sync.close()
+                await ledger.close()
+                await spool.close()
+        assert expected > 100
+        assert expected == service.total
