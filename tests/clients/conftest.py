@@ -84,21 +84,18 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
-    """The installed command, serving for the whole session: clients of all kinds at one door."""
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tollhouse, str]]:
+    """The installed command, serving for the whole session, and a key that can send AI telemetry and nothing else."""
     tollhouse = Tollhouse(tmp_path_factory.mktemp("house"), ARCHIVE.format(server="", hold="0s", more=""))
-    yield tollhouse
-    tollhouse.stop(signal.SIGTERM)
-
-
-@pytest.fixture(scope="session")
-def key(house: Tollhouse) -> str:
-    """Made before the server starts; a key that can send AI telemetry and nothing else."""
-    return house.key("clients")
+    key = tollhouse.key("clients")
+    try:
+        tollhouse.start()
+        yield tollhouse, key
+    finally:
+        tollhouse.stop(signal.SIGTERM, code=None)
 
 
 @pytest.fixture
-def stand(house: Tollhouse, key: str, provider: Provider) -> Stand:
-    if house.process is None:
-        house.start()
-    return Stand(house, provider, key, len(provider.journal.calls()), len(house.records()))
+def stand(house: tuple[Tollhouse, str], provider: Provider) -> Stand:
+    tollhouse, key = house
+    return Stand(tollhouse, provider, key, len(provider.journal.calls()), len(tollhouse.records()))

@@ -10,6 +10,7 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -84,9 +85,11 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
     """All requests through one proxy, which is then stopped, and the archive when everything has reached it."""
     place = tmp_path_factory.mktemp("litellm")
     tollhouse = Tollhouse(place / "house", ARCHIVE.format(server="", hold="10s", more=""))
-    key = tollhouse.key("litellm")
-    proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=tollhouse.start(), key=key)
-    try:
+    with ExitStack() as ends:
+        ends.callback(tollhouse.stop, signal.SIGKILL, code=None)
+        key = tollhouse.key("litellm")
+        proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=tollhouse.start(), key=key)
+        ends.callback(proxy.stop)
         proxy.start()
         made = Reported({name: _calls_of(name, proxy, provider) for name in REQUESTS}, [], {})
         # Each of the two callbacks sends on its own, within 5 s.
@@ -95,9 +98,6 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
         proxy.stop()
         tollhouse.wait_until_drained()
         yield replace(made, records=tollhouse.records(), books=_books(tollhouse))
-    finally:
-        proxy.stop()
-        tollhouse.stop(signal.SIGKILL, code=None)
 
 
 def _calls_of(name: str, proxy: Proxy, provider: Provider) -> list[Call]:
