@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 
 import click
@@ -31,11 +31,10 @@ def focus(house: House, since: str, until: str, output: Path | None, account: st
         fail("--to is before --from", 2)
     parts = [focus_rows.header()]
     by = [("by", name) for name in focus_rows.DIMENSIONS]
-    while first <= last:  # a day at a time: a month of hours is too much for one answer
-        span = [("from", first.isoformat()), ("to", first.isoformat()), ("per", "hourly")]
+    for day in _days(house, first, last):  # one at a time: a month of hours is too much for one answer
+        span = [("from", day), ("to", day), ("per", "hourly")]
         payload = house.ask("GET", "/report", query=[*span, *by])
         parts.append(focus_rows.lines(focus_rows.of_report(payload["rows"]), account=account))
-        first += timedelta(days=1)
     try:
         if output is None:
             sys.stdout.buffer.write(b"".join(parts))
@@ -43,6 +42,12 @@ def focus(house: House, since: str, until: str, output: Path | None, account: st
             output.write_bytes(b"".join(parts))
     except OSError as error:
         fail(f"{output or 'standard output'}: {error.strerror}")
+
+
+def _days(house: House, first: date, last: date) -> list[str]:
+    """The days of the span on which anything happened, in order."""
+    span = [("from", first.isoformat()), ("to", last.isoformat()), ("per", "daily"), ("by", "source")]
+    return sorted({str(row["period"])[:10] for row in house.ask("GET", "/report", query=span)["rows"]})
 
 
 def _day(name: str, text: str) -> date:
