@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from gateway.config import Config, ConfigError, load
+from gateway.config import Config, ConfigError
+from gateway.config_reader import load
 
 # word -> module that holds a click command of the same name
 COMMANDS = {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import ConfigError, load
+from gateway.config import ConfigError
+from gateway.config_reader import load
 
 
 def test_the_section_and_its_environment(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import MIB, Config, ConfigError, load, split_address
+from gateway.config import MIB, Config, ConfigError, split_address
+from gateway.config_reader import load
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.app import upstream_settings
-from gateway.config import ConfigError, load
+from gateway.config import ConfigError
+from gateway.config_reader import load
 
 GOOD = """
 [upstream]
