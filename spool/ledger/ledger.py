@@ -76,8 +76,13 @@ class Ledger:
         cls, directory: Path, *, clock: Clock, tags: Sequence[str] = ("service",), max_rows: int = MAX_ROWS
     ) -> Ledger:
         """The ledger of a data directory whose lock the caller holds."""
-        ledger = cls(await _open(directory / FILE, clock), clock=clock, tags=tags, max_rows=max_rows)
-        ledger._reach = (await ledger._database.read(store.state))["reach"]
+        database = await _open(directory / FILE, clock)
+        ledger = cls(database, clock=clock, tags=tags, max_rows=max_rows)
+        try:
+            ledger._reach = (await database.read(store.state))["reach"]
+        except BaseException:
+            await database.close()
+            raise
         return ledger
 
     @property

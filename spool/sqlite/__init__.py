@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from spool.clock import Clock
@@ -60,14 +61,16 @@ class SqliteSpool:
         self._lock = lock
 
     async def close(self) -> None:
-        """Finish the commits in hand, close the file, let go of the directory."""
-        try:
-            await self.devices.close()
-            await self.log.close()
-            await self.database.close()
-        finally:
-            self.open = False
-            self._lock.release()
+        """Finish the commits in hand, close the file, let go of the directory, whatever of it fails."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self._let_go)
+            stack.push_async_callback(self.database.close)
+            stack.push_async_callback(self.log.close)
+            stack.push_async_callback(self.devices.close)
+
+    def _let_go(self) -> None:
+        self.open = False
+        self._lock.release()
 
 
 async def open_spool(

@@ -108,12 +108,15 @@ class Database:
 
     async def close(self) -> None:
         """The reader first: the last connection to close moves the log into the file, and that must be the writer."""
-        await self._reader.close()
-        await self._writer.close()
+        try:
+            await self._reader.close()
+        finally:
+            await self._writer.close()
 
 
 async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
+    connection._thread.daemon = True  # a connection that a failure left open must not keep the process from ending
     try:
         await connection
     except BaseException:
