@@ -21,6 +21,7 @@ from spool.errors import NotThere, SpoolFull, SpoolUnavailable
 from spool.horizon import Horizon
 from spool.log import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
 from spool.memory.streams import MemoryStreams
+from spool.observation import tell
 from spool.plan import Plan, Planner
 from spool.receipts import Sealer
 from spool.record import TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
@@ -126,7 +127,7 @@ class MemoryLog:
             self._horizon.thaw(plan.next_numbers() if plan else None)
         if self._observer:
             seconds = time.perf_counter() - began
-            self._observer.committed(Commit(seconds=seconds, flush_seconds=0.0, terms=plan.observed))
+            tell(self._observer, Commit(seconds=seconds, flush_seconds=0.0, terms=plan.observed))
         (terms,) = plan.submissions
         return Receipt(
             id=self._sealer.seal(self._last_commit, 0),

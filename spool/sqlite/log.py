@@ -19,6 +19,7 @@ from spool.duplicates import DuplicateIndex, Fold
 from spool.errors import EntryUnreadable, NotThere, SpoolFull, SpoolUnavailable
 from spool.horizon import Horizon
 from spool.log import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.observation import tell
 from spool.plan import Plan, Planner
 from spool.receipts import Sealer
 from spool.record import TOPICS
@@ -151,9 +152,8 @@ class SqliteLog:
 
     def _tell(self, plan: Plan, seconds: float) -> None:
         if self._observer:
-            self._observer.committed(
-                Commit(seconds=seconds, flush_seconds=self._database.flush_seconds, terms=plan.observed)
-            )
+            flush_seconds = self._database.flush_seconds
+            tell(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
 
     # -- between commits -------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from spool import identity
 from spool.errors import NotThere, SpoolUnavailable
 from spool.identity import Identity
-from spool.log import Submission
+from spool.log import Commit, Submission
 from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
@@ -338,3 +338,23 @@ async def test_an_observer_is_told_of_every_commit(open_spool: Opener, observed:
         ("rejected", "malformed"): 2,
     } == dict(observed.terms)
     assert all(commit.seconds >= commit.flush_seconds >= 0 for commit in observed.commits)
+
+
+async def test_a_failing_observer_undoes_nothing(
+    open_spool: Opener, observed: Observed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who waits together gets receipts, and what has no id to be known by is kept once."""
+
+    def fails(commit: Commit) -> None:
+        raise RuntimeError("no such label")
+
+    log = (await open_spool()).log
+    monkeypatch.setattr(observed, "committed", fails)
+    records = [call(number)[0] for number in range(3)]
+    alone = [(record, Identity(record.id, certain=False)) for record in records]
+
+    receipts = await asyncio.gather(*[add(log, one) for one in alone])
+
+    assert [1, 1, 1] == [receipt.records for receipt in receipts]
+    assert 3 == len(await everything(log))
+    assert "an observer of the log failed" in caplog.text
