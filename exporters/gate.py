@@ -30,7 +30,7 @@ class Gate:
         self._epoch = clock.now() - clock.monotonic()
         self._failures = 0
         self._refusals = 0
-        self._told = False  # the state that operators see carries a reason
+        self._told: str | None = None  # the reason that operators see beside the state
         self._closed_until = 0.0
         self._asked_until = 0.0  # by the destination: another delivery's success does not shorten it
         self._refusing_since = clock.monotonic()
@@ -54,10 +54,10 @@ class Gate:
 
     def worked(self) -> bool:
         """A record was accepted. True when the route had something to get over."""
-        recovered = self.state != RUNNING or self._told
+        recovered = self.state != RUNNING or self._told is not None
         self.state = RUNNING
         self._failures = self._refusals = 0
-        self._told = False
+        self._told = None
         self._closed_until = 0.0
         return recovered
 
@@ -78,9 +78,9 @@ class Gate:
         self.state = PARKED
         self._close(seconds)
 
-    def failed(self, began: int, *, hint_s: float | None) -> bool:
+    def failed(self, began: int, words: str, *, hint_s: float | None) -> bool:
         """
-        No answer, or one that asks for patience. True when it is time to tell the operator.
+        No answer, or one that asks for patience. True when the operator is to be told these words.
 
         The first failure closes nothing: another delivery may pass. The second in a row does.
         """
@@ -92,9 +92,10 @@ class Gate:
         if hint_s:
             asked_s = self._backoff.delay_s(1, hint_s)
             self._asked_until = max(self._asked_until, self._clock.monotonic() + asked_s)
-        tell = self._failures > 1 and not self._told
-        self._told = self._told or tell
-        return tell
+        if self._failures < 2 or words == self._told:
+            return False
+        self._told = words
+        return True
 
     def _narrow(self) -> bool:
         return self.state != RUNNING or self._failures > 0 or self._refusals > 0

@@ -173,7 +173,7 @@ class Route:
             new_key=not keep_key,
             server_error=error.status is not None and error.status >= 500,
         )
-        if self._gate.failed(began, hint_s=error.retry_after_s) and self._gate.state == RUNNING:
+        if self._gate.failed(began, words, hint_s=error.retry_after_s) and self._gate.state == RUNNING:
             await self._deliveries.set_state(self.name, RUNNING, words)
 
     async def _work(self, place: int) -> None:

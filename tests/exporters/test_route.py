@@ -189,16 +189,30 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
     """Failures of one round are one; the wait grows with rounds; a success ends it, but not what was asked for."""
     gate = Gate(clock, Backoff())
     began = gate.round
-    assert [False, False] == [gate.failed(began, hint_s=None) for _ in range(2)]
+    assert [False, False] == [gate.failed(began, "503", hint_s=None) for _ in range(2)]
     assert 0 == gate.rest_s(0)
     assert gate.rest_s(1) > 1e9
-    assert gate.failed(gate.round, hint_s=None)
+    assert gate.failed(gate.round, "503", hint_s=None)
     assert 1 <= gate.rest_s(0) <= 2
-    gate.failed(gate.round, hint_s=100.0)
+    gate.failed(gate.round, "503", hint_s=100.0)
     assert gate.worked()
     assert [100, 100] == [gate.rest_s(0), gate.rest_s(1)]
     gate.open()
     assert [0, 0] == [gate.rest_s(0), gate.rest_s(1)]
+
+
+@pytest.mark.asyncio
+async def test_the_newest_failure_is_the_reason_shown(house: Spooled, clock: StoppedClock) -> None:
+    """One failure alone tells nothing; then each that differs takes the place of the one before, until one passes."""
+    await house.add(calls(1, 1))
+    answers = ["503 busy", "503 busy", "no answer", "no answer"]
+    route = route_of(house, Capture(answers=[Retryable(words) for words in answers]))
+    shown = []
+    for _ in range(5):
+        await route.forward_once()
+        shown.append((await house.state()).reason)
+        clock.move(600)
+    assert [None, "503 busy", "no answer", "no answer", None] == shown
 
 
 @pytest.mark.asyncio
