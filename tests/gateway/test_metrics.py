@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.metrics import MAX_DETAILS, Exposition, Metrics, Snapshot
@@ -66,6 +67,19 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
     assert 2 == read["tollhouse_records_rejected_total", (("reason", "malformed"), topic)]
     assert 2 == read["tollhouse_commit_seconds_count", ()]
     assert 0.004 == read["tollhouse_flush_seconds_sum", ()]
+
+
+def test_no_series_tells_when_a_counter_was_made() -> None:
+    """Neither of counters nor of histograms; another registry of the process keeps its own."""
+    metrics = Metrics()
+    metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
+    metrics.requests("otlp/traces", 200)
+    shown = [name for name, _ in samples(metrics.render(Snapshot(stats=STATS)))]
+    assert "tollhouse_requests_total" in shown
+    assert [] == [name for name in shown if name.endswith("_created")]
+    other = CollectorRegistry()
+    Counter("something", "of somebody else", registry=other)
+    assert b"something_created" in generate_latest(other)
 
 
 def test_sources_that_senders_name_are_bounded() -> None:
