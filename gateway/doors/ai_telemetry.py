@@ -1,8 +1,13 @@
-"""`POST /v1/ai-telemetry/{format}`, and `POST /v1/ai-telemetry`, which finds the format by itself."""
+"""
+`POST /v1/ai-telemetry/{format}`, and `POST /v1/ai-telemetry`, which finds the format by itself.
+
+PUT and PATCH mean the same: some products let their users choose, and no choice may cost records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -30,9 +35,11 @@ GIVES: Mapping[int, Content] = {
 }
 _ERRORS = {answers.JSON: {"anyOf": [ERROR, _FIREHOSE]}}
 
-OPERATIONS = (
+METHODS = ("POST", "PUT", "PATCH")  # one meaning
+
+_TAKERS = (
     Operation(
-        method="POST",
+        method=METHODS[0],
         path="/v1/ai-telemetry",
         name="ingest_recognised",
         summary="A payload of any known format, recognised by itself",
@@ -42,7 +49,7 @@ OPERATIONS = (
         errors=_ERRORS,
     ),
     Operation(
-        method="POST",
+        method=METHODS[0],
         path="/v1/ai-telemetry/{format}",
         name="ingest_format",
         summary="A payload of a named format",
@@ -53,6 +60,10 @@ OPERATIONS = (
         refusals=(*WRITE, 404),
         choices={"format": formats.FORMATS},
     ),
+)
+OPERATIONS = (
+    *_TAKERS,
+    *(replace(one, method=method, name=f"{one.name}_by_{method.lower()}") for one in _TAKERS for method in METHODS[1:]),
 )
 
 
@@ -76,7 +87,7 @@ def door(house: House) -> Handler:
         )
         return answers.with_retry_after(_response(said), error)
 
-    return guarded("ai-telemetry", take, house, dress=dress)
+    return guarded("ai-telemetry", take, house, methods=", ".join(METHODS), dress=dress)
 
 
 async def submit(request: web.Request, house: House, bearer: Bearer, *, format: str | None) -> web.Response:

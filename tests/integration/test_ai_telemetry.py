@@ -92,10 +92,19 @@ async def test_no_format_turns_bad_bytes_into_a_500(serving: Serving, name: str,
     assert answer.status in (200, 204, 207, 400), (answer.status, answer.body)
 
 
+@pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/litellm"])
+async def test_put_and_patch_mean_the_same_as_post(serving: Serving, path: str) -> None:
+    """OpenRouter and Kong let their users choose the method; what comes again under another is a duplicate."""
+    for method in ("POST", "PUT", "PATCH"):
+        answer = await serving.send(path, LITELLM, method=method)
+        assert 200 == answer.status
+    assert len(json.loads(LITELLM)) == len(await serving.records())
+
+
 async def test_other_methods_are_405_in_the_house_style(serving: Serving) -> None:
     """The error's type is stable and machine-readable."""
     answer = await serving.send("/v1/ai-telemetry", b"", method="GET")
-    assert (405, "POST") == (answer.status, answer.headers["Allow"])
+    assert (405, "POST, PUT, PATCH") == (answer.status, answer.headers["Allow"])
     assert "method_not_allowed" == json.loads(answer.body)["error"]["type"]
 
 
