@@ -1,8 +1,8 @@
 """
 Settings files of assistants: the difference, the change with a backup, and the way back, byte for byte.
 
-A file that nobody touched since is put back whole. One that was edited meanwhile gets only its telemetry keys back as
-they were: what its owner wrote in between stays.
+A file that nobody touched since is put back whole. One that was edited meanwhile gets only those telemetry keys back
+that still hold what was written here: what its owner wrote in between stays.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -51,6 +52,7 @@ class _Record(msgspec.Struct):
     path: str
     existed: bool
     written: str  # digest of what was written last
+    values: list[tuple[list[str], Any]]  # the telemetry keys as written last
     exact: bool = True
 
 
@@ -73,12 +75,14 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     place = _record_path(directory, assistant, edited.path)
     record, backup = _record(place), edited.path.with_name(edited.path.name + BACKUP)
     if record is None:
-        if edited.before is not None:
+        kept = backup.exists()  # by a run whose record is gone: it is nearer to the original than what is there now
+        if edited.before is not None and not kept:
             _replace_file(backup, edited.before, _mode(edited.path))
-        record = _Record(path=str(edited.path), existed=edited.before is not None, written="")
+        existed = kept or edited.before is not None
+        record = _Record(path=str(edited.path), existed=existed, written="", values=[], exact=not kept)
     elif edited.before is None or _digest(edited.before) != record.written:
         record.exact = False
-    record.written = _digest(edited.after)
+    record.written, record.values = _digest(edited.after), _values(assistant, edited.after)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(place, msgspec.json.encode(record).decode())
     edited.path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,10 +100,11 @@ def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
     backup = path.with_name(path.name + BACKUP)
     original = _read(backup) if record.existed else None
     before = _read(path)
-    if before is not None and record.exact and _digest(before) == record.written:
+    untouched = before is not None and record.exact and _digest(before) == record.written
+    if untouched and (original is not None or not record.existed):
         after = original
     else:
-        after = _without_ours(assistant, before, original)
+        after = _without_ours(assistant, before, original, record.values)
     if after is None:
         path.unlink(missing_ok=True)
     else:
@@ -109,18 +114,30 @@ def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
     return Edited(path=path, before=before, after=after)
 
 
-def _without_ours(assistant: Assistant, before: bytes | None, original: bytes | None) -> bytes | None:
-    """Each telemetry key as it was; tables that were made for them go when they are empty."""
+def _values(assistant: Assistant, data: bytes) -> list[tuple[list[str], Any]]:
+    return [(list(key), assistant.editor.get(_text(data), key)) for key in assistant.keys("")]
+
+
+def _without_ours(
+    assistant: Assistant, before: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
+) -> bytes | None:
+    """
+    Each telemetry key that still says what we wrote as it was; tables that were made for them go when they are empty.
+
+    Without the original, because somebody removed the backup, the keys go and nothing comes in their place.
+    """
     if before is None:
         return None
     editor, text, old = assistant.editor, _text(before), _text(original)
-    for key in assistant.keys(""):
+    for key, written in values:
         was = editor.get(old, key)
+        if editor.get(text, key) != written:
+            continue  # its owner's own word by now
         if was is MISSING:
             text = editor.remove(text, key)
             if len(key) > 1 and editor.get(text, key[:-1]) == {} and editor.get(old, key[:-1]) is MISSING:
                 text = editor.remove(text, key[:-1])
-        elif editor.get(text, key) != was:
+        elif was != written:
             text = editor.put(text, key, was)
     return text.encode()
 

@@ -100,6 +100,41 @@ def test_edits_between_two_writes_are_kept(tmp_path: Path) -> None:
     assert {"model": "opus"} == json.loads(path.read_text())
 
 
+def test_a_telemetry_key_that_its_owner_changed_meanwhile(tmp_path: Path) -> None:
+    """It is the owner's word by now, and stays; the others are taken back."""
+    assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
+    path.write_bytes(REALISTIC["claude-code"])
+    settle(tmp_path / "agent", assistant, path)
+    path.write_text(path.read_text().replace(ENDPOINT, "http://collector:4318"))
+    undo(tmp_path / "agent", assistant, path)
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    assert {"model": "opus", "env": env} == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("name", ASSISTANTS)
+def test_a_backup_that_somebody_removed(tmp_path: Path, name: str) -> None:
+    """The file is not removed with it: it loses the telemetry keys and keeps everything else."""
+    assistant, path = ASSISTANTS[name], tmp_path / "settings"
+    path.write_text("" if name == "codex" else "{}")
+    text = path.read_text()
+    path.write_text(assistant.editor.put(text, ("mine", "own"), "yes"))
+    settle(tmp_path / "agent", assistant, path)
+    (tmp_path / f"settings{BACKUP}").unlink()
+    undo(tmp_path / "agent", assistant, path)
+    assert {"mine": {"own": "yes"}} == tree(assistant, path)
+
+
+def test_an_original_is_never_written_over(tmp_path: Path) -> None:
+    """The agent's directory was lost, or there are two: the first backup stays the way back."""
+    assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
+    path.write_bytes(REALISTIC["claude-code"])
+    settle(tmp_path / "agent", assistant, path)
+    settle(tmp_path / "another agent", assistant, path, OTHER)
+    assert REALISTIC["claude-code"] == (tmp_path / f"settings.json{BACKUP}").read_bytes()
+    undo(tmp_path / "another agent", assistant, path)
+    assert json.loads(REALISTIC["claude-code"]) == json.loads(path.read_text())
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     """Settings that lie in somebody's repository of dot files are changed there."""
     real, link = tmp_path / "dotfiles.json", tmp_path / "settings.json"
