@@ -15,7 +15,7 @@ import click
 
 from gateway import logs
 from gateway.app import App
-from gateway.cli import configured, fail
+from gateway.cli import configured, fail, last_resort
 from gateway.config import Config, ConfigError
 from spool.errors import SpoolError
 
@@ -69,7 +69,8 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
         await announce()
         return await _until_stopped(app, asked_to_stop)
     finally:
-        await app.stop()
+        with last_resort.bounded(loop):
+            await app.stop()
 
 
 async def _until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:
