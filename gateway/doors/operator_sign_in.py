@@ -84,9 +84,17 @@ def _same_house(request: web.Request) -> None:
     if request.method in SAFE_METHODS:
         return
     origin = request.headers.get("Origin")
-    foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+    foreign = origin is not None and _authority(origin) != host.lower()
     if foreign or request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         raise Refusal(403, "foreign_origin", "changes come from the console's own pages only")
+
+
+def _authority(origin: str) -> str | None:
+    """The host and port of an origin; None when it is no address at all."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _is_ours(name: str, hosts: frozenset[str]) -> bool:

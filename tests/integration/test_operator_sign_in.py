@@ -124,7 +124,13 @@ async def test_a_rebound_host_name_gets_nothing(house: OperatorHouse, host: str,
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "foreign", [{"Origin": "https://evil.example.com"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
+    "foreign",
+    [
+        {"Origin": "https://evil.example.com"},
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
 )
 async def test_a_foreign_page_changes_nothing(house: OperatorHouse, foreign: dict[str, str]) -> None:
     """Origin and Sec-Fetch-Site are checked too, the sign-in included (login CSRF)."""
