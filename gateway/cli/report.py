@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from gateway.cli.operator import House, on_a_house, show_json, show_table
+from gateway.doors.operator_ledger import MEASURES, TOTAL
 from spool.ledger import GRANULARITIES
 
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
@@ -51,13 +52,18 @@ def report(
 
 
 def _show(payload: Mapping[str, Any]) -> None:
-    rows, by = payload["rows"], payload["report"]["by"]
-    names = [*(["period"] if payload["report"]["per"] != "total" else []), *by]
+    rows = payload["rows"]
+    names = _columns(payload["report"])
     ordered = rows if "period" in names else sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
     lines = [_line(row, names) for row in ordered]
     if len(rows) > 1:
         lines.append(_line(_sum(rows), names) | {names[0]: "total"} if names else _line(_sum(rows), names))
     show_table(lines, (*names, *SHOWN))
+
+
+def _columns(asked: Mapping[str, Any]) -> list[str]:
+    """What tells the rows of a report apart."""
+    return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]
 
 
 def _line(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, object]:
@@ -80,7 +86,7 @@ def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _show_csv(payload: Mapping[str, Any]) -> None:
     rows = payload["rows"]
-    names = list(rows[0]) if rows else [*payload["report"]["by"], *SHOWN]
+    names = list(rows[0]) if rows else [*_columns(payload["report"]), *MEASURES]
     writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:

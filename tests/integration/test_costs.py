@@ -233,6 +233,15 @@ def test_report(tmp_path: Path) -> None:
     assert [("'=cmd", "0"), ("gpt-4o", "1.75")] == [(row["model"], row["cost"]) for row in rows]
 
 
+@pytest.mark.parametrize("words", [(), ("--by", "team,model", "--per", "daily")])
+def test_a_report_without_rows_has_the_same_columns(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """What reads the CSV finds every column in a month without calls, too."""
+    filled(tmp_path / "house", *spending())
+    busy = run(tmp_path / "house", "report", "--from", "2026-09-01", "--to", "2026-09-30", "--csv", *words)
+    calm = run(tmp_path / "house", "report", "--from", "2026-08-01", "--to", "2026-08-30", "--csv", *words)
+    assert [busy.splitlines()[0]] == calm.splitlines()
+
+
 def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
     """Days begin where the reader is: 14:13 in UTC is the next day in Tokyo only after 15:00."""
     late = call(9, start_time=(START_S + 3600) * NS, request_model="gpt-4o", cost="2", cost_source="reported")
