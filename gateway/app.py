@@ -60,6 +60,7 @@ from spool.sqlite.billing_hours import SqliteBillingHours
 _log = logging.getLogger(__name__)
 
 DRAIN_S = 10.0  # what requests in hand get to finish when the house stops
+CUT_S = 2.0  # and calls of gRPC after that: all waits of a stop together stay under 30 s
 RETAIN_EVERY_S = 60.0
 FIRST_KEY = "First key"
 
@@ -358,7 +359,7 @@ class App:
             self.operator_url = private.url
         if server.grpc_listen:
             grpc = GrpcServer(rooms.house)
-            self._stack.push_async_callback(grpc.stop, DRAIN_S)
+            self._stack.push_async_callback(grpc.stop, CUT_S)
             await grpc.start(server.grpc_listen, _grpc_tls(server))
             self.grpc_address = grpc.address
         self._stack.push_async_callback(self._drain, rooms.house, listeners)

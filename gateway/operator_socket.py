@@ -19,7 +19,7 @@ from aiohttp.typedefs import Handler
 from gateway.doors.operator_sign_in import LOCAL
 
 MAX_PATH_BYTES = 100
-STOP_S = 5.0  # what commands in hand get to finish when the house stops
+STOP_S = 2.0  # twice at most: what commands in hand get to finish when the house stops
 PREFIX = "/console/api"
 
 

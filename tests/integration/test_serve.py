@@ -200,3 +200,22 @@ async def test_a_background_task_that_dies_ends_the_process(
     code = await serve.run(Config(data_dir=tmp_path / "data", server=server), embedded=True)
     assert 1 == code
     assert "tollhouse: the background task 'retention' ended; stopping" in capsys.readouterr().err
+
+
+async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the drain has waited for in vain is cut off, not waited for again."""
+    monkeypatch.setattr(apps, "DRAIN_S", 0.1)
+    server = Server(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")
+    app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
+    await app.start()
+    key = await app.first_key()
+    head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(app.url))
+    writer.write(f"{head}Expect: 100-continue\r\nContent-Length: 100\r\n\r\n".encode())
+    async with asyncio.timeout(10):
+        assert b"HTTP/1.1 100 Continue\r\n" == await reader.readline()
+    async with asyncio.timeout(8):
+        await app.stop()
+    writer.close()
