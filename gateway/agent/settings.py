@@ -85,8 +85,13 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     record.written, record.values = _digest(edited.after), _values(assistant, edited.after)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(place, msgspec.json.encode(record).decode())
-    edited.path.parent.mkdir(parents=True, exist_ok=True)
-    _replace_file(edited.path, edited.after, _mode(edited.path))
+    try:
+        edited.path.parent.mkdir(parents=True, exist_ok=True)
+        _replace_file(edited.path, edited.after, _mode(edited.path))
+    except OSError:
+        if not record.existed:  # nothing was made, so nothing of ours is in a file that its owner makes later
+            place.unlink()
+        raise
     return replace(edited, backup=backup if record.existed else None)
 
 

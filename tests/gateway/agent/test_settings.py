@@ -135,6 +135,21 @@ def test_an_original_is_never_written_over(tmp_path: Path) -> None:
     assert json.loads(REALISTIC["claude-code"]) == json.loads(path.read_text())
 
 
+def test_a_write_that_failed_leaves_nothing_to_take_back(tmp_path: Path) -> None:
+    """The file that its owner makes later is the original, byte for byte."""
+    assistant, path = ASSISTANTS["gemini-cli"], tmp_path / "home" / "settings.json"
+    edited = configured_for(assistant, path, ENDPOINT)
+    (tmp_path / "home").write_text("in the way")
+    with pytest.raises(OSError, match="home"):
+        write(tmp_path / "agent", assistant, edited)
+    (tmp_path / "home").unlink()
+    path.parent.mkdir()
+    path.write_text('{"telemetry": {"enabled": false}}')
+    settle(tmp_path / "agent", assistant, path)
+    undo(tmp_path / "agent", assistant, path)
+    assert '{"telemetry": {"enabled": false}}' == path.read_text()
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     """Settings that lie in somebody's repository of dot files are changed there."""
     real, link = tmp_path / "dotfiles.json", tmp_path / "settings.json"
