@@ -19,9 +19,11 @@ def devices() -> None:
 
 
 @devices.command("list")
+@click.option("--id", "ids", multiple=True)
 @click.option("--state", "states", multiple=True, help="pending, enrolled, silent, mute or revoked.")
 @click.option("--hostname", "hostnames", multiple=True)
 @click.option("--platform", "platforms", multiple=True)
+@click.option("--agent-version", "agent_versions", multiple=True)
 @click.option("--user", "users", multiple=True)
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE")
 @paged
@@ -30,15 +32,25 @@ def devices() -> None:
 def list_devices(
     house: House,
     page: list[tuple[str, str]],
+    ids: tuple[str, ...],
     states: tuple[str, ...],
     hostnames: tuple[str, ...],
     platforms: tuple[str, ...],
+    agent_versions: tuple[str, ...],
     users: tuple[str, ...],
     labels: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """List the devices; silent: nothing heard for three intervals, mute: alive without its usual telemetry."""
-    asked = filters(state=states, hostname=hostnames, platform=platforms, user=users, label=labels)
+    asked = filters(
+        id=ids,
+        state=states,
+        hostname=hostnames,
+        platform=platforms,
+        agent_version=agent_versions,
+        user=users,
+        label=labels,
+    )
     payload = house.ask("GET", "/devices", query=[*page, *asked])
     show_json(payload) if as_json else show_list(payload, "devices", COLUMNS)
 

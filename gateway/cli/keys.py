@@ -68,6 +68,7 @@ def create(
 
 
 @keys.command("list")
+@click.option("--name", "names", multiple=True)
 @click.option("--status", "statuses", multiple=True, help="Enabled or Disabled.")
 @click.option("--scope", "scopes", multiple=True, help="Keys that open this scope.")
 @click.option("--use-case", "use_cases", multiple=True, help="Keys with this managed use case.")
@@ -79,6 +80,7 @@ def create(
 def list_keys(
     house: House,
     page: list[tuple[str, str]],
+    names: tuple[str, ...],
     statuses: tuple[str, ...],
     scopes: tuple[str, ...],
     use_cases: tuple[str, ...],
@@ -87,7 +89,14 @@ def list_keys(
     as_json: bool,
 ) -> None:
     """List the keys; secrets are never shown again."""
-    asked = filters(status=statuses, scope=scopes, use_case=use_cases, created_by=created_by, updated_by=updated_by)
+    asked = filters(
+        name=names,
+        status=statuses,
+        scope=scopes,
+        use_case=use_cases,
+        created_by=created_by,
+        updated_by=updated_by,
+    )
     payload = house.ask("GET", "/keys", query=[*page, *asked])
     show_json(payload) if as_json else show_list(payload, "keys", COLUMNS)
 

@@ -169,13 +169,16 @@ def routes() -> None:
 
 
 @routes.command("list")
+@click.option("--route", "names", multiple=True, help="DESTINATION/TOPIC")
 @click.option("--state", "states", multiple=True, help="running, parked, refusing or orphaned")
 @paged
 @as_json
 @on_a_house
-def list_routes(house: House, page: list[tuple[str, str]], states: tuple[str, ...], as_json: bool) -> None:
+def list_routes(
+    house: House, page: list[tuple[str, str]], names: tuple[str, ...], states: tuple[str, ...], as_json: bool
+) -> None:
     """List routes with their state and queue."""
-    payload = house.ask("GET", "/routes", query=[*page, *filters(state=states)])
+    payload = house.ask("GET", "/routes", query=[*page, *filters(route=names, state=states)])
     show_json(payload) if as_json else show_list(payload, "routes", ROUTE_COLUMNS)
 
 
@@ -193,12 +196,13 @@ def drop_route(house: House, name: str, as_json: bool) -> None:
 
 
 @spool.command()
+@click.option("--name", "names", multiple=True, help="Shapes with this name among theirs.")
 @paged
 @as_json
 @on_a_house
-def ignored(house: House, page: list[tuple[str, str]], as_json: bool) -> None:
+def ignored(house: House, page: list[tuple[str, str]], names: tuple[str, ...], as_json: bool) -> None:
     """List shapes that look like AI and that no dialect took."""
-    payload = house.ask("GET", "/ignored", query=page)
+    payload = house.ask("GET", "/ignored", query=[*page, *filters(name=names)])
     show_json(payload) if as_json else show_list(payload, "ignored", ("count", "last_seen", "names"))
 
 
@@ -215,12 +219,23 @@ def refused(house: House, page: list[tuple[str, str]], routes: tuple[str, ...], 
 
 
 @spool.command()
+@click.option("--topic", "topics", multiple=True)
+@click.option("--first-source", "firsts", multiple=True)
+@click.option("--second-source", "seconds", multiple=True)
 @paged
 @as_json
 @on_a_house
-def conflicts(house: House, page: list[tuple[str, str]], as_json: bool) -> None:
+def conflicts(
+    house: House,
+    page: list[tuple[str, str]],
+    topics: tuple[str, ...],
+    firsts: tuple[str, ...],
+    seconds: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """List reports of one call that disagreed on tokens or cost."""
-    payload = house.ask("GET", "/conflicts", query=page)
+    asked = filters(topic=topics, first_source=firsts, second_source=seconds)
+    payload = house.ask("GET", "/conflicts", query=[*page, *asked])
     columns = ("first_source", "second_source", "count", "first", "second")
     show_json(payload) if as_json else show_list(payload, "conflicts", columns)
 

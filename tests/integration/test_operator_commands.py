@@ -92,6 +92,32 @@ def test_lists_take_their_options(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("keys", "list"),
+        ("devices", "list"),
+        ("devices", "unenrolled"),
+        ("insights", "list"),
+        ("operators", "list"),
+        ("streams", "list"),
+        ("spool", "dead", "list"),
+        ("spool", "route", "list"),
+        ("spool", "ignored"),
+        ("spool", "refused"),
+        ("spool", "conflicts"),
+    ],
+)
+def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[str, ...]) -> None:
+    """What `filtering.available` names is an option; what was asked for twice stands in `filtering.current`."""
+    available = answer(run(*words, "--json"))["filtering"]["available"]
+    asked = {each["field"]: (each["valid_values"] or ["one", "two"])[:2] for each in available}
+    options = [
+        word for field, values in asked.items() for value in values for word in (f"--{field.replace('_', '-')}", value)
+    ]
+    assert asked == answer(run(*words, *options, "--json"))["filtering"]["current"]
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (("keys", "create", "--name", "ab", "--scope", "views:read_view"), "at least 3 characters"),
