@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers export; headers have this long, too
 LINGER_S = 5.0  # how long a refused upload is read on, so that its sender gets to see the answer
-STOP_S = 2.0  # twice at most: what the drain has not waited for is an operator's, and what it has is cut off
+STOP_S = 2.0  # waited twice at most; the requests of the doors were drained before
 BACKLOG = 1024
 OPERATOR_LISTEN = "127.0.0.1:4319"
 
