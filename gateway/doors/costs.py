@@ -87,18 +87,23 @@ def resource_tags(house: House, ledger: Ledger, *, secret: bytes) -> Handler:
     return guarded("resource_tags", answer, house, methods="GET, HEAD")
 
 
-def _named(root: str) -> List[dict[str, Any]]:
+def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = None) -> List[dict[str, Any]]:
     return List(
         root=root,
         show=lambda item: item,
         identity=Sort(value=lambda item: str(item["id"])),
         sorts={"id": Sort(value=lambda item: str(item["id"])), "name": Sort(value=lambda item: str(item["name"]))},
         default_sort=("id", "asc"),
+        filters=filters or {},
         default_limit=1000,
     )
 
 
-_NAMED = {root: _named(root) for root in ("dimensions", "resource_tags")}
+# The service can hide dimensions and its clients may ask for those, too; no dimension of ours is ever hidden.
+_HIDDEN: Filter[dict[str, Any]] = Filter(
+    values=lambda item: ("true", "false"), valid_values=("true", "false"), type="boolean"
+)
+_NAMED = {"dimensions": _named("dimensions", {"include_hidden": _HIDDEN}), "resource_tags": _named("resource_tags")}
 
 
 def _listed(dimensions: Sequence[str]) -> List[Item]:

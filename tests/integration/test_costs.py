@@ -167,6 +167,19 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("word", ["true", "false"])
+async def test_no_dimension_is_hidden(serve: Serve, word: str) -> None:
+    """`include_hidden`, which the service takes, is taken here and changes nothing; any other word is told."""
+    read = await reader(serve)
+    every = await read.get("/v2/billing/dimensions")
+    asked = await read.get("/v2/billing/dimensions", ("include_hidden", word))
+    assert every["dimensions"] == asked["dimensions"]
+    assert {"include_hidden": [word]} == asked["filtering"]["current"]
+    told = await read.get("/v2/billing/dimensions", ("include_hidden", "perhaps"), status=400)
+    assert "include_hidden must be one of true, false" == told["error"]["message"]
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("path", "scope"),
     [
