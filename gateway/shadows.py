@@ -16,6 +16,7 @@ from spool.record import AI_TELEMETRY, Inference, UsageMetric
 WINDOW_S = 3600.0
 MAX_REPORTERS = 200_000
 REMEMBERED = 200_000  # newest records looked at after a start
+STEP = 1024  # of them at a time: unpacked they take some 2 KiB each
 
 Reporter = tuple[str, str | None, str, str]
 
@@ -55,11 +56,12 @@ class Shadows:
         """Learn from the newest closed entries what was heard before a restart; what is open is for `follow`."""
         since = self._clock.now() - WINDOW_S
         last = log.closed_below(AI_TELEMETRY) - 1
-        for entry in await log.read(AI_TELEMETRY, max(1, self._known + 1, last - REMEMBERED), last):
-            if entry.committed_at >= since:
-                for record in entry.records:
-                    if isinstance(record, Inference):
-                        self.note(record, at=entry.committed_at)
+        for first in range(max(1, self._known + 1, last - REMEMBERED), last + 1, STEP):
+            for entry in await log.read(AI_TELEMETRY, first, min(first + STEP - 1, last)):
+                if entry.committed_at >= since:
+                    for record in entry.records:
+                        if isinstance(record, Inference):
+                            self.note(record, at=entry.committed_at)
         self._known = last
 
     async def follow(self, log: Log, *, hold_s: float) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from gateway.shadows import WINDOW_S, Shadows
+from gateway.shadows import STEP, WINDOW_S, Shadows
 from spool import memory
 from spool.clock import SystemClock
 from spool.identity import of_call
-from spool.log import LogSettings, Submission
+from spool.log import Entry, LogSettings, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 
 
@@ -80,6 +81,33 @@ async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
     await shadows.remember(spool.log)
     shadows.shade(metric)
     assert metric.shadow
+    await spool.close()
+
+
+@pytest.mark.asyncio
+async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more than a step of records is in memory, and none is passed over."""
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=(clock := StoppedClock()))
+    records = [event(session=f"s{number}") for number in range(2 * STEP + 1)]
+    identities = [of_call(record, own_id=str(number)) for number, record in enumerate(records)]
+    for record, identity in zip(records, identities, strict=True):
+        record.id = identity.id
+    submission = Submission(topic=AI_TELEMETRY, received=len(records), records=records, identities=identities)
+    await spool.log.append(submission)
+    read, sizes = spool.log.read, list[int]()
+
+    async def watched(topic: str, first: int, last: int) -> Sequence[Entry]:
+        entries = await read(topic, first, last)
+        sizes.append(sum(len(entry.records) for entry in entries))
+        return entries
+
+    monkeypatch.setattr(spool.log, "read", watched)
+    shadows, metrics = Shadows(clock), [counter(session=f"s{number}") for number in range(len(records))]
+    await shadows.remember(spool.log)
+    for metric in metrics:
+        shadows.shade(metric)
+    assert [STEP, STEP, 1] == sizes
+    assert all(metric.shadow for metric in metrics)
     await spool.close()
 
 
