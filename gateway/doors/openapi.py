@@ -76,7 +76,13 @@ def _operation(call: Call) -> dict[str, Any]:
         for name in re.findall(r"{(\w+)}", call.path)
     ]
     parameters += _list_parameters(call.lists) if call.lists else []
-    parameters += [{"name": name, "in": "query", "required": True, "schema": {"type": "string"}} for name in call.query]
+    text: Schema = {"type": "string"}
+    parameters += [{"name": name, "in": "query", "required": True, "schema": text} for name in call.query]
+    parameters += [{"name": name, "in": "query", "schema": text} for name in call.optional]
+    parameters += [
+        {"name": name, "in": "query", "explode": True, "schema": {"type": "array", "items": text}}
+        for name in call.repeated
+    ]
     created = call.method == "POST" and call.path in _CREATES
     operation: dict[str, Any] = {
         "operationId": call.handler.__name__,

@@ -60,7 +60,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Call:
-    """`role` None: the call is how one signs in. A call that is not GET changes something and needs the CSRF token."""
+    """
+    `role` None: the call is how one signs in. A call that is not GET changes something and needs the CSRF token.
+
+    Of its parameters those in `query` must be given, those in `optional` may be, and those in `repeated` may repeat.
+    """
 
     method: str
     path: str
@@ -71,3 +75,5 @@ class Call:
     takes: type[Body] | None = None
     lists: List[Any] | None = None
     query: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()

@@ -22,7 +22,8 @@ MEASURES = (
     "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "latency_ms",
 )  # fmt: skip
 TOTAL = "total"
-QUESTION = ("by", "where", "from", "to", "tz", "per")
+REPEATED = ("by", "where")
+ONCE = ("from", "to", "tz", "per")
 
 
 class Rebuild(Body):
@@ -92,10 +93,9 @@ async def reprice(asked: Asked) -> web.Response:
 
 def _query(asked: Asked, known: Sequence[str]) -> CostQuery:
     given = asked.request.query
-    repeated = ("by", "where")
-    if set(given) - set(QUESTION):
-        raise Invalid(f"a report takes {', '.join(QUESTION)}")
-    for name in set(given) - set(repeated):
+    if set(given) - {*REPEATED, *ONCE}:
+        raise Invalid(f"a report takes {', '.join((*REPEATED, *ONCE))}")
+    for name in set(given) - set(REPEATED):
         if len(given.getall(name)) > 1:
             raise Invalid(f"{name} may be given only once")
     by = [name for text in given.getall("by", []) for name in text.split(",") if name]
@@ -139,7 +139,7 @@ def _shown(query: CostQuery, row: CostRow) -> dict[str, object]:
 
 CALLS = (
     Call("GET", "/ledger", VIEWER, state, "How far the ledger reaches"),
-    Call("GET", "/report", VIEWER, report, "Costs by dimensions", query=QUESTION),
+    Call("GET", "/report", VIEWER, report, "Costs by dimensions", optional=ONCE, repeated=REPEATED),
     Call("POST", "/ledger/rebuild", OPERATOR, rebuild, "Count anew what is kept", takes=Rebuild),
     Call("POST", "/ledger/reprice", OPERATOR, reprice, "Price estimates again", takes=Reprice),
 )

@@ -31,6 +31,16 @@ def test_every_call_stands_in_it_once() -> None:
     assert len(CALLS) == len(set(operations)) == len(operations)
 
 
+def test_what_may_be_left_out_is_not_required() -> None:
+    """A report needs no parameter and takes some of them repeatedly; a delete needs its confirmation."""
+    report = {each["name"]: each for each in DOCUMENT["paths"][f"{PREFIX}/report"]["get"]["parameters"]}
+    assert {"from", "to", "tz", "per", "by", "where"} == set(report)
+    assert not any(each.get("required") for each in report.values())
+    assert {"by", "where"} == {name for name, each in report.items() if each["schema"]["type"] == "array"}
+    delete = {each["name"]: each for each in DOCUMENT["paths"][f"{PREFIX}/keys/{{name}}"]["delete"]["parameters"]}
+    assert delete["confirm"]["required"]
+
+
 def test_a_list_shows_its_parameters() -> None:
     """Filters that repeat, with their valid values, and the sort keys."""
     parameters = {each["name"]: each for each in DOCUMENT["paths"][f"{PREFIX}/keys"]["get"]["parameters"]}
