@@ -291,9 +291,7 @@ class App:
     def _route_configs(self, spool: SqliteSpool) -> list[outbound.RouteConfig]:
         single_writer = frozenset(stream.name for stream in self._config.streams if stream.single_writer)
         upstream = upstream_settings(self._config.upstream, single_writer=single_writer)
-        rooms = outbound_topics.Rooms(
-            log=spool.log, streams=spool.streams, learn=spool.book.learn, lanes=self._lanes
-        )
+        rooms = outbound_topics.Rooms(log=spool.log, streams=spool.streams, learn=spool.book.learn, lanes=self._lanes)
         destinations = [DestinationSettings(**vars(destination)) for destination in self._config.destinations]
         try:
             return outbound.build(upstream, destinations, clock=self._clock, rooms=rooms)

@@ -307,9 +307,7 @@ class Deliveries(Protocol):
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None: ...
 
-    async def split(
-        self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
-    ) -> None:
+    async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
         """
         The parent goes, two children with new keys come; `at` is the first number of the second (default: half).
 

@@ -36,9 +36,7 @@ STREAMS: dict[str, Stream] = {
     "ping": Stream(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
     "usage-events": Stream(path="", scope=scopes.CREATE_EVENT, published=False, at_tollhouse="/v1/events"),
     "unit-cost": Stream(path="/unit-cost/v1/telemetry/{kind}/{stream}/{operation}", scope=_RECORDS),
-    "unit-cost-streams": Stream(
-        path="/unit-cost/v1/telemetry/{stream}", scope="unit-cost_v1:delete_telemetry_stream"
-    ),
+    "unit-cost-streams": Stream(path="/unit-cost/v1/telemetry/{stream}", scope="unit-cost_v1:delete_telemetry_stream"),
     "billing-drops": Stream(
         path="/v2/connections/billing/{segment}/{connection_id}/billing_drops", scope=scopes.BILLING_DROP
     ),
