@@ -190,6 +190,8 @@ class _Rows:
         exclude: dict[str, tuple[str, ...]] = {}
         if "filters" in asked:
             more, exclude = _filters(asked["filters"][0], known)
+            for name in include.keys() & more.keys():
+                raise _wrong(f"{name} is asked for in filters and by its own name; choose one of them")
             include |= more
         end = asked.get("end_date")
         query = CostQuery(

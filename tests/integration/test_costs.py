@@ -167,6 +167,15 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
 
 
 @pytest.mark.asyncio
+async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
+    """Neither `filters` nor the dimension's own parameter silently wins over the other."""
+    read = await reader(serve)
+    both = ("filters", '{"model": "gpt-4o"}'), ("model", "o3")
+    told = await read.get("/v2/billing/costs", *SEPTEMBER, *both, status=400)
+    assert "model is asked for in filters and by its own name; choose one of them" == told["error"]["message"]
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("word", ["true", "false"])
 async def test_no_dimension_is_hidden(serve: Serve, word: str) -> None:
     """`include_hidden`, which the service takes, is taken here and changes nothing; any other word is told."""
