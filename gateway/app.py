@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
@@ -50,6 +50,7 @@ from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
 from spool.installation import derived
 from spool.ledger import Ledger
+from spool.ledger.ledger import CHUNK as LEDGER_CHUNK
 from spool.log import Observer
 from spool.operators import Actor
 from spool.registry import Registry
@@ -63,6 +64,8 @@ DRAIN_S = 10.0  # what requests in hand get to finish when the house stops
 CUT_S = 2.0  # and calls of gRPC after that: all waits of a stop together stay under 30 s
 RETAIN_EVERY_S = 60.0
 FIRST_KEY = "First key"
+AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
+AGENT_LEDGER_CHUNK = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,13 +219,16 @@ class App:
 
     async def _open_spool(self, metrics: Metrics) -> SqliteSpool:
         settings = log_settings(self._config.spool)
+        if self._local is not None:
+            settings = replace(settings, cache_bytes=AGENT_CACHE_BYTES)
         observer = Observers([metrics, self._observer]) if self._observer else metrics
         spool = await open_spool(self._config.data_dir, settings=settings, clock=self._clock, observer=observer)
         self._stack.push_async_callback(spool.close)
         return spool
 
     async def _open_ledger(self, spool: SqliteSpool) -> Ledger:
-        ledger = await Ledger.open(self._config.data_dir, clock=self._clock, tags=self._config.ledger.tags)
+        chunk = LEDGER_CHUNK if self._local is None else AGENT_LEDGER_CHUNK
+        ledger = await Ledger.open(self._config.data_dir, clock=self._clock, tags=self._config.ledger.tags, chunk=chunk)
         self._stack.push_async_callback(ledger.close)
         spool.log.holders.append(ledger.needs)
         return ledger

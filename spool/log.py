@@ -208,6 +208,7 @@ class LogSettings:
     hold_s: float = 10
     duplicate_window_s: float = 7 * 86400
     duplicate_ids: int = 10_000_000
+    cache_bytes: int = 16 << 20  # packed records kept for the next reader, about fifty thousand; twice at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

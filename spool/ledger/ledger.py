@@ -62,22 +62,31 @@ class Rebuilt:
 class Ledger:
     """Open it, let `follow` run, ask it. A damaged file is moved aside and made again from what the log still has."""
 
-    def __init__(self, database: Database, *, clock: Clock, tags: Sequence[str], max_rows: int) -> None:
+    def __init__(
+        self, database: Database, *, clock: Clock, tags: Sequence[str], max_rows: int, chunk: int = CHUNK
+    ) -> None:
         self._database = database
         self._clock = clock
         self.tags = tuple(tags)
         self._keys = Keys(max_rows)
+        self._chunk = chunk
         self._turn = asyncio.Lock()
         self._repair = asyncio.Lock()
         self._reach = 1
 
     @classmethod
     async def open(
-        cls, directory: Path, *, clock: Clock, tags: Sequence[str] = ("service",), max_rows: int = MAX_ROWS
+        cls,
+        directory: Path,
+        *,
+        clock: Clock,
+        tags: Sequence[str] = ("service",),
+        max_rows: int = MAX_ROWS,
+        chunk: int = CHUNK,
     ) -> Ledger:
         """The ledger of a data directory whose lock the caller holds."""
         database = await _open(directory / FILE, clock)
-        ledger = cls(database, clock=clock, tags=tags, max_rows=max_rows)
+        ledger = cls(database, clock=clock, tags=tags, max_rows=max_rows, chunk=chunk)
         try:
             ledger._reach = (await database.read(store.state))["reach"]
         except BaseException:
@@ -125,7 +134,7 @@ class Ledger:
     async def _count(self, log: Log, below: int) -> None:
         first = self._reach
         rebuilding = (await self._read(store.state))["rebuilding"]
-        last = min(first + CHUNK, below, rebuilding if rebuilding > first else below) - 1
+        last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
         entries = await log.read(AI_TELEMETRY, first, last)
         missed = last - first + 1 - sum(len(entry.records) for entry in entries)
 

@@ -22,8 +22,6 @@ from spool.log import Entry
 from spool.record import Inference, Record
 from spool.sqlite import queries
 
-CACHE_BYTES = 16 << 20  # of packed records, about fifty thousand
-
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +40,7 @@ class EntryRow(NamedTuple):
 class EntryCache:
     """The undecoded records of the entries last read; entries never change, so nothing here grows stale."""
 
-    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._kept: OrderedDict[tuple[str, int], tuple[list[msgspec.Raw], int]] = OrderedDict()

@@ -244,6 +244,22 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
     assert used < 80 * 1024
 
 
+def test_a_backlog_costs_an_agent_no_memory(installations: Any) -> None:
+    """Offline for weeks, then restarted: what waits lies on disk."""
+    laptop: Agent = installations("laptop", config=AGENT.format(url="http://127.0.0.1:9"), kind=Agent)
+    (laptop.directory / "enrolment.key").write_text("of a gateway that cannot be reached")
+    laptop.start()
+    for number in range(0, 10_000, 100):
+        spans = [span(f"chatcmpl-{each:024d}") for each in range(number, number + 100)]
+        assert 200 == post(laptop.url, request(spans), "").status
+    laptop.stop()
+    laptop.start()
+    assert 10_000 == laptop.queued("upstream/ai-telemetry")
+    used = memory_kib(laptop)
+    print(f"agent with a backlog: {used / 1024:.1f} MiB resident")
+    assert used < 80 * 1024
+
+
 def memory_kib(house: Tollhouse) -> int:
     assert house.process is not None
     status = Path(f"/proc/{house.process.pid}/status").read_text()
