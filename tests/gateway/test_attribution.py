@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config as configuration
 from gateway.attribution import Attribution
-from gateway.config import Config, Privacy, Source
+from gateway.config import Config, ConfigError, Privacy, Source
+from gateway.config_reader import load
 from spool.record import Inference, Record, UsageMetric
 
 
@@ -19,7 +19,7 @@ def call(**fields: object) -> Inference:
 def from_toml(tmp_path: Path, text: str) -> Attribution:
     path = tmp_path / "tollhouse.toml"
     path.write_text(text)
-    return Attribution(configuration.load(path, env={}))
+    return Attribution(load(path, env={}))
 
 
 def who(record: Record) -> tuple[str | None, str | None, dict[str, str]]:
@@ -166,5 +166,5 @@ def test_rules_see_addresses_and_labels_are_protected(tmp_path: Path) -> None:
 )
 def test_rules_that_say_nothing(tmp_path: Path, text: str, problem: str) -> None:
     """A rule without a condition or without an effect is a mistake and is told as one."""
-    with pytest.raises(configuration.ConfigError, match=problem.replace("[", r"\[").replace("]", r"\]")):
+    with pytest.raises(ConfigError, match=problem.replace("[", r"\[").replace("]", r"\]")):
         from_toml(tmp_path, text)
