@@ -1,5 +1,5 @@
 """
-Figures about the house in Prometheus text, under the names of DESIGN section 12.
+Figures about the house in Prometheus text, under names that dashboards rely on.
 
 Counters are told of commits and requests as they happen; what the spool knows better (queues, space) is read when
 somebody asks, at most once a second.

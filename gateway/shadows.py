@@ -1,5 +1,5 @@
 """
-Which counters repeat what events already said (DESIGN section 5): a usage metric is a shadow when an inference record
+Which counters repeat what events already said: a usage metric is a shadow when an inference record
 of the same source, service and session (or user) came in the hour before. A metric that names neither session nor
 user (Codex's) is held against its source and service alone: counted beside the events it would count twice.
 

@@ -17,7 +17,7 @@ STUCK_AFTER = 8  # 5xx answers while others passed: a single record that met the
 REPLAY_RECORDS = 1000
 KEPT_REFUSALS = 1000  # partial refusals listed for each route
 
-# What becomes of the numbers of a route (DESIGN section 4), but for those that are queued.
+# What becomes of the numbers of a route, but for those that are queued.
 TERMS = (
     "before_start", "delivered", "refused_upstream", "dead", "discarded", "skipped", "damaged", "unknown", "shadow",
     "by_sync",

@@ -1,5 +1,7 @@
 """
-The identity of a record: a 128-bit hash that is the same in every installation (DESIGN section 4, rules 1 to 7).
+The identity of a record: a 128-bit hash that is the same in every installation, by the first of seven
+rules that applies: an id given by another Tollhouse, the provider's long response id, a short or shared id with what
+tells calls apart, the span, the source's own id, the session and its moment, the point or event.
 
 Pure functions. Dialects and formats say which of their ids is which; nothing here knows a source by name.
 """

@@ -29,7 +29,7 @@ class CounterPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What one request (or file) adds to one topic. The terms obey the books of DESIGN section 4."""
+    """What one request (or file) adds to one topic. The terms obey the equations of spool.books."""
 
     topic: str
     received: int
@@ -174,7 +174,7 @@ class PartialRefusal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
     """
-    Terms by topic and by route, as DESIGN section 4 names them (`ignored.reason` and `rejected.reason` in full).
+    Terms by topic and by route, as spool.books names them (`ignored.reason` and `rejected.reason` in full).
 
     `balanced` is empty when every equation holds, else one sentence per equation that does not.
     """

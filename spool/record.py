@@ -27,7 +27,7 @@ NS = 1_000_000_000
 # Not frozen: the intake fills in attribution and price before anybody else sees a record, and msgspec.structs.replace
 # costs more than a whole price look-up.
 class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
-    """One AI call. Field meanings: DESIGN section 5; input includes cached tokens, output includes reasoning."""
+    """One AI call. Input includes cached tokens, output includes reasoning."""
 
     kind: ClassVar[str] = "inference"
     topic: ClassVar[str] = AI_TELEMETRY
@@ -182,7 +182,7 @@ def rfc3339(time_ns: int | None) -> str | None:
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """The canonical JSON form of DESIGN section 5: every field there, ids in hex, times as text."""
+    """The canonical JSON form: every field there, ids in hex, times as text."""
     row: dict[str, Any] = {"kind": record.kind}
     for field in record.__struct_fields__:
         row[field] = getattr(record, field)

@@ -1,5 +1,5 @@
 """
-What an answer means for the delivery: pure, from status, headers and the beginning of the body (DESIGN section 7).
+What an answer means for the delivery: pure, from status, headers and the beginning of the body.
 
 The destination's own words are kept, with every secret that was sent struck out.
 """

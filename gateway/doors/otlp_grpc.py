@@ -168,7 +168,7 @@ def _guarded(name: str, export: Export, house: House) -> Export:
 
 
 def grpc_code(refusal: Refusal) -> grpc.StatusCode:
-    """The code of the HTTP table, but for what only gRPC tells apart (otlp.md A6)."""
+    """The code of the HTTP table, but for what only gRPC tells apart."""
     match refusal.status:
         case 413:
             return grpc.StatusCode.RESOURCE_EXHAUSTED

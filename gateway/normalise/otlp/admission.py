@@ -1,5 +1,5 @@
 """
-Which attributes may enter the model: the door at which content and e-mail addresses stay outside (otlp.md B9).
+Which attributes may enter the model: the door at which content and e-mail addresses stay outside.
 
 Two content attributes and one of request settings are reduced to the numbers or the model name in them, on the spot.
 """

@@ -1,7 +1,7 @@
 """
 What the OTLP decoder hands to the dialects: plain values, whichever encoding they came in.
 
-Attributes are one dict per item; content (otlp.md B9) was dropped while decoding and is not in it, but for the two
+Attributes are one dict per item; content was dropped while decoding and is not in it, but for the two
 attributes that are read for numbers. Nested values are kept as dict and list only where a dialect asks for them.
 """
 

@@ -23,7 +23,7 @@ REJECTS = [Reject(3, MALFORMED, "traceId must be 32 hex digits"), Reject(7, IMPL
     [(400, 3), (401, 16), (403, 7), (404, 12), (405, 2), (413, 2), (415, 2), (429, 8), (500, 2), (503, 14)],
 )
 def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None:
-    """google.rpc.Status with the code of otlp.md row 49, readable by Google's own classes."""
+    """google.rpc.Status with the code of the protocol's table, readable by Google's own classes."""
     error = Refusal(status, "type", "Send it as Ünïcode.")
     said = Status.FromString(answers.otlp_refusal(error, json=False).body)
     assert (code, "Send it as Ünïcode.") == (said.code, said.message)

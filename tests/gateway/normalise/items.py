@@ -92,7 +92,7 @@ def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:
 
 
 def assert_balanced(outcome: Outcome) -> None:
-    """The books of DESIGN section 4, within one payload."""
+    """The books, within one payload."""
     assert outcome.received + outcome.split == (
         len(outcome.records)
         + len(outcome.points)
