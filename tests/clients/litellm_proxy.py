@@ -53,15 +53,23 @@ def cost(call: Call) -> Decimal:
 
 
 class Proxy:
-    """One proxy process; its two callbacks send to `tollhouse` under `key`."""
+    """
+    One proxy process; its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under `key`.
 
-    def __init__(self, directory: Path, *, provider: str, tollhouse: str, key: str) -> None:
+    The generic callback sends when it holds `batch` events or after `flush_s`, and forgets what is logged while a batch
+    is on its way.
+    """
+
+    def __init__(
+        self, directory: Path, *, provider: str, tollhouse: str, generic: str, key: str, batch: int, flush_s: int
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._log = directory / "litellm.log"
         self._config = directory / "litellm.json"  # JSON is YAML
         self._config.write_text(json.dumps(_config(provider)))
-        self._tollhouse, self._key = tollhouse, key
+        self._tollhouse, self._generic, self._key = tollhouse, generic, key
+        self._batch, self._flush_s = batch, flush_s
         self._http = urllib3.PoolManager(retries=False, timeout=30.0)
         self._process: subprocess.Popen[bytes] | None = None
         with socket.socket() as free:
@@ -110,7 +118,9 @@ class Proxy:
             "PATH": os.environ["PATH"],
             "HOME": str(self._directory),
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            "GENERIC_LOGGER_ENDPOINT": self._tollhouse + "/v1/ai-telemetry/litellm",
+            "DEFAULT_BATCH_SIZE": str(self._batch),
+            "DEFAULT_FLUSH_INTERVAL_SECONDS": str(self._flush_s),
+            "GENERIC_LOGGER_ENDPOINT": self._generic + "/v1/ai-telemetry/litellm",
             "GENERIC_LOGGER_HEADERS": f"Authorization={self._key}",
             "OTEL_EXPORTER": "otlp_http",
             "OTEL_ENDPOINT": self._tollhouse + "/v1/traces",

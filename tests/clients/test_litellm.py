@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
 from tests.clients.journal import FIELDS, Call, assert_same
 from tests.clients.litellm_proxy import Proxy, cost
 from tests.clients.provider import Provider
+from tests.clients.relay import Relay
 
 pytestmark = pytest.mark.clients
 
@@ -54,6 +57,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "responses stream": (RESPONSES, {"model": "thinker", "stream": True, "input": "fourteen"}, 200),
     "refused by the proxy": (CHAT, {"model": "nobody", **_asks("fifteen")}, 400),
 }
+REPORTS = 21  # of each callback; `Reported.told` lists them
 
 
 @dataclass(frozen=True)
@@ -84,20 +88,27 @@ class Reported:
 def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Reported]:
     """All requests through one proxy, which is then stopped, and the archive when everything has reached it."""
     place = tmp_path_factory.mktemp("litellm")
-    tollhouse = Tollhouse(place / "house", ARCHIVE.format(server="", hold="10s", more=""))
     with ExitStack() as ends:
-        ends.callback(tollhouse.stop, signal.SIGKILL, code=None)
-        key = tollhouse.key("litellm")
-        proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=tollhouse.start(), key=key)
+        tollhouse, url, key = _house(place, ends)
+        # One batch of the generic callback, after the last call: it forgets none.
+        generic = {"generic": url, "batch": REPORTS, "flush_s": 3600}
+        proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=url, key=key, **generic)
         ends.callback(proxy.stop)
         proxy.start()
         made = Reported({name: _calls_of(name, proxy, provider) for name in REQUESTS}, [], {})
-        # Each of the two callbacks sends on its own, within 5 s.
-        reports = len(made.told())
-        wait_for(lambda: _books(tollhouse).get("duplicates", 0) >= reports, 60, "both reports of every call")
+        assert REPORTS == len(made.told())
+        wait_for(lambda: _books(tollhouse).get("duplicates", 0) >= REPORTS, 60, "both reports of every call")
         proxy.stop()
         tollhouse.wait_until_drained()
         yield replace(made, records=tollhouse.records(), books=_books(tollhouse))
+
+
+def _house(place: Path, ends: ExitStack) -> tuple[Tollhouse, str, str]:
+    """One that serves until `ends`, its address, and a key to it."""
+    tollhouse = Tollhouse(place / "house", ARCHIVE.format(server="", hold="10s", more=""))
+    ends.callback(tollhouse.stop, signal.SIGKILL, code=None)
+    key = tollhouse.key("litellm")
+    return tollhouse, tollhouse.start(), key
 
 
 def _calls_of(name: str, proxy: Proxy, provider: Provider) -> list[Call]:
@@ -170,6 +181,30 @@ def test_an_answer_from_the_cache_is_no_second_call(reported: Reported) -> None:
     """The provider was asked once; the record of the second answer is `cached` and repeats the tokens."""
     (call,) = reported.of("cache miss", "cache hit")
     assert ["cached", "ok"] == sorted(one["status"] for one in reported.with_tokens_of(call))
+
+
+def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provider: Provider) -> None:
+    """LiteLLM forgets what is logged while a batch waits for its answer; those calls are records all the same."""
+    before = len(provider.journal.calls())
+    with ExitStack() as ends:
+        tollhouse, url, key = _house(tmp_path, ends)
+        relay = Relay(url, delay_s=1.0)
+        ends.callback(relay.close)
+        generic = {"generic": relay.url, "batch": 512, "flush_s": 1}
+        proxy = Proxy(tmp_path / "proxy", provider=provider.url, tollhouse=url, key=key, **generic)
+        ends.callback(proxy.stop)
+        proxy.start()
+        for number in range(40):
+            assert 200 == proxy.post(CHAT, {"model": "fast", **_asks(f"of many {number}")}).status
+            time.sleep(0.1)  # so that several batches are sent meanwhile
+        calls = provider.journal.calls()[before:]
+        wait_for(lambda: _books(tollhouse).get("accepted", 0) >= len(calls), 60, "every call")
+        proxy.stop()
+        tollhouse.wait_until_drained()
+        heard_twice = _books(tollhouse)["duplicates"]
+        assert 0 < heard_twice < len(calls)
+        expected = [_as_litellm_tells(call) for call in calls]
+        assert_same(expected, _without_names(tollhouse.records()))
 
 
 def test_no_word_of_it_is_kept(reported: Reported) -> None:
