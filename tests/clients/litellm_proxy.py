@@ -14,6 +14,7 @@ from typing import Any
 import urllib3
 
 from tests.acceptance.conftest import wait_for
+from tests.acceptance.test_readme import snippets
 from tests.clients import environments
 from tests.clients.journal import Call
 
@@ -114,17 +115,17 @@ class Proxy:
             return False
 
     def _environment(self) -> dict[str, str]:
+        readme = dict(line.split("=", 1) for line in snippets("dotenv")[0].splitlines())
+        generic, otel = readme.pop("GENERIC_LOGGER_ENDPOINT"), readme.pop("OTEL_ENDPOINT")
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self._directory),
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "DEFAULT_BATCH_SIZE": str(self._batch),
             "DEFAULT_FLUSH_INTERVAL_SECONDS": str(self._flush_s),
-            "GENERIC_LOGGER_ENDPOINT": self._generic + "/v1/ai-telemetry/litellm",
-            "GENERIC_LOGGER_HEADERS": f"Authorization={self._key}",
-            "OTEL_EXPORTER": "otlp_http",
-            "OTEL_ENDPOINT": self._tollhouse + "/v1/traces",
-            "OTEL_HEADERS": f"Authorization={self._key}",
+            "GENERIC_LOGGER_ENDPOINT": generic.replace("http://HOST:4318", self._generic),
+            "OTEL_ENDPOINT": otel.replace("http://HOST:4318", self._tollhouse),
+            **{name: value.replace("KEY", self._key) for name, value in readme.items()},
         }
 
 
