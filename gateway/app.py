@@ -43,6 +43,7 @@ from gateway.observers import Observers
 from gateway.operator_socket import OperatorSocket
 from gateway.prices import PriceBook
 from gateway.publisher import Publisher
+from gateway.secret_file import signing_secret
 from gateway.shadows import Shadows
 from gateway.supervisor import Supervisor
 from gateway.window import Window
@@ -292,6 +293,7 @@ class App:
             max_body_bytes=server.max_body_bytes,
             options=Options(keep_attributes=frozenset(config.privacy.keep_attributes), host_id=config.devices.host_id),
             cors=Cors(server.cors_origins),
+            signing_secret=signing_secret(config.sources),
         )
 
     def _route_configs(self, spool: SqliteSpool) -> list[outbound.RouteConfig]:

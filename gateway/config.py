@@ -216,7 +216,10 @@ class Ledger:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
+    """`signing_secret_file`, of helicone alone: its webhooks are refused unless they are signed with that secret."""
+
     count: bool = True
+    signing_secret_file: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

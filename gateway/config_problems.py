@@ -47,6 +47,9 @@ def problems(config: Config) -> Iterator[str]:
             yield f"attribution[{place}].match needs api_key, user, device, model or tag"
         if rule.set == Assignment():
             yield f"attribution[{place}].set needs team, user or tags"
+    for name, source in config.sources.items():
+        if source.signing_secret_file and name != "helicone":
+            yield f"sources.{name}.signing_secret_file: only helicone signs what it sends; remove it"
     for place, override in enumerate(config.prices.override):
         if not override.model:
             yield f"prices.override[{place}].model is required"

@@ -16,8 +16,9 @@ from exporters.check import OK, REFUSED, StreamCheck
 from exporters.check import check as check_upstream
 from gateway.app import upstream_settings
 from gateway.cli import configured
-from gateway.config import Config
+from gateway.config import Config, ConfigError, Source
 from gateway.prices import PriceBook
+from gateway.secret_file import SecretFile
 from spool.clock import SystemClock
 
 
@@ -55,6 +56,14 @@ def _file_problems(config: Config) -> Iterator[str]:
     for place, destination in enumerate(config.destinations):
         if destination.secret_file and not os.access(destination.secret_file, os.R_OK):
             yield f"destinations[{place}].secret_file: {destination.secret_file} cannot be read"
+    signing = config.sources.get("helicone", Source()).signing_secret_file
+    secrets = {"server.api_key_file": config.server.api_key_file, "sources.helicone.signing_secret_file": signing}
+    for setting, path in secrets.items():
+        try:
+            if path:
+                SecretFile(setting, path)
+        except ConfigError as error:
+            yield from error.problems
     try:
         PriceBook.load(config.prices.file, config.prices.override)
     except (OSError, ValueError) as error:

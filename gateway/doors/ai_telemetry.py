@@ -6,7 +6,7 @@ PUT and PATCH mean the same: some products let their users choose, and no choice
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from aiohttp import web
@@ -90,10 +90,23 @@ def door(house: House) -> Handler:
     return guarded("ai-telemetry", take, house, methods=", ".join(METHODS), dress=dress)
 
 
-async def submit(request: web.Request, house: House, bearer: Bearer, *, format: str | None) -> web.Response:
-    """One payload of one product, from the body to the answer that the product expects."""
+async def submit(
+    request: web.Request,
+    house: House,
+    bearer: Bearer,
+    *,
+    format: str | None,
+    verify: Callable[[bytes], None] | None = None,
+) -> web.Response:
+    """
+    One payload of one product, from the body to the answer that the product expects.
+
+    `verify` refuses a body that it does not like before anything of it is read.
+    """
     with house.budget.lease() as lease:
         body = await house.body(request, lease, bearer)
+        if verify is not None:
+            verify(body)
         named = format or formats.recognise(body)
         if named is None:
             raise BadPayload("The format was not recognised; name it: POST /v1/ai-telemetry/{format}.")

@@ -25,6 +25,7 @@ from gateway.listener import is_loopback
 from gateway.logs import where
 from gateway.metrics import Metrics
 from gateway.normalise.options import Options
+from gateway.secret_file import SecretFile
 from gateway.window import Window
 from spool.clock import Clock
 from spool.devices import is_device_id
@@ -85,6 +86,7 @@ class House:
     options: Options = field(default_factory=Options)
     cors: Cors = field(default_factory=Cors)
     gate: Gate = field(default_factory=Gate)
+    signing_secret: SecretFile | None = None  # of Helicone's webhooks
 
     def admit(self, request: web.Request, secret: str | None, *, scope: str = INGEST) -> Bearer:
         """Whoever brought the request, if `secret` (see `house_key`) opens the door."""

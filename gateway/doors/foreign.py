@@ -3,7 +3,7 @@ Doors that speak another product's protocol: its paths, its way of carrying a ke
 
 Langfuse sends Basic with our key as the password, OpenMeter sends Bearer, and Helicone can set no header at all, so the
 key is the last part of the webhook's address. Addresses end up in other people's logs: that door takes only keys that
-can send AI telemetry and nothing else, and its path is never logged here.
+can send AI telemetry and nothing else, and its path is never logged here. Helicone also signs its bodies.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from gateway.doors.door import Handler, House, guarded, house_key
 from gateway.doors.operations import ANYTHING, BASIC, BEARER, KEY, OBJECT, TEXT, Operation, closed
 from gateway.errors import Refusal
 from gateway.normalise.formats import answers as format_answers
+from gateway.normalise.formats.helicone import helicone_signed
+from gateway.secret_file import SecretFile
 from spool.scopes import INGEST
 
 # What Langfuse's clients want to find behind a key. It is the same for everybody: a write-only key learns nothing.
@@ -28,6 +30,8 @@ _PROJECT = {
     "organization": {"id": "tollhouse", "name": "Tollhouse"},
     "metadata": {},
 }
+
+SIGNATURE = "Helicone-Signature"
 
 _SAID_BY_LANGFUSE = {answers.JSON: closed({"error": TEXT, "message": TEXT})}
 _READ = (401, 403, 415, 429, 500, 503)
@@ -134,7 +138,11 @@ def openmeter(house: House) -> Handler:
 
 
 def helicone(house: House) -> Handler:
-    """`POST /v1/ai-telemetry/helicone/{hook}`: `hook` is a key that opens this door and no other."""
+    """
+    `POST /v1/ai-telemetry/helicone/{hook}`: `hook` is a key that opens this door and no other.
+
+    With a signing secret the body must be signed, too: others may have read the address.
+    """
 
     async def take(request: web.Request) -> web.Response:
         bearer = house.admit(request, request.match_info["hook"])
@@ -143,9 +151,23 @@ def helicone(house: House) -> Handler:
                 f"A key in an address must have the scope {INGEST} alone, because addresses are logged on the way."
             )
             raise Refusal(403, "key_too_wide", message)
-        return await submit(request, house, bearer, format="helicone")
+
+        def verify(body: bytes) -> None:
+            if house.signing_secret is not None:
+                _check_signature(request.headers.get(SIGNATURE, ""), body, house.signing_secret)
+
+        return await submit(request, house, bearer, format="helicone", verify=verify)
 
     return guarded("helicone", take, house)
+
+
+def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
+    secret.refresh()
+    if helicone_signed(secret.value, body, signature):
+        return
+    found = f"The {SIGNATURE} header does not fit this body" if signature else f"There is no {SIGNATURE} header"
+    message = f"{found}: put the webhook's own signing key into the file that {secret.setting} names."
+    raise Refusal(401, "bad_signature", message)
 
 
 def basic_password(request: web.Request) -> str | None:

@@ -37,3 +37,10 @@ def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None
     more = '[upstream]\nbase_url = "http://127.0.0.1:9"\n[[upstream.keys]]\nname = "k"\nsecret_file = "none"\n'
     house = installations(more=more + 'use_cases = ["Send AI Telemetry"]\n')
     assert "cannot be read" in house.json("check", code=1)["problems"][0]
+
+
+def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:
+    """What would keep the house from starting is a problem here, and named by its setting."""
+    house = installations(more='[sources.helicone]\nsigning_secret_file = "none"\n')
+    (problem,) = house.json("check", code=1)["problems"]
+    assert problem.startswith("sources.helicone.signing_secret_file: ") and "cannot be read" in problem

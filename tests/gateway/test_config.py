@@ -115,6 +115,10 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         ({"TOLLHOUSE_DEVICES__POLICY": "maybe"}, "devices.policy"),
         ({"TOLLHOUSE_DATA_DIR__X": "x"}, "data_dir must be a path"),
         ({"TOLLHOUSE_SERVER__MAX_INFLIGHT_BYTES": "1MiB"}, "must not be less than server.max_body_bytes"),
+        (
+            {"TOLLHOUSE_SOURCES__KONG__SIGNING_SECRET_FILE": "a"},
+            "only helicone signs what it sends",
+        ),
         ({"TOLLHOUSE_SPOL__HOLD": "1s"}, "unknown key spol; did you mean spool?"),
     ],
 )

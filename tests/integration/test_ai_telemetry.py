@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hmac
 import json
 import logging
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from gateway.config import Config, ConfigError, Duration, Source, Spool
 from gateway.normalise.formats import FORMATS
 from spool.scopes import INGEST, PING
-from tests.integration.conftest import Serving
+from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
 pytestmark = pytest.mark.asyncio
@@ -197,6 +199,70 @@ async def test_helicone_finds_its_key_in_the_address(serving: Serving, caplog: p
     assert "key_too_wide" == json.loads(refused.body)["error"]["type"]
     logged = str([vars(record) for record in caplog.records])
     assert not [secret for secret in (serving.key, wide, "th_wrong") if secret in logged]
+
+
+def signed(body: bytes, secret: str) -> dict[str, str]:
+    return {"Helicone-Signature": hmac.new(secret.encode(), body, "sha256").hexdigest()}
+
+
+def signing(file: Path) -> Config:
+    return Config(spool=Spool(hold=Duration(0)), sources={"helicone": Source(signing_secret_file=file)})
+
+
+async def test_helicone_must_sign_what_it_sends(serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With a signing secret the key in the address is not enough, and the signature is not enough without the key."""
+    caplog.set_level(logging.DEBUG)
+    file = tmp_path / "signing"
+    file.write_text("the-signing-secret\n")
+    house = await serve(config=signing(file))
+    path, good = f"/v1/ai-telemetry/helicone/{house.key}", signed(HELICONE, "the-signing-secret")
+    refused = [
+        await house.send(path, HELICONE, key=None),
+        await house.send(path, HELICONE, key=None, headers=signed(HELICONE, "another-secret")),
+        await house.send(path, HELICONE + b" ", key=None, headers=good),
+        await house.send(path, b"no JSON", key=None, headers=good),
+    ]
+    errors = [json.loads(answer.body)["error"] for answer in refused]
+    assert [(401, "bad_signature")] * 4 == [
+        (answer.status, error["type"]) for answer, error in zip(refused, errors, strict=True)
+    ]
+    assert [] == await house.records()
+    assert "sources.helicone.signing_secret_file" in errors[0]["message"]
+    unknown = await house.send("/v1/ai-telemetry/helicone/th_wrong", HELICONE, key=None, headers=good)
+    assert (401, "unknown_key") == (unknown.status, json.loads(unknown.body)["error"]["type"])
+    assert 200 == (await house.send(path, HELICONE, key=None, headers=good)).status
+    assert 1 == len(await house.records())
+    told = str([answer.body for answer in refused]) + str([vars(record) for record in caplog.records])
+    assert "the-signing-secret" not in told and good["Helicone-Signature"] not in told
+
+
+async def test_a_changed_signing_secret_counts_at_once(serve: Serve, tmp_path: Path) -> None:
+    """The file is read again when it changes; while it cannot be read the last secret stays in force."""
+    file = tmp_path / "signing"
+    file.write_text("the-first-secret")
+    house = await serve(config=signing(file))
+
+    async def status(secret: str) -> int:
+        headers = signed(HELICONE, secret)
+        return (await house.send(f"/v1/ai-telemetry/helicone/{house.key}", HELICONE, key=None, headers=headers)).status
+
+    assert 200 == await status("the-first-secret")
+    file.write_text("the-second-secret")
+    assert (401, 200) == (await status("the-first-secret"), await status("the-second-secret"))
+    file.unlink()
+    assert (401, 200) == (await status("the-first-secret"), await status("the-second-secret"))
+
+
+@pytest.mark.parametrize("text", [None, "", "short", "two words of it"])
+async def test_a_house_without_its_signing_secret_does_not_start(
+    serve: Serve, tmp_path: Path, text: str | None
+) -> None:
+    """A door that was meant to be guarded is never open because a file is missing."""
+    file = tmp_path / "signing"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=r"sources\.helicone\.signing_secret_file"):
+        await serve(config=signing(file))
 
 
 async def test_no_prompt_is_kept_answered_or_logged(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
