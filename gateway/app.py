@@ -1,5 +1,5 @@
 """
-The composition root: builds the house from the bottom up, names its routes, and takes it down in reverse.
+The composition root: builds the house from the bottom up, opens its doors, and takes it down in reverse.
 
 Started by `tollhouse serve`; tests start it the same way on port 0.
 """
@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-
-from aiohttp import web
 
 from exporters import routes as outbound
 from exporters.routes import Routes
@@ -22,15 +20,15 @@ from exporters.service.billing_sync import BillingSync
 from exporters.settings import DestinationSettings, EventStream, KeySettings, UpstreamSettings
 from gateway import listener
 from gateway.access import Access, Bearer
+from gateway.addresses import Rooms, application
 from gateway.attribution import Attribution
 from gateway.config import Config, ConfigError, Server, Upstream, split_address
 from gateway.deposits import Deposits
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
-from gateway.doors import ai_telemetry, bodies, catalogue, costs, foreign, house_side, insights, operator, otlp, topics
-from gateway.doors import devices as control_plane
+from gateway.doors import bodies, operator
 from gateway.doors.cors import Cors
-from gateway.doors.door import Handler, House
+from gateway.doors.door import House
 from gateway.doors.operator_insights import inspector
 from gateway.doors.otlp_grpc import GrpcServer, Tls
 from gateway.health import Health
@@ -67,21 +65,6 @@ RETAIN_EVERY_S = 60.0
 FIRST_KEY = "First key"
 AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
 AGENT_LEDGER_CHUNK = 512
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rooms:
-    """What the faces of the house need of it."""
-
-    spool: SqliteSpool
-    registry: Registry | None
-    house: House
-    routes: Routes
-    ledger: Ledger
-    devices: Registrar
-    operators: operator.OperatorServices
-    health: Health
-    exposition: Exposition
 
 
 class App:
@@ -149,7 +132,7 @@ class App:
     async def reload(self) -> None:
         """Take over changed secret files and try parked routes again."""
         await self.rooms.house.access.flush()
-        self.rooms.routes.poke()
+        self.rooms.poke()
         _log.info("read secrets again", extra={"action": "reloaded"})
 
     @property
@@ -168,14 +151,15 @@ class App:
         devices = devices_of(spool, registry, self._config, self._clock)
         access = await self._open_access(registry, devices)
         shadows = Shadows(self._clock)
-        window = await self._open_intake(spool, Naming(devices, claimed=metrics.claimed), shadows)
+        attribution = Attribution(self._config, secret=derived(spool.secret, "e-mails"))
+        naming = Naming(devices, claimed=metrics.claimed)
+        window = await self._open_intake(spool, attribution=attribution, naming=naming, shadows=shadows)
+        deposits = Deposits(spool.log, attribution)
         house = self._house(access, window, metrics)
         billing = billing_of(self._config, spool, ledger, lanes=self._lanes, clock=self._clock)
         self._stack.push_async_callback(billing.close)
-        syncs = self._syncs(spool, billing)
-        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs(spool), syncs)
-        self._stack.push_async_callback(routes.stop)
-        await routes.start()
+        routes = await self._open_routes(spool, billing)
+        operators = self._operator_services(spool, registry, access, routes, ledger, devices, billing)
         self._stack.push_async_callback(self._supervisor.stop)
         self._supervisor.start("routes", routes.wait())
         self._supervisor.start("retention", self._retain(spool))
@@ -185,37 +169,20 @@ class App:
         self._supervisor.start("shadows", shadows.follow(spool.log, hold_s=self._config.spool.hold))
         self._supervisor.start("ledger", ledger.follow(spool.log))
         if self._config.publish:
-            self._supervisor.start("publisher", self._publisher(spool, ledger).run())
-
-        async def snapshot() -> Snapshot:
-            states = [*await spool.deliveries.routes(), *routes.syncs()]
-            return Snapshot(
-                stats=await spool.log.stats(),
-                routes=states,
-                devices=devices.counts(),
-                failed_attempts=access.failed_attempts,
-            )
-
-        operators = self._operator_services(spool, registry, access, routes, ledger, devices, billing)
+            self._supervisor.start("publisher", self._publisher(spool, ledger, deposits).run())
         if registry is not None and self._local is None:  # a laptop's findings are its gateway's to make
             self._supervisor.start("insights", inspector(operators).run())
         return Rooms(
             spool=spool,
             registry=registry,
             house=house,
-            routes=routes,
             ledger=ledger,
             devices=devices,
+            deposits=deposits,
             operators=operators,
-            health=Health(
-                spool.log,
-                spool.deliveries,
-                clock=self._clock,
-                keys_read=lambda: registry is not None,
-                closing=lambda: house.gate.closed,
-                syncs=routes.syncs,
-            ),
-            exposition=Exposition(metrics, snapshot, self._clock.monotonic),
+            health=self._health(spool, registry, house, routes),
+            exposition=self._exposition(metrics, spool, routes, devices, access),
+            poke=routes.poke,
         )
 
     async def _open_spool(self, metrics: Metrics) -> SqliteSpool:
@@ -259,28 +226,32 @@ class App:
         self._stack.push_async_callback(access.stop)
         return access
 
-    async def _open_intake(self, spool: SqliteSpool, naming: Naming, shadows: Shadows) -> Window:
-        config = self._config
+    async def _open_intake(
+        self, spool: SqliteSpool, *, attribution: Attribution, naming: Naming, shadows: Shadows
+    ) -> Window:
         await shadows.remember(spool.log)
-        prices = PriceBook.load(config.prices.file, config.prices.override)
-        attribution = Attribution(config, secret=derived(spool.secret, "e-mails"))
+        prices = PriceBook.load(self._config.prices.file, self._config.prices.override)
         intake = Intake(spool.log, attribution=attribution, prices=prices, shadows=shadows, naming=naming)
         window = Window(spool.pending, intake, self._clock)
         await window.start()
         return window
 
-    def _publisher(self, spool: SqliteSpool, ledger: Ledger) -> Publisher:
+    async def _open_routes(self, spool: SqliteSpool, billing: BillingSync) -> Routes:
+        syncs = self._syncs(spool, billing)
+        routes = Routes(spool.deliveries, spool.log, self._clock, self._route_configs(spool), syncs)
+        self._stack.push_async_callback(routes.stop)
+        await routes.start()
+        return routes
+
+    def _publisher(self, spool: SqliteSpool, ledger: Ledger, deposits: Deposits) -> Publisher:
         return Publisher(
             self._config.publish,
             ledger=ledger,
-            deposits=self._deposits(spool),
+            deposits=deposits,
             streams=spool.streams,
             book=spool.book,
             clock=self._clock,
         )
-
-    def _deposits(self, spool: SqliteSpool) -> Deposits:
-        return Deposits(spool.log, Attribution(self._config, secret=derived(spool.secret, "e-mails")))
 
     def _house(self, access: Access, window: Window, metrics: Metrics) -> House:
         config, server = self._config, self._config.server
@@ -343,6 +314,29 @@ class App:
             prices=lambda: PriceBook.load(self._config.prices.file, self._config.prices.override),
         )
 
+    def _health(self, spool: SqliteSpool, registry: Registry | None, house: House, routes: Routes) -> Health:
+        return Health(
+            spool.log,
+            spool.deliveries,
+            clock=self._clock,
+            keys_read=lambda: registry is not None,
+            closing=lambda: house.gate.closed,
+            syncs=routes.syncs,
+        )
+
+    def _exposition(
+        self, metrics: Metrics, spool: SqliteSpool, routes: Routes, devices: Registrar, access: Access
+    ) -> Exposition:
+        async def snapshot() -> Snapshot:
+            return Snapshot(
+                stats=await spool.log.stats(),
+                routes=[*await spool.deliveries.routes(), *routes.syncs()],
+                devices=devices.counts(),
+                failed_attempts=access.failed_attempts,
+            )
+
+        return Exposition(metrics, snapshot, self._clock.monotonic)
+
     async def _open_doors(self, rooms: Rooms) -> None:
         server = self._config.server
         socket = OperatorSocket(self._config.data_dir, operator.application(rooms.operators))
@@ -352,13 +346,13 @@ class App:
         tls = server.tls_cert_file and listener.tls_context(
             server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file
         )
-        public = Listener(self._application(rooms, doors=True, operator_side=operator_address is None), tls=tls or None)
+        public = Listener(application(rooms, doors=True, operator_side=operator_address is None), tls=tls or None)
         listeners = [public]
         self._stack.push_async_callback(public.stop)
         await public.start(server.listen)
         self.url = self.operator_url = public.url
         if operator_address is not None:
-            private = Listener(self._application(rooms, doors=False, operator_side=True))
+            private = Listener(application(rooms, doors=False, operator_side=True))
             listeners.append(private)
             self._stack.push_async_callback(private.stop)
             await private.start(operator_address)
@@ -375,50 +369,6 @@ class App:
             one.close_socket()
         if not await house.gate.close(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
-
-    def _application(self, rooms: Rooms, *, doors: bool, operator_side: bool) -> web.Application:
-        """The routes of one listener."""
-        app = web.Application()
-        house = rooms.house
-
-        def at(path: str, handler: Handler) -> None:
-            # Every method: the doors say 405 themselves, in their own encoding.
-            app.router.add_route("*", path, handler, expect_handler=bodies.later)
-
-        if doors:
-            at("/v1/traces", otlp.door("traces", house))
-            at("/v1/metrics", otlp.door("metrics", house))
-            at("/v1/logs", otlp.door("logs", house))
-            at("/v1development/profiles", otlp.profiles(house))
-            at("/v1/ai-telemetry", ai_telemetry.door(house))
-            at("/v1/ai-telemetry/helicone/{hook}", foreign.helicone(house))
-            at("/v1/ai-telemetry/{format:.+}", ai_telemetry.door(house))
-            at("/api/public/ingestion", foreign.langfuse_ingestion(house))
-            at("/api/public/otel/v1/traces", foreign.langfuse_traces(house))
-            at("/api/public/health", foreign.langfuse_health(house, version=self._version))
-            at("/api/public/projects", foreign.langfuse_projects(house))
-            at("/api/v1/events", foreign.openmeter(house))
-            at("/v1/ai-control-plane/enroll", control_plane.enroll(house, rooms.devices))
-            at("/v1/ai-control-plane/heartbeat", control_plane.heartbeat(house, rooms.devices))
-            at("/v1/ai-control-plane/ping", control_plane.ping(house, rooms.devices))
-            cursors = rooms.operators.cursor_secret
-            for path, handler in topics.addresses(house, rooms.spool, self._deposits(rooms.spool), cursors=cursors):
-                at(path, handler)
-            at("/v2/billing/costs", costs.costs(house, rooms.ledger, secret=cursors))
-            at("/v2/billing/dimensions", costs.dimensions(house, rooms.ledger, secret=cursors))
-            at("/v2/billing/resource_tags", costs.resource_tags(house, rooms.ledger, secret=cursors))
-            for path in insights.ADDRESSES:
-                at(path, insights.door(path, house, rooms.registry, secret=cursors))
-            if house.cors:
-                app.on_response_prepare.append(house.cors.on_prepare)
-        at("/livez", house_side.livez(rooms.health, tell=operator_side))
-        at("/readyz", house_side.readyz(rooms.health, tell=operator_side))
-        if operator_side:
-            at("/metrics", house_side.metrics(rooms.exposition))
-            at("/openapi.json", catalogue.openapi(self._version))
-            app.add_subapp(operator.PREFIX, operator.application(rooms.operators))
-        at("/{path:.*}", house_side.nowhere(house))
-        return app
 
     async def _retain(self, spool: SqliteSpool) -> None:
         while True:

@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from gateway.addresses import application
 from gateway.app import App
 from gateway.config import Config, Devices, Server
 from gateway.doors.catalogue import OPERATIONS, described
@@ -68,7 +69,7 @@ def test_every_scope_of_a_door_is_of_the_catalogue() -> None:
 async def test_every_address_of_the_house_stands_in_the_document(serve: Serve) -> None:
     """The route table and the document name the same addresses."""
     serving = await serve()
-    app = serving.app._application(serving.app.rooms, doors=True, operator_side=True)
+    app = application(serving.app.rooms, doors=True, operator_side=True)
     served = {
         re.sub(r"{(\w+):[^}]*}", r"{\1}", resource.canonical if not resource.get_info().get("formatter") else pattern)
         for resource in app.router.resources()

@@ -1,0 +1,84 @@
+"""Every address of the house on one screen: which door answers there, and on which listener."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.deposits import Deposits
+from gateway.devices.registrar import Registrar
+from gateway.doors import ai_telemetry, bodies, catalogue, costs, foreign, house_side, insights, operator, otlp, topics
+from gateway.doors import devices as control_plane
+from gateway.doors.door import Handler, House
+from gateway.health import Health
+from gateway.metrics import Exposition
+from spool.ledger import Ledger
+from spool.registry import Registry
+from spool.sqlite import SqliteSpool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rooms:
+    """What stands behind the doors of a house that has started."""
+
+    spool: SqliteSpool
+    registry: Registry | None
+    house: House
+    ledger: Ledger
+    devices: Registrar
+    deposits: Deposits
+    operators: operator.OperatorServices
+    health: Health
+    exposition: Exposition
+    poke: Callable[[], None]  # lets every route try again at once
+
+
+def application(rooms: Rooms, *, doors: bool, operator_side: bool) -> web.Application:
+    """What one listener serves: the doors for senders, the operator's side, or both."""
+    app = web.Application()
+
+    def at(path: str, handler: Handler) -> None:
+        # Every method: the doors say 405 themselves, in their own encoding.
+        app.router.add_route("*", path, handler, expect_handler=bodies.later)
+
+    if doors:
+        for path, handler in _doors(rooms):
+            at(path, handler)
+        if rooms.house.cors:
+            app.on_response_prepare.append(rooms.house.cors.on_prepare)
+    at("/livez", house_side.livez(rooms.health, tell=operator_side))
+    at("/readyz", house_side.readyz(rooms.health, tell=operator_side))
+    if operator_side:
+        at("/metrics", house_side.metrics(rooms.exposition))
+        at("/openapi.json", catalogue.openapi(rooms.operators.version))
+        app.add_subapp(operator.PREFIX, operator.application(rooms.operators))
+    at("/{path:.*}", house_side.nowhere(rooms.house))
+    return app
+
+
+def _doors(rooms: Rooms) -> Iterator[tuple[str, Handler]]:
+    """Where senders come in, in the order in which addresses are tried."""
+    house, cursors = rooms.house, rooms.operators.cursor_secret
+    yield "/v1/traces", otlp.door("traces", house)
+    yield "/v1/metrics", otlp.door("metrics", house)
+    yield "/v1/logs", otlp.door("logs", house)
+    yield "/v1development/profiles", otlp.profiles(house)
+    yield "/v1/ai-telemetry", ai_telemetry.door(house)
+    yield "/v1/ai-telemetry/helicone/{hook}", foreign.helicone(house)
+    yield "/v1/ai-telemetry/{format:.+}", ai_telemetry.door(house)
+    yield "/api/public/ingestion", foreign.langfuse_ingestion(house)
+    yield "/api/public/otel/v1/traces", foreign.langfuse_traces(house)
+    yield "/api/public/health", foreign.langfuse_health(house, version=rooms.operators.version)
+    yield "/api/public/projects", foreign.langfuse_projects(house)
+    yield "/api/v1/events", foreign.openmeter(house)
+    yield "/v1/ai-control-plane/enroll", control_plane.enroll(house, rooms.devices)
+    yield "/v1/ai-control-plane/heartbeat", control_plane.heartbeat(house, rooms.devices)
+    yield "/v1/ai-control-plane/ping", control_plane.ping(house, rooms.devices)
+    yield from topics.addresses(house, rooms.spool, rooms.deposits, cursors=cursors)
+    yield "/v2/billing/costs", costs.costs(house, rooms.ledger, secret=cursors)
+    yield "/v2/billing/dimensions", costs.dimensions(house, rooms.ledger, secret=cursors)
+    yield "/v2/billing/resource_tags", costs.resource_tags(house, rooms.ledger, secret=cursors)
+    for path in insights.ADDRESSES:
+        yield path, insights.door(path, house, rooms.registry, secret=cursors)
