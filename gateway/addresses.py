@@ -54,7 +54,7 @@ def application(rooms: Rooms, *, doors: bool, operator_side: bool) -> web.Applic
         at("/metrics", house_side.metrics(rooms.exposition))
         at("/openapi.json", catalogue.openapi(rooms.operators.version))
         app.add_subapp(operator.PREFIX, operator.application(rooms.operators))
-    at("/{path:.*}", house_side.nowhere(rooms.house))
+    at("/{path:(?s:.*)}", house_side.nowhere(rooms.house))  # a path may hold a line break, %0A
     return app
 
 

@@ -69,7 +69,9 @@ async def test_profiles_are_taken_and_dropped(serving: Serving, encoding: str) -
     assert 401 == (await serving.send("/v1development/profiles", empty(encoding), encoding, key=None)).status
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/spans", "/v1/traces/", "/v1/traces/x", "/V1/TRACES", "//v1/traces"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/spans", "/v1/traces/", "/v1/traces/x", "/V1/TRACES", "//v1/traces", "/v1/traces%0A"]
+)
 async def test_other_addresses_are_404_and_never_a_redirect(serving: Serving, path: str) -> None:
     """4, 11, 51: a redirected POST would lose its body."""
     answer = await serving.send(path, b"{}")
