@@ -18,6 +18,7 @@ import msgspec
 
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.formats.payload import UNREADABLE
+from gateway.normalise.formats.values import exact
 from spool.record import NS, UnitCostOperation
 from spool.streams import (
     ALLOCATION,
@@ -52,7 +53,7 @@ _FIELDS = {
     ALLOCATION: frozenset({"timestamp", "granularity", "element_name", "filter", "value"}),
     "metric": frozenset({"timestamp", "granularity", "associated_cost", "value"}),
 }
-_body = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
+_body = msgspec.json.Decoder(dict[str, Any], float_hook=exact)
 _anything = msgspec.json.Decoder()
 
 Find = Callable[[str], Stream | None]

@@ -24,6 +24,7 @@ _TEXT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
+_MAX_DURATION: Final = 64  # the search for units takes the square of the length
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
 
 
@@ -59,10 +60,10 @@ def span(milliseconds: Any) -> int | None:
 
 def duration(written: Any) -> int | None:
     """`804ms`, `1.5s`, `350us`, `1m2s` in nanoseconds; a bare number is milliseconds."""
-    if not isinstance(written, str):
+    if not isinstance(written, str) or len(written) > _MAX_DURATION:
         return span(written)
     parts = _DURATION.findall(written)
-    if not parts or "".join(number + unit for number, unit in parts) != written.strip() or len(written) > 64:
+    if not parts or "".join(number + unit for number, unit in parts) != written.strip():
         return span(written)
     total = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in parts)
     return total if total < MAX_NS else None

@@ -1,8 +1,8 @@
 """
 Single values as senders write them: text that may stand for nothing, counts and money that may be text.
 
-Numbers with a fraction arrive as `Decimal`, so no digit is ever lost. A value that cannot be what its field is for
-raises `BadValue`, which names the field.
+Numbers with a fraction arrive as `Decimal`, so no digit is ever lost, or as the text they were when no `Decimal` is so
+large. A value that cannot be what its field is for raises `BadValue`, which names the field.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
 MAX_TEXT: Final = 2048  # longer text in an id, a name or a model is none
 MAX_TOKENS: Final = 10**9  # more than any model can take: a wrong unit or a time stamp
 MAX_COST: Final = 10**12
+MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, and few enough for whoever adds them up
 SMALLEST_COST: Final = -40  # power of ten; below it a plain notation would be all zeros
 
 _NOTHING = frozenset({"", "-", "None"})
@@ -40,10 +41,18 @@ class BadValue(Exception):
         self.message = message
 
 
+def exact(written: str) -> Decimal | str:
+    """A JSON number with every digit; the text itself when its exponent is beyond any number."""
+    try:
+        return Decimal(written)
+    except InvalidOperation:
+        return written
+
+
 @cache
 def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
     """Untyped numbers with a fraction become Decimal."""
-    return msgspec.json.Decoder(type, float_hook=Decimal)
+    return msgspec.json.Decoder(type, float_hook=exact)
 
 
 def nested(value: Any, type: type[Struct]) -> Struct:
@@ -79,11 +88,11 @@ def mapping(value: Any) -> dict[str, Any]:
 
 def text(value: Any) -> str | None:
     """Text, or a number's digits; None for what stands for nothing and for what is no scalar."""
-    if type(value) is str:
-        return value if value not in _NOTHING and len(value) <= MAX_TEXT else None
-    if type(value) is int or isinstance(value, Decimal):
-        return str(value)
-    return None
+    if type(value) is not str:
+        if type(value) is not int and not isinstance(value, Decimal):
+            return None
+        value = str(value)
+    return value if value not in _NOTHING and len(value) <= MAX_TEXT else None
 
 
 def first(*values: Any) -> str | None:
@@ -133,9 +142,10 @@ def money(value: Any, field: str) -> str | None:
         raise BadValue(IMPLAUSIBLE, f"{field} is negative")
     if not number:
         return "0"
-    if number > MAX_COST or number.adjusted() < SMALLEST_COST:
+    absurd = number > MAX_COST or number.adjusted() < SMALLEST_COST
+    if absurd or len(written := plain(number)) > MAX_COST_DIGITS:
         raise BadValue(IMPLAUSIBLE, f"{field} is beyond any price")
-    return plain(number)
+    return written
 
 
 def plain(number: Decimal) -> str:

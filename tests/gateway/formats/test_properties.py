@@ -147,6 +147,18 @@ def test_no_bytes_break_a_format(format: str, data: st.DataObject):
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_a_number_beyond_any_number_breaks_no_format(format: str):
+    """Its exponent has more digits than a Decimal can hold: whatever stands there is unknown or refused, alone."""
+    marker = json.dumps(CANARY).encode()
+    for payload in payloads(format):
+        for path in places(payload):
+            body = json.dumps(put(payload, path, CANARY)).encode()
+            outcome = taken(format, body.replace(marker, b"1e99999999999999999999"))
+            if outcome is not None:
+                assert_sound(outcome)
+
+
+@pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_content_never_leaves_a_decoder(format: str, data: st.DataObject):

@@ -53,6 +53,12 @@ def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str):
     assert str(value) not in refused.value.message or value in (-1,)
 
 
+@pytest.mark.parametrize("value", ["x" * 3000, Decimal("1." + "1" * 3000), 10**3000, True, ["x"], ""])
+def test_what_no_name_can_be_says_nothing(value: Any):
+    """Longer than any id, whatever it was written as; no scalar; empty."""
+    assert values.text(value) is None
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -75,9 +81,9 @@ def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | No
     assert expected == values.money(value, "cost")
 
 
-@pytest.mark.parametrize("value", [-1, Decimal("1e-99"), Decimal("1e20"), "free", [1]])
+@pytest.mark.parametrize("value", [-1, Decimal("1e-99"), Decimal("1e20"), Decimal("0." + "1" * 200), "free", [1]])
 def test_money_that_cannot_be_is_refused(value: Any):
-    """A negative price, one beyond all prices, and words."""
+    """A negative price, one beyond all prices, one of more digits than any sum, and words."""
     with pytest.raises(values.BadValue):
         values.money(value, "cost")
 
@@ -125,6 +131,7 @@ def test_times_are_exact_whatever_their_form(value: Any, expected: str | None):
         ("soon", None),
         ("5 parsecs", None),
         ("-3s", None),
+        pytest.param("9" * 10**6, None, id="a million digits"),
     ],
 )
 def test_durations_carry_their_unit(written: Any, expected: int | None):

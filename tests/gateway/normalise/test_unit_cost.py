@@ -107,6 +107,7 @@ def test_allocation_records_that_are_taken(record: dict[str, Any]) -> None:
         (allocation(value="1,000"), "without separators"),
         (allocation(value="NaN"), "without separators"),
         (allocation(value="1e999"), "not absurd"),
+        (allocation(value=orjson.Fragment(b"1e99999999999999999999")), "must be a number"),
         (allocation(filter=["Region"]), "filter must be an object"),
         (allocation(filter={"Region": "eu"}), "has a list of values"),
         (allocation(filter={"Region": []}), "has a list of values"),
