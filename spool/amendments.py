@@ -6,27 +6,39 @@ A fact is taken from the report that stated it first; what goes with it (where a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
 
-from spool.record import AMENDABLE, Inference
+from spool.record import AMENDABLE, MAX_TAGS, Inference
 
-TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+# A total and its parts. Where two reports contradict each other, a part of the one's total is none of the other's.
+SIDES = (("input_tokens", "cache_read_tokens", "cache_write_tokens"), ("output_tokens", "reasoning_tokens"))
+TOKENS = tuple(name for side in SIDES for name in side)
 SAME_COST = Decimal("0.000001")  # relative: sources round money differently
 
 
 def missing(first: Inference, later: Inference) -> dict[str, Any]:
-    """The fields that the first report left null and the later one states."""
+    """The fields that the first report left null and the later one states, as far as both make one picture."""
     fields = {
         name: value
         for name in AMENDABLE
         if getattr(first, name) is None and (value := getattr(later, name)) is not None
     }
-    if not first.tags and later.tags:
-        fields["tags"] = later.tags
+    for total, *parts in SIDES:
+        if _contradict(first, later, (total, *parts)) or not _fit(first, later, total, parts):
+            for name in (total, *parts):
+                fields.pop(name, None)
+    start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
+    if start is not None and end is not None and end < start:  # two clocks
+        fields.pop("start_time", None)
+        fields.pop("end_time", None)
+    if first.status != "error":
+        fields.pop("error_type", None)
+    if more := [name for name in later.tags if name not in first.tags][: max(0, MAX_TAGS - len(first.tags))]:
+        fields["tags"] = first.tags | {name: later.tags[name] for name in more}
     if later.estimated_cost is not None and (first.estimated_cost is None or _counts_more(first, later)):
         fields["estimated_cost"] = later.estimated_cost
         fields["price_book"] = later.price_book
@@ -37,18 +49,34 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     return fields
 
 
+def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
+    """Whether both state one of these counts, and not the same."""
+    for name in names:
+        one, other = getattr(first, name), getattr(later, name)
+        if one is not None and other is not None and one != other:
+            return True
+    return False
+
+
+def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
+    """Whether the parts that either states are no more than the whole."""
+    whole, *counts = (
+        getattr(later, name) if (stated := getattr(first, name)) is None else stated for name in (total, *parts)
+    )
+    return whole is None or sum(count or 0 for count in counts) <= whole
+
+
 def _counts_more(first: Inference, later: Inference) -> bool:
     """Whether the later report states every token count of the first and more: then its estimate is the better one."""
     firsts = {name for name in TOKENS if getattr(first, name) is not None}
-    return firsts < {name for name in TOKENS if getattr(later, name) is not None}
+    laters = {name for name in TOKENS if getattr(later, name) is not None}
+    return firsts < laters and not _contradict(first, later, TOKENS)
 
 
 def disagree(first: Inference, later: Inference) -> bool:
     """Whether both state a token count or a cost, and not the same."""
-    for name in TOKENS:
-        one, other = getattr(first, name), getattr(later, name)
-        if one is not None and other is not None and one != other:
-            return True
+    if _contradict(first, later, TOKENS):
+        return True
     if first.cost is None or later.cost is None or first.cost == later.cost:
         return False
     try:

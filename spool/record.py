@@ -22,6 +22,7 @@ TOPICS = (AI_TELEMETRY, USAGE_EVENTS, UNIT_COST, BILLING_DATA)
 
 CURRENCY = "USD"
 NS = 1_000_000_000
+MAX_TAGS = 32  # of one record
 
 
 # Not frozen: the intake fills in attribution and price before anybody else sees a record, and msgspec.structs.replace

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-MAX_TAGS = 32
+from spool.record import MAX_TAGS
+
 MAX_NAME = 64
 MAX_VALUE = 256
 

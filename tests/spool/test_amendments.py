@@ -22,6 +22,75 @@ def test_null_fields_are_filled_and_stated_ones_stay() -> None:
     assert {"team": "search"} == missing(first, report(request_model="other", user="bert", team="search"))
 
 
+def test_tags_are_filled_name_by_name() -> None:
+    """A name that the first report did not give is null like any other field; what it said stays."""
+    first = report(tags={"env": "prod", "service": "shop"})
+    later = report(tags={"service": "litellm", "feature": "triage"})
+    assert {"tags": {"env": "prod", "service": "shop", "feature": "triage"}} == missing(first, later)
+    assert {} == missing(first, report(tags={"env": "test"}))
+    assert {"env": "prod", "service": "shop"} == first.tags  # may be shared with others of its payload
+
+
+@pytest.mark.parametrize(("kept", "filled"), [(0, 32), (30, 2), (32, 0), (33, 0)])
+def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
+    """However many reports name however many: the first ones stay."""
+    first = report(tags={f"first-{number}": "1" for number in range(kept)})
+    later = report(tags={f"later-{number}": "2" for number in range(32)})
+    found = amended(first, missing(first, later)).tags
+    assert [*first.tags, *list(later.tags)[:filled]] == list(found)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "filled"),
+    [
+        # Counted without the cache by the one and with it by the other: 1,000 cached of 100 would be no call.
+        ({"input_tokens": 100}, {"input_tokens": 1100, "cache_read_tokens": 1000}, set()),
+        ({"input_tokens": 100}, {"input_tokens": 120, "cache_read_tokens": 20, "output_tokens": 5}, {"output_tokens"}),
+        ({"input_tokens": 100}, {"cache_read_tokens": 101}, set()),
+        ({"input_tokens": 100, "cache_read_tokens": 60}, {"cache_write_tokens": 41}, set()),
+        ({"input_tokens": 100, "cache_read_tokens": 60}, {"cache_write_tokens": 40}, {"cache_write_tokens"}),
+        ({"cache_read_tokens": 60}, {"input_tokens": 50}, set()),
+        ({"cache_read_tokens": 60}, {"input_tokens": 60, "cache_read_tokens": 60}, {"input_tokens"}),
+        ({"output_tokens": 5}, {"output_tokens": 9, "reasoning_tokens": 4}, set()),
+        ({"output_tokens": 5}, {"reasoning_tokens": 5, "input_tokens": 1}, {"reasoning_tokens", "input_tokens"}),
+    ],
+)
+def test_parts_are_of_the_total_beside_them(first: dict[str, int], later: dict[str, int], filled: set[str]) -> None:
+    """Where two reports count differently, the details of the one are none of the other's."""
+    assert filled == missing(report(**first), report(**later)).keys()
+
+
+def test_the_estimate_of_other_counts_is_not_taken() -> None:
+    """It would be the price of tokens that the record does not show."""
+    first = priced("1", input_tokens=100)
+    assert "1" == amended(first, missing(first, priced("9", input_tokens=1100, cache_read_tokens=1000))).estimated_cost
+
+
+@pytest.mark.parametrize(("status", "error_type"), [("ok", None), ("cached", None), ("error", "429")])
+def test_only_a_failure_has_a_type_of_error(status: str, error_type: str | None) -> None:
+    """Whether the call failed is what the first report says."""
+    first = report(status=status)
+    assert error_type == amended(first, missing(first, report(status="error", error_type="429"))).error_type
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "expected"),
+    [
+        ({"start_time": 10}, {"start_time": 8, "end_time": 9}, (10, None)),
+        ({"end_time": 10}, {"start_time": 11}, (None, 10)),
+        ({"start_time": 10}, {"start_time": 8, "end_time": 12}, (10, 12)),
+        ({}, {"start_time": 8, "end_time": 9}, (8, 9)),
+    ],
+)
+def test_no_call_ends_before_it_starts(
+    first: dict[str, int], later: dict[str, int], expected: tuple[int | None, int | None]
+) -> None:
+    """Two clocks that are apart make no negative duration."""
+    record = report(**first)
+    found = amended(record, missing(record, report(**later)))
+    assert expected == (found.start_time, found.end_time)
+
+
 def test_a_reported_cost_brings_its_source() -> None:
     """A record that was estimated counts as reported once somebody says what it cost."""
     found = missing(priced("1", input_tokens=5), report(cost="0.5", input_tokens=5))
