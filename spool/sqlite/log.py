@@ -10,13 +10,13 @@ import sqlite3
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from spool import books, shapes
 from spool.clock import Clock
 from spool.duplicates import DuplicateIndex, Fold
-from spool.errors import EntryUnreadable, NotThere, SpoolFull, SpoolUnavailable
+from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, SpoolUnavailable
 from spool.horizon import Horizon
 from spool.log import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
 from spool.observation import tell
@@ -34,7 +34,7 @@ from spool.sqlite.health import Health
 from spool.sqlite.recount import border, recount
 from spool.sqlite.recovery import met_damage, write_note
 from spool.sqlite.retention import Retention, Routes, Space, drop_old_series, space
-from spool.sqlite.writer import GroupWriter
+from spool.sqlite.writer import GroupWriter, OutOfStep
 
 FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
 REPEATS_EVERY_S = 86_400  # and between two of them
@@ -65,8 +65,8 @@ class SqliteLog:
         self._index = DuplicateIndex(secret, window_s=settings.duplicate_window_s, max_ids=settings.duplicate_ids)
         self._planner = Planner(self._index, hold_s=settings.hold_s)
         self._horizon = Horizon(hold_s=settings.hold_s, clock=clock)
-        self._reading = EntryCache(settings.cache_bytes)
-        self._writing = EntryCache(settings.cache_bytes)
+        self._read_cache = EntryCache(settings.cache_bytes)
+        self._write_cache = EntryCache(settings.cache_bytes)
         self._drain = DrainRate()
         self._health = Health(database, reserve, clock, self._retry_after_s)
         self._retention = Retention(database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention_s)
@@ -111,27 +111,40 @@ class SqliteLog:
             return await self._commit_once(group)
 
     async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Receipt]:
-        async with self._turn:
-            await self._fold_what_is_due()
-            return await self._keep(group)
+        with self._writing():
+            async with self._turn:
+                await self._fold_what_is_due()
+                return await self._keep(group)
 
     async def _keep(self, group: Sequence[Submission]) -> Sequence[Receipt]:
         """One transaction; afterwards, and only then, the memory follows."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
         now = self._clock.now()
-        plan = None
         try:
-            plan, commit = await self._database.transaction(
+            plan, receipts = await self._database.transaction(
                 partial(self._write, group=group, closed_below=closed_below, now=now)
             )
+        except BaseException:
+            self._horizon.thaw()
+            raise
+        try:
             self._planner.apply(plan)
-        except sqlite3.Error as error:
-            raise self._health.failed(error) from error
-        finally:
-            self._horizon.thaw(plan.next_numbers() if plan else None)
+            self._horizon.thaw(plan.next_numbers())
+        except Exception as error:
+            raise OutOfStep(receipts) from error
         self._tell(plan, time.perf_counter() - began)
-        return [
+        return receipts
+
+    def _write(
+        self, connection: sqlite3.Connection, group: Sequence[Submission], closed_below: Mapping[str, int], now: float
+    ) -> tuple[Plan, Sequence[Receipt]]:
+        """On the connection's thread: plan and write in one transaction. What can fail is done before its end."""
+        if space(connection).used >= self._settings.max_bytes:
+            raise SpoolFull("the spool is full (spool.max_bytes)", retry_after_s=self._retry_after_s())
+        plan = self._planner.plan(group, store.SqliteShelf(connection, self._write_cache), closed_below, now)
+        commit = store.write(connection, plan)
+        return plan, [
             Receipt(
                 id=self._sealer.seal(commit, index),
                 records=terms.records,
@@ -140,15 +153,6 @@ class SqliteLog:
             )
             for index, terms in enumerate(plan.submissions)
         ]
-
-    def _write(
-        self, connection: sqlite3.Connection, group: Sequence[Submission], closed_below: Mapping[str, int], now: float
-    ) -> tuple[Plan, int]:
-        """On the connection's thread: plan and write in one transaction."""
-        if space(connection).used >= self._settings.max_bytes:
-            raise SpoolFull("the spool is full (spool.max_bytes)", retry_after_s=self._retry_after_s())
-        plan = self._planner.plan(group, store.SqliteShelf(connection, self._writing), closed_below, now)
-        return plan, store.write(connection, plan)
 
     def _tell(self, plan: Plan, seconds: float) -> None:
         if self._observer:
@@ -161,12 +165,11 @@ class SqliteLog:
         """After every group, and every second while it answers True: heal what is not well."""
         if self._health.well:
             return False
-        try:
-            await self._health.recover()
-        except SpoolFull:
-            await self._make_room()
-        except SpoolUnavailable:
-            return True
+        with suppress(SpoolError):  # the health has said so, and this is tried again
+            try:
+                await self._health.recover()
+            except SpoolFull:
+                await self._make_room()
         return not self._health.well
 
     async def _fold_what_is_due(self) -> None:
@@ -193,7 +196,8 @@ class SqliteLog:
         if now - self._no_room_at < 1 or self._upkeep.locked():
             return False
         async with self._upkeep:
-            removed = await self._remove(wanted=0 if self._health.well else RESERVE)
+            with self._writing():
+                removed = await self._remove(wanted=0 if self._health.well else RESERVE)
         if not removed:
             self._no_room_at = now
         return removed > 0
@@ -210,9 +214,12 @@ class SqliteLog:
         return removed
 
     async def _note(self) -> None:
-        """What is kept, for whoever finds the file damaged."""
+        """What is kept, for whoever finds the file damaged; on a full disk the last note has to do."""
         kept = await self._database.read(store.kept)
-        write_note(self._database.path.parent, {topic: n for (topic, _), n in kept.items()})
+        try:
+            write_note(self._database.path.parent, {topic: n for (topic, _), n in kept.items()})
+        except OSError as error:
+            _log.warning("the spool's note was not written: %s", error, extra={"action": "note_not_written"})
 
     def _limits(self) -> dict[str, int]:
         """By topic, the lowest number that must stay: it is open, its id is in no run yet, or a reader needs it."""
@@ -232,7 +239,7 @@ class SqliteLog:
             last = min(last, self.closed_below(topic) - 1)
             damage: list[Damage] = []
             entries = await self._database.read(
-                partial(read_entries, topic=topic, first=first, last=last, cache=self._reading, damage=damage)
+                partial(read_entries, topic=topic, first=first, last=last, cache=self._read_cache, damage=damage)
             )
             if damage:
                 await self._set_aside(topic, damage)
@@ -362,11 +369,21 @@ class SqliteLog:
                 met_damage(self._database.path.parent, error)
             raise SpoolUnavailable(f"the spool cannot be read or written: {error}") from error
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Errors of a write as the submitters are told them; the health remembers."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._health.failed(error) from error
+
     async def close(self) -> None:
         """Commit who waits, fold the newest ids so that the next start reads little."""
         await self._writer.close()
+        if self._writer.died:  # what is on disk may be more than what is known here: the next start reads it there
+            return
         try:
             await self._fold_all(self._planner.next_numbers)
             await self._note()
-        except (sqlite3.Error, OSError) as error:  # the next start reads them from the entries instead
+        except sqlite3.Error as error:  # the next start reads them from the entries instead
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

@@ -20,6 +20,14 @@ _log = logging.getLogger(__name__)
 Commit = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
 
 
+class OutOfStep(Exception):
+    """The group is on disk, and what knows of it did not follow: whatever came next could be kept twice."""
+
+    def __init__(self, receipts: Sequence[Receipt]) -> None:
+        super().__init__("a commit is on disk, and the memory of the log did not follow")
+        self.receipts = receipts
+
+
 class GroupWriter:
     """
     One task that takes everybody who waits, commits them together and answers each.
@@ -40,6 +48,11 @@ class GroupWriter:
     @property
     def alive(self) -> bool:
         return not self._task.done()
+
+    @property
+    def died(self) -> bool:
+        """It ended by something else than `close`."""
+        return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
     async def append(self, submission: Submission) -> Receipt:
         """
@@ -95,6 +108,9 @@ class GroupWriter:
         except SpoolError as error:
             for _, receipt in group:
                 _fail(receipt, error)
+        except OutOfStep as error:
+            _succeed(group, error.receipts)
+            raise  # the end of this task: the next start reads from the disk what is known
         except Exception as error:  # noqa: BLE001 - one submission that cannot be packed must not take its neighbours along
             if len(group) == 1:
                 _fail(group[0][1], error)
@@ -102,15 +118,13 @@ class GroupWriter:
                 for one in group:
                     await self._answer([one])
         else:
-            for (_, receipt), done in zip(group, receipts, strict=True):
-                if not receipt.done():
-                    receipt.set_result(done)
+            _succeed(group, receipts)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Nobody waits for a task that is gone; health says that it is."""
         error = None if task.cancelled() else task.exception()
         if not self._closing:
-            name = type(error).__name__ if error else None
+            name = type(error.__cause__ or error).__name__ if error else None
             _log.critical("the task that commits has ended", extra={"action": "writer_died", "error": name})
         for _, receipt in (*self._in_hand, *self._waiting):
             _fail(receipt, SpoolUnavailable("what commits has ended"))
@@ -121,6 +135,12 @@ class GroupWriter:
         except Exception:  # noqa: BLE001 - the one task that commits must outlive whatever its upkeep meets
             _log.exception("upkeep between commits failed", extra={"action": "upkeep_failed"})
             return True
+
+
+def _succeed(group: Sequence[tuple[Submission, asyncio.Future[Receipt]]], receipts: Sequence[Receipt]) -> None:
+    for (_, receipt), done in zip(group, receipts, strict=True):
+        if not receipt.done():
+            receipt.set_result(done)
 
 
 def _fail(receipt: asyncio.Future[Receipt], error: Exception) -> None:

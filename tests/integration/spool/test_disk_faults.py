@@ -107,6 +107,39 @@ async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> N
     await assert_books_balance(spool.log)
 
 
+async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -> None:
+    """The fold before a commit is a write like the commit: its sender is told to wait, health knows, and it passes."""
+    spool = await start(duplicate_ids=40)  # ten make a batch
+    for number in range(20):
+        await add(spool.log, call(number))
+    await command(spool, "CREATE TRIGGER fault BEFORE INSERT ON id_runs BEGIN SELECT RAISE(ABORT, 'injected'); END")
+    for _ in range(2):
+        with pytest.raises(SpoolUnavailable, match="injected"):
+            await asyncio.gather(*[add(spool.log, call(20 + number)) for number in range(3)])
+    assert "injected" in str((await spool.log.stats()).last_error)
+    await command(spool, "DROP TRIGGER fault")
+
+    await add(spool.log, call(19), call(20))
+    assert [call(number)[0] for number in range(21)] == await everything(spool.log)
+    await assert_books_balance(spool.log)
+
+
+async def test_a_note_that_cannot_be_written_stops_nothing(
+    start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It only helps whoever finds the file damaged: retention goes on, and so does the last commit of a stop."""
+    spool = await start(retention_s=60)
+    await add(spool.log, call(1))
+    clock.move(61)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("spool.sqlite.log.write_note", full)
+    assert 1 == await spool.log.retain()
+    await spool.close()
+
+
 async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
     """Readiness comes back without any request, as soon as a test commit passes."""
     spool = await start()
