@@ -118,13 +118,14 @@ class MemoryLog:
             raise SpoolFull(message, retry_after_s=self._drain.retry_after_s(retention.ROOM))
         self._fold_what_is_due()
         closed_below = self._horizon.freeze()
-        plan = None
         try:
             plan = self._planner.plan([submission], self, closed_below, now)
             sizes = {topic: len(pack(records)) for topic, records in plan.records.items()}  # raises before any change
             self._keep(plan, sizes)
-        finally:
-            self._horizon.thaw(plan.next_numbers() if plan else None)
+        except BaseException:
+            self._horizon.thaw()
+            raise
+        self._horizon.thaw(plan.next_numbers())
         if self._observer:
             seconds = time.perf_counter() - began
             tell(self._observer, Commit(seconds=seconds, flush_seconds=0.0, terms=plan.observed))

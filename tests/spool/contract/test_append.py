@@ -104,6 +104,21 @@ async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(open_s
     await assert_books_balance(log)
 
 
+async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, clock: MovedClock) -> None:
+    """The number that it would have had is the next record's, which is open like any other."""
+    log = (await open_spool(hold_s=10)).log
+    with pytest.raises(OverflowError):
+        await add(log, call(1, input_tokens=1 << 70))
+    clock.move(11)
+    assert 1 == log.closed_below(AI_TELEMETRY)
+
+    await add(log, call(2))
+    await add(log, call(2, user="ada"))
+    assert (1, []) == (log.closed_below(AI_TELEMETRY), await everything(log))
+    clock.move(11)
+    assert [call(2, user="ada")[0]] == await everything(log)
+
+
 async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(open_spool: Opener) -> None:
     """Cancelling callers at any moment leaves every submission whole or absent, and the books balanced."""
     log = (await open_spool()).log
