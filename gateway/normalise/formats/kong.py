@@ -19,8 +19,9 @@ from spool.record import Inference
 
 NAME = "kong"
 
-# The plugin that answers the request itself; the first one takes the request's id.
-_PROXIES = frozenset({"proxy", "ai-proxy", "ai-proxy-advanced"})
+# The plugin that answers the request itself, newest name first; the first one takes the request's id.
+_PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
+_UNSPECIFIED = "UNSPECIFIED"  # for the provider and models of a request that was answered before they were known
 _ROUTES = {
     "llm/v1/chat": CHAT,
     "llm/v1/responses": CHAT,
@@ -32,10 +33,6 @@ _ROUTES = {
 }
 
 
-class Target(msgspec.Struct):
-    route_type: Any = None
-
-
 class Meta(msgspec.Struct):
     provider_name: Any = None
     request_model: Any = None
@@ -43,7 +40,15 @@ class Meta(msgspec.Struct):
 
 
 class PricedUsage(Usage):
+    """Version 3.7 counted a `prompt_token` and a `completion_token`."""
+
     cost: Any = None
+    prompt_token: Any = None
+    completion_token: Any = None
+
+    def __post_init__(self) -> None:
+        if self.prompt_tokens is None and self.completion_tokens is None:
+            self.prompt_tokens, self.completion_tokens = self.prompt_token, self.completion_token
 
 
 class Cache(msgspec.Struct):
@@ -54,7 +59,7 @@ class Block(msgspec.Struct):
     meta: Meta | Other = None
     usage: PricedUsage | Other = None
     cache: Cache | Other = None
-    tried_targets: list[Target | Other] | str | int | float | bool | None = None
+    tried_targets: Any = None  # an empty list of Lua is an object
 
 
 class Named(msgspec.Struct):
@@ -86,7 +91,8 @@ def calls(event: Event) -> Iterable[Call]:
     """One call a block that has both `meta` and `usage`."""
     blocks = event.ai if isinstance(event.ai, dict) else {}
     own_taken = False
-    for name, block in sorted(blocks.items(), key=lambda pair: pair[0] not in _PROXIES):
+    for name in (*_PROXIES, *(name for name in blocks if name not in _PROXIES)):
+        block = blocks.get(name)
         if not isinstance(block, Block) or not isinstance(block.meta, Meta) or not isinstance(block.usage, PricedUsage):
             continue
         plugin = None if name in _PROXIES and not own_taken else name
@@ -101,16 +107,17 @@ def _call(event: Event, block: Block, meta: Meta, usage: PricedUsage, plugin: st
     own_id = text(request.id)
     if own_id and plugin:
         own_id = f"{own_id}:{plugin}"
+    stated, asked, answered = map(_specified, (meta.provider_name, meta.request_model, meta.response_model))
     record = Inference(
         id=b"",
         source=NAME,
         request_id=own_id,
         trace_id=text(nested(event.trace_id, Named).w3c),
         start_time=instant(event.started_at),
-        provider=provider(meta.provider_name, meta.request_model),
+        provider=provider(stated, asked or answered),
         operation=_operation(block) or of_path(request.uri),
-        request_model=model_name(meta.request_model, meta.provider_name),
-        response_model=model_name(meta.response_model, meta.provider_name),
+        request_model=model_name(asked, stated),
+        response_model=model_name(answered, stated),
         api_key=key_name(nested(event.authenticated_entity, Named).id),
     )
     record.end_time = after(record.start_time, nested(event.latencies, Named).request)
@@ -124,10 +131,17 @@ def _call(event: Event, block: Block, meta: Meta, usage: PricedUsage, plugin: st
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)
 
 
+def _specified(value: Any) -> str | None:
+    written = text(value)
+    return None if written == _UNSPECIFIED else written
+
+
 def _operation(block: Block) -> str | None:
-    targets = block.tried_targets if isinstance(block.tried_targets, list) else []
-    route = text(nested(targets[-1], Target).route_type) if targets else None
-    return _ROUTES.get(route) if route else None
+    """By the route of the target that answered, which is the last."""
+    targets = block.tried_targets
+    answered = targets[-1] if isinstance(targets, list) and targets else None
+    route = answered.get("route_type") if isinstance(answered, dict) else None
+    return _ROUTES.get(route) if isinstance(route, str) else None
 
 
 def _describe(record: Inference, event: Event, plugin: str | None) -> Metadata:

@@ -52,6 +52,48 @@ def test_kong_two_calls_of_one_line_are_split():
     assert (1, 1, 2) == (outcome.received, outcome.split, len(outcome.records))
 
 
+def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order():
+    """The newest name takes the request's id, wherever it stands; the others are told apart by theirs."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    block = line["ai"]["proxy"]
+    line["ai"] = {"ai-proxy": block, "ai-rag-injector": block, "ai-proxy-advanced": block}
+    request_id = line["request"]["id"]
+    expected = {request_id, f"{request_id}:ai-proxy", f"{request_id}:ai-rag-injector"}
+    for blocks in (line["ai"], dict(reversed(line["ai"].items()))):
+        records = read("kong", line | {"ai": blocks}).records
+        assert expected == {record.request_id for record in records}
+        assert "plugin" not in next(record.tags for record in records if record.request_id == request_id)
+
+
+def test_kong_writes_an_empty_list_as_an_object():
+    """As Lua does: no target was tried, and the call is kept, with the operation of its path."""
+    line = case("kong", "http-log-two-llm-blocks")
+    for block in line["ai"].values():
+        block["tried_targets"] = {}
+    assert ["generate_content"] * 2 == [record.operation for record in read(None, line).records]
+
+
+def test_kong_counted_in_the_singular_once():
+    """Version 3.7 and today's documentation: `prompt_token` and `completion_token`."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    line["ai"]["ai-proxy"] = line["ai"].pop("proxy")
+    line["ai"]["ai-proxy"]["usage"] = {"prompt_token": 28, "completion_token": 20, "total_tokens": 48, "cost": 0.0038}
+    record = one("kong", line)
+    assert (28, 20, "0.0038") == (record.input_tokens, record.output_tokens, record.cost)
+
+
+def test_kong_unspecified_stands_for_nothing():
+    """It is written where a request was answered before its model was known; the answer's model tells the provider."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    proxy = line["ai"]["proxy"]
+    proxy["meta"] |= {"provider_name": "UNSPECIFIED", "request_model": "UNSPECIFIED", "response_model": "gpt-4o"}
+    record = one("kong", line)
+    assert ("openai", None, "gpt-4o") == (record.provider, record.request_model, record.response_model)
+    proxy["meta"]["response_model"] = "UNSPECIFIED"
+    proxy["usage"] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "cost": 0}
+    assert {NOT_AI: 1} == dict(read("kong", line).ignored)
+
+
 def test_kong_falls_back_to_the_consumers_own_id():
     """And takes whom it authenticated for the key."""
     line = case("kong", "http-log-bedrock-unpriced")
