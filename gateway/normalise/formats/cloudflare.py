@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats import payload
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call, known_cost
+from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status, is_call, known_cost
 from gateway.normalise.formats.metadata import Metadata
 from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.operations import CHAT, EMBEDDINGS, IMAGE, of_path
@@ -61,7 +61,7 @@ def calls(event: Event) -> Iterable[Call]:
     count_tokens(record, settled(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out")))
     if event.success is not None and is_false(event.success):
         fail(record, status_code(event.status_code) or None)
-    elif is_true(event.cached):
+    elif not fail_by_status(record, event.status_code) and is_true(event.cached):
         record.status = "cached"
     record.cost = known_cost(record, money(event.cost, "cost"))
     if not is_call(record):
@@ -87,7 +87,7 @@ FORMAT = Format(
         "input_tokens": "tokens_in",
         "output_tokens": "tokens_out",
         "cost": "cost",
-        "status": "success, cached",
+        "status": "success, status_code, cached",
         "error_type": "status_code",
         "user": "metadata.user_id",
         "team": "metadata.team",

@@ -53,7 +53,7 @@ def calls(event: Event) -> Iterable[Call]:
         source=NAME,
         request_id=text(event.request_id),
         start_time=instant(event.start_time),
-        provider=provider(event.backend, sent),
+        provider=provider(event.backend, sent or event.response_model),
         operation=of_path(event.path),
         request_model=model_name(sent, event.backend),
         response_model=model_name(event.response_model, event.backend),

@@ -14,7 +14,7 @@ from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.operations import of_path
 from gateway.normalise.formats.times import after, instant
 from gateway.normalise.formats.usage import settled
-from gateway.normalise.formats.values import Other, count, is_false, mapping, money, nested, number_of, text
+from gateway.normalise.formats.values import Other, count, first, is_false, mapping, money, nested, number_of, text
 from spool.identity import of_call
 from spool.record import Inference
 
@@ -77,9 +77,10 @@ class Event(msgspec.Struct):
 
 
 def calls(event: Event) -> Iterable[Call]:
-    """One row, line or file is one call."""
-    is_file = isinstance(event.request, Request) and event.ai_org is None
-    call = _of_file(event) if is_file else _of_row(event)
+    """One row, line or file is one call; a line may also hold the request and its answer, which a file has alone."""
+    call = _of_row(event)
+    if not is_call(call.record):
+        call = _of_file(event)
     return (call,) if is_call(call.record) else ()
 
 
@@ -120,8 +121,8 @@ def _of_file(event: Event) -> Call:
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(event.file_id),
-        trace_id=text(headers.trace_id),
+        request_id=first(event.file_id, event.id),
+        trace_id=first(headers.trace_id, event.trace_id),
         start_time=instant(event.created_at),
         provider=provider(written_provider, asked.model or answered.model),
         operation=of_path(request.url),

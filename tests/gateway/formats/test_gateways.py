@@ -134,6 +134,15 @@ def test_portkey_metadata_may_be_json_text_or_uneven_lists():
     assert {"a": "1", "environment": "production"} == uneven.tags
 
 
+def test_portkey_lines_may_hold_what_a_file_holds():
+    """Their own figures come first; where they have none, those of the answer count."""
+    line = case("portkey", "log-file") | case("portkey", "analytics-row")
+    assert (150, "gpt-4") == (one(None, line).input_tokens, one(None, line).request_model)
+    del line["_id"]
+    record = one(None, line | dict.fromkeys(("ai_org", "ai_model", "req_units", "res_units")))
+    assert (line["id"], 9, "gpt-3.5-turbo") == (record.request_id, record.input_tokens, record.request_model)
+
+
 def test_portkey_log_files_count_anthropics_cache():
     """Raw Anthropic bodies leave it out of the input; the response id is the identity."""
     file = case("portkey", "log-file")
@@ -273,6 +282,14 @@ def test_cloudflare_prices_and_types():
     assert "_OTHER" == one("cloudflare", entry | {"success": False, "status_code": 0}).error_type
 
 
+@pytest.mark.parametrize("success", [True, None])
+def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None):
+    """Whatever the flag says, and a cached answer is none then."""
+    entry = case("cloudflare", "logs-list")["result"][1]
+    record = one("cloudflare", entry | {"success": success, "status_code": 502})
+    assert ("error", "502") == (record.status, record.error_type)
+
+
 def test_envoy_where_nobody_answered():
     """Code 0 is an error of the flags' type, also when the code is text."""
     line = case("envoy_ai_gateway", "access-log-line")
@@ -305,6 +322,16 @@ def test_envoy_lines_without_a_model_are_no_calls():
     line = case("envoy_ai_gateway", "access-log-line")
     models = [name for name in line if name.startswith("gen_ai.") and "model" in name]
     assert [] == read("envoy_ai_gateway", line | dict.fromkeys(models, "-")).records
+
+
+def test_envoy_lines_may_hold_the_answers_model_alone():
+    """It tells the provider where the backend is a path."""
+    line = case("envoy_ai_gateway", "access-log-line") | {
+        "gen_ai.request.model": "-",
+        "gen_ai.response.model": "gpt-4o",
+    }
+    record = one("envoy_ai_gateway", line)
+    assert ("openai", None, "gpt-4o") == (record.provider, record.request_model, record.response_model)
 
 
 def test_envoys_request_id_is_the_callers_choice():
