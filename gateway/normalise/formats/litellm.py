@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats import literal
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call, known_cost
+from gateway.normalise.formats.literal import of_literal
 from gateway.normalise.formats.metadata import Metadata, key_name
 from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
@@ -143,8 +143,8 @@ def _of_row(event: Event) -> tuple[Inference, int]:
 
 
 def _of_old_payload(event: Event) -> tuple[Inference, int]:
-    meta = literal.of_dict(event.metadata, Meta)
-    event.usage = literal.of_fields(event.usage if isinstance(event.usage, str) else "", Usage)
+    meta = of_literal(event.metadata, Meta)
+    event.usage = of_literal(event.usage, Usage)
     record = _record(event, meta, event.id, money(event.cost, "cost"))
     record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)

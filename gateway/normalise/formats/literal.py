@@ -1,14 +1,14 @@
 """
 Python's own text form of a dict or of a model, as one old payload carries them inside JSON text.
 
-Read as literals, never evaluated. Bounded: parsing Python costs far more than parsing JSON.
+Read token by token, never evaluated, and only the outermost names count: deeper ones are a caller's to choose.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,46 +16,75 @@ MAX_LITERAL: Final = 64 * 1024
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
-# What stands behind a name: text in quotes, a number, or the bracket of something that holds more.
-_VALUE = r"""['"]?\s*[=:]\s*(?:'([^']*)'|"([^"]*)"|(\d+(?:\.\d+)?)\b|(\w*[({]))"""
-_BRACKET = re.compile(r"[(){}]")
+_HEAD = re.compile(r"\s*[\w.]*[({]")
+_TOKEN = re.compile(
+    r"""(?P<quoted>'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))"""
+    r"""|(?P<open>[\w.]*[({\[])|(?P<close>[)}\]])|(?P<comma>,)|(?P<sign>[=:])|(?P<word>[^\s,=:'"(){}\[\]]+)""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"""\\(['"\\])""")
+_NAME, _SIGN, _VALUE, _COMMA = range(4)  # what is waited for
 
 
-def of_dict(written: Any, type: type[Struct]) -> Struct:
-    """`{'a': 1}` as a struct; where some value is no literal, its plain members all the same."""
-    if not isinstance(written, str) or len(written) > MAX_LITERAL:
-        return type()
-    try:
-        return msgspec.convert(ast.literal_eval(written), type)
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        return of_fields(written, type)
+class _Member(NamedTuple):
+    name: str
+    value: str
+    has_members: bool = False
 
 
-def of_fields(written: str, type: type[Struct]) -> Struct:
-    """`Usage(a=1, b=Details(c=2))` as a struct: each wanted name that stands before a plain value."""
-    return _fields(written[:MAX_LITERAL], type)
+def of_literal(written: Any, type: type[Struct]) -> Struct:
+    """`{'a': 1}` or `Usage(a=1, b=Details(c=2))` as a struct, as far as its names have plain values or structs."""
+    return _struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
 
 
-def _fields(written: str, type: type[Struct]) -> Struct:
+def _struct(written: str, type: type[Struct]) -> Struct:
+    members = {member.name: member for member in _members(written)}
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(type):
-        value = re.search(rf"\b{re.escape(field.encode_name)}" + _VALUE, written)
-        inner = _struct_in(field.type)
-        if value is not None and value[4] is None:
-            found[field.name] = next(part for part in value.groups() if part is not None)
-        elif value is not None and inner is not None:
-            found[field.name] = _fields(_bracketed(written, value.end()), inner)
+        if (member := members.get(field.encode_name)) is None:
+            continue
+        if not member.has_members:
+            found[field.name] = member.value
+        elif (inner := _struct_in(field.type)) is not None:
+            found[field.name] = _struct(member.value, inner)
     return type(**found)
 
 
-def _bracketed(written: str, begin: int) -> str:
-    """What stands between the bracket that opened before `begin` and the one that closes it."""
-    depth = 1
-    for bracket in _BRACKET.finditer(written, begin):
-        depth += 1 if bracket[0] in "({" else -1
-        if depth == 0:
-            return written[begin : bracket.start()]
-    return written[begin:]
+def _members(written: str) -> Iterator[_Member]:
+    """What stands right inside the outermost bracket; None is left out, and so is a list."""
+    head = _HEAD.match(written)
+    depth, opened, stage, name = 0, 0, _NAME, ""
+    for token in _TOKEN.finditer(written, head.end() if head else 0):
+        kind = token.lastgroup
+        if kind == "open":
+            if depth == 0:
+                opened = token.start()
+            depth += 1
+        elif kind == "close":
+            depth -= 1
+            if depth < 0:
+                return
+            if depth == 0 and stage == _VALUE:
+                stage = _COMMA
+                if token[0] != "]":
+                    yield _Member(name, written[opened : token.end()], has_members=True)
+        elif depth:
+            continue
+        elif kind == "comma":
+            stage = _NAME
+        elif kind == "sign":
+            stage = _VALUE if stage == _SIGN else _COMMA
+        elif stage == _NAME:
+            stage, name = _SIGN, _plain(token[0])
+        elif stage == _VALUE:
+            stage = _COMMA
+            if token[0] != "None":
+                yield _Member(name, _plain(token[0]))
+
+
+def _plain(token: str) -> str:
+    """A name or a number as it is, a text without its quotes."""
+    return _ESCAPED.sub(r"\1", token[1:-1]) if token[0] in "'\"" else token
 
 
 def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from gateway.normalise import formats
 from gateway.normalise.formats import litellm
+from gateway.normalise.formats.literal import of_literal
+from gateway.normalise.formats.usage import Usage
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
 from spool.identity import digest
@@ -275,6 +278,27 @@ def test_the_old_payloads_usage_may_be_a_dict():
         record.api_key,
         record.team,
     )
+
+
+def test_the_old_payload_is_read_at_its_outermost_names():
+    """What a caller writes into its own metadata stands deeper, and stands for nobody's key or team."""
+    forged = (
+        "{'requester_metadata': {'user_api_key_team_id': 'CANARY', 'note': \"it's } 'user_api_key_alias': 'CANARY'\"}, "
+        "'tags': ['user_api_key_alias', 'CANARY'], 'at': datetime.datetime(2025, 3, 4), "
+    )
+    record = one(None, old_payload() | {"metadata": forged + old_payload()["metadata"][1:]})
+    assert ("t1", "alpha", "u1") == (record.team, record.api_key, record.user)
+
+
+@pytest.mark.parametrize(
+    "unit", ["{'a': ", "Usage(", "prompt_tokens_details=X(", "'", "\\'", '"\\', "a.", "(]", "a=", ","]
+)
+def test_what_looks_like_python_and_is_not_costs_no_time(unit: str):
+    """One pass over the text, however deep or unfinished it is."""
+    begin = time.process_time()
+    of_literal("'" + unit * (65_536 // len(unit)), Usage)
+    of_literal(unit * (65_536 // len(unit)), Usage)
+    assert time.process_time() - begin < 0.5
 
 
 def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]):
