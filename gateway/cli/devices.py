@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator import House, as_json, filters, on_a_house, paged, part, show_json, show_list, show_table
+from gateway.cli.operator import House, Page, as_json, on_a_house, paged, part, show_fields, show_json, show_page
 
 COLUMNS = ("id", "state", "hostname", "platform", "agent_version", "user", "labels", "enrolled", "last_seen")
 UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
@@ -19,51 +19,27 @@ def devices() -> None:
 
 
 @devices.command("list")
-@click.option("--id", "ids", multiple=True)
-@click.option("--state", "states", multiple=True, help="pending, enrolled, silent, mute or revoked.")
-@click.option("--hostname", "hostnames", multiple=True)
-@click.option("--platform", "platforms", multiple=True)
-@click.option("--agent-version", "agent_versions", multiple=True)
-@click.option("--user", "users", multiple=True)
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE")
+@click.option("--id", multiple=True)
+@click.option("--state", multiple=True, help="pending, enrolled, silent, mute or revoked.")
+@click.option("--hostname", multiple=True)
+@click.option("--platform", multiple=True)
+@click.option("--agent-version", multiple=True)
+@click.option("--user", multiple=True)
+@click.option("--label", multiple=True, metavar="NAME=VALUE")
 @paged
-@as_json
 @on_a_house
-def list_devices(
-    house: House,
-    page: list[tuple[str, str]],
-    ids: tuple[str, ...],
-    states: tuple[str, ...],
-    hostnames: tuple[str, ...],
-    platforms: tuple[str, ...],
-    agent_versions: tuple[str, ...],
-    users: tuple[str, ...],
-    labels: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def list_devices(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List the devices; silent: nothing heard for three intervals, mute: alive without its usual telemetry."""
-    asked = filters(
-        id=ids,
-        state=states,
-        hostname=hostnames,
-        platform=platforms,
-        agent_version=agent_versions,
-        user=users,
-        label=labels,
-    )
-    payload = house.ask("GET", "/devices", query=[*page, *asked])
-    show_json(payload) if as_json else show_list(payload, "devices", COLUMNS)
+    show_page(house, page, "devices", COLUMNS, asked)
 
 
 @devices.command()
-@click.option("--key", "keys", multiple=True, help="Names that this key brought.")
+@click.option("--key", multiple=True, help="Names that this key brought.")
 @paged
-@as_json
 @on_a_house
-def unenrolled(house: House, page: list[tuple[str, str]], keys: tuple[str, ...], as_json: bool) -> None:
+def unenrolled(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List the names that telemetry gave under keys that may not enrol."""
-    payload = house.ask("GET", "/unenrolled", query=[*page, *filters(key=keys)])
-    show_json(payload) if as_json else show_list(payload, "unenrolled", UNENROLLED_COLUMNS)
+    show_page(house, page, "unenrolled", UNENROLLED_COLUMNS, asked)
 
 
 @devices.command()
@@ -119,8 +95,4 @@ def label(house: House, id: str, labels: tuple[str, ...], as_json: bool) -> None
 
 
 def _show(payload: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        show_json(payload)
-        return
-    show_table([{"field": name.replace("_", " "), "value": value} for name, value in payload["device"].items()],
-               ("field", "value"))  # fmt: skip
+    show_json(payload) if as_json else show_fields(payload["device"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.operator import House, as_json, filters, on_a_house, paged, part, show_json, show_list
+from gateway.cli.operator import House, Page, as_json, on_a_house, paged, part, printable, show_json, show_page
 from spool.insights import EFFORTS, STATUSES
 
 COLUMNS = ("id", "status", "cost_impact", "effort", "category", "title")
@@ -20,14 +20,12 @@ def insights() -> None:
 
 
 @insights.command("list")
-@click.option("--status", "statuses", multiple=True, help=f"{', '.join(STATUSES)}; may repeat.")
+@click.option("--status", multiple=True, help=f"{', '.join(STATUSES)}; may repeat.")
 @paged
-@as_json
 @on_a_house
-def list_insights(house: House, page: list[tuple[str, str]], statuses: tuple[str, ...], as_json: bool) -> None:
+def list_insights(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List the insights, new ones first."""
-    payload = house.ask("GET", "/insights", query=[*page, *filters(status=statuses)])
-    show_json(payload) if as_json else show_list(payload, "insights", COLUMNS)
+    show_page(house, page, "insights", COLUMNS, asked)
 
 
 @insights.command()
@@ -41,14 +39,14 @@ def show(house: House, id: str, as_json: bool) -> None:
         show_json(payload)
         return
     insight = payload["insight"]
-    click.echo(_printable(insight["title"]))
+    click.echo(printable(insight["title"]))
     click.echo(
         f"{insight['status']}, effort {insight['effort']}, impact ${Decimal(insight['cost_impact']):,}, "
         f"since {_time(insight['created'])}\n"
     )
-    click.echo("\n".join(_printable(line) for line in insight["description"].splitlines()))
+    click.echo("\n".join(printable(line) for line in insight["description"].splitlines()))
     for comment in payload["comments"]:
-        click.echo(f"\n{_time(comment['created'])} {_printable(comment['author'])}: {_printable(comment['text'])}")
+        click.echo(f"\n{_time(comment['created'])} {printable(comment['author'])}: {printable(comment['text'])}")
 
 
 @insights.command("set")
@@ -98,8 +96,3 @@ def _told(payload: dict[str, Any], as_json: bool, words: str) -> None:
 
 def _time(seconds: str) -> str:
     return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _printable(text: str) -> str:
-    """What a sender wrote must not move the terminal's cursor."""
-    return "".join(mark if mark.isprintable() else " " for mark in text)

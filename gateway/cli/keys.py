@@ -10,15 +10,15 @@ from gateway.cli import fail
 from gateway.cli.operator import (
     House,
     Label,
+    Page,
     Seconds,
     as_json,
-    filters,
     on_a_house,
     paged,
     part,
+    show_fields,
     show_json,
-    show_list,
-    show_table,
+    show_page,
 )
 
 COLUMNS = (
@@ -68,37 +68,17 @@ def create(
 
 
 @keys.command("list")
-@click.option("--name", "names", multiple=True)
-@click.option("--status", "statuses", multiple=True, help="Enabled or Disabled.")
-@click.option("--scope", "scopes", multiple=True, help="Keys that open this scope.")
-@click.option("--use-case", "use_cases", multiple=True, help="Keys with this managed use case.")
+@click.option("--name", multiple=True)
+@click.option("--status", multiple=True, help="Enabled or Disabled.")
+@click.option("--scope", multiple=True, help="Keys that open this scope.")
+@click.option("--use-case", multiple=True, help="Keys with this managed use case.")
 @click.option("--created-by", multiple=True)
 @click.option("--updated-by", multiple=True)
 @paged
-@as_json
 @on_a_house
-def list_keys(
-    house: House,
-    page: list[tuple[str, str]],
-    names: tuple[str, ...],
-    statuses: tuple[str, ...],
-    scopes: tuple[str, ...],
-    use_cases: tuple[str, ...],
-    created_by: tuple[str, ...],
-    updated_by: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def list_keys(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List the keys; secrets are never shown again."""
-    asked = filters(
-        name=names,
-        status=statuses,
-        scope=scopes,
-        use_case=use_cases,
-        created_by=created_by,
-        updated_by=updated_by,
-    )
-    payload = house.ask("GET", "/keys", query=[*page, *asked])
-    show_json(payload) if as_json else show_list(payload, "keys", COLUMNS)
+    show_page(house, page, "keys", COLUMNS, asked)
 
 
 @keys.command()
@@ -207,4 +187,4 @@ def _show_key(payload: dict[str, Any], as_json: bool) -> None:
 
 
 def _show_details(key: dict[str, Any]) -> None:
-    show_table([{"field": name.replace("_", " "), "value": key[name]} for name in DETAILS], ("field", "value"))
+    show_fields({name: key[name] for name in DETAILS})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli.operator import House, as_json, on_a_house, show_json, show_table
+from gateway.cli.operator import House, as_json, on_a_house, show_fields, show_json
 
 
 @click.group()
@@ -18,11 +18,7 @@ def ledger() -> None:
 def status(house: House, as_json: bool) -> None:
     """How far the sums reach, and what they could not count."""
     payload = house.ask("GET", "/ledger")
-    if as_json:
-        show_json(payload)
-        return
-    rows = [{"field": name.replace("_", " "), "value": value} for name, value in payload["ledger"].items()]
-    show_table(rows, ("field", "value"))
+    show_json(payload) if as_json else show_fields(payload["ledger"])
 
 
 @ledger.command()

@@ -126,28 +126,50 @@ def on_a_house(command: Callable[..., None]) -> Callable[..., None]:
     return with_house
 
 
+as_json = click.option("--json", "as_json", is_flag=True, help="Print what the operator API answers.")
+
+
+@dataclass(frozen=True)
+class Page:
+    """Which page of a list is asked for, as query pairs, and how it is printed."""
+
+    query: Sequence[tuple[str, str]]
+    as_json: bool
+
+
 def paged(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a list command its `page`, the query that the common options stand for."""
+    """Gives a list command its `page` from the options that every list has."""
 
     @click.option("--limit", type=int, help="Items per page, 1 to 1000; 50 when not given.")
     @click.option("--cursor", help="A next_cursor or previous_cursor from an earlier page.")
     @click.option("--sort-key", help="The field to sort by.")
     @click.option("--sort-order", help="asc or desc.")
+    @as_json
     @functools.wraps(command)
-    def with_page(*args: object, **rest: Any) -> None:
-        names = ("limit", "cursor", "sort_key", "sort_order")
-        given = {name: rest.pop(name) for name in names}
-        command(*args, page=[(name, str(value)) for name, value in given.items() if value is not None], **rest)
+    def with_page(*args: object, as_json: bool, **rest: Any) -> None:
+        given = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}
+        query = [(name, str(value)) for name, value in given.items() if value is not None]
+        command(*args, page=Page(query, as_json), **rest)
 
     return with_page
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print what the operator API answers.")
+def show_page(house: House, page: Page, root: str, columns: Sequence[str], asked: Mapping[str, Sequence[str]]) -> None:
+    """
+    A page of the list under /ROOT as JSON, or as a table and how to see the next one.
 
-
-def filters(**given: Sequence[str]) -> list[tuple[str, str]]:
-    """Filter options as query pairs; each may repeat."""
-    return [(name, value) for name, values in given.items() for value in values]
+    `asked` are the command's own options: the list's filters by their names, each as often as it was given.
+    """
+    filters = [(name, value) for name, values in asked.items() for value in values]
+    payload = house.ask("GET", "/" + root.replace("_", "-"), query=[*page.query, *filters])
+    if page.as_json:
+        show_json(payload)
+        return
+    show_table(payload[root], columns)
+    pagination = payload["pagination"]
+    if pagination["cursor"]["has_next"]:
+        shown, total = pagination["item_count"], pagination["total_count"]
+        click.echo(f"{shown} of {total}; next: --cursor {pagination['cursor']['next_cursor']}", err=True)
 
 
 def part(name: str) -> str:
@@ -159,13 +181,10 @@ def show_json(payload: object) -> None:
     click.echo(orjson.dumps(payload, option=orjson.OPT_INDENT_2).decode())
 
 
-def show_list(payload: Mapping[str, Any], root: str, columns: Sequence[str]) -> None:
-    """A page as a table, and how to see the next one."""
-    show_table(payload[root], columns)
-    pagination = payload["pagination"]
-    if pagination["cursor"]["has_next"]:
-        shown, total = pagination["item_count"], pagination["total_count"]
-        click.echo(f"{shown} of {total}; next: --cursor {pagination['cursor']['next_cursor']}", err=True)
+def show_fields(fields: Mapping[str, Any]) -> None:
+    """One thing, a line for each of its fields."""
+    show_table([{"field": name.replace("_", " "), "value": value} for name, value in fields.items()],
+               ("field", "value"))  # fmt: skip
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -186,8 +205,12 @@ def _cell(value: object) -> str:
         return ", ".join(f"{name}={each}" for name, each in value.items()) or "-"
     if isinstance(value, float):
         return f"{value:.1f}"
-    # What a sender or an upstream wrote must not move the terminal's cursor.
-    return "".join(mark if mark.isprintable() else " " for mark in str(value)) or "-"
+    return printable(str(value)) or "-"
+
+
+def printable(text: str) -> str:
+    """What a sender or an upstream wrote must not move the terminal's cursor."""
+    return "".join(mark if mark.isprintable() else " " for mark in text)
 
 
 class Seconds(click.ParamType[float]):

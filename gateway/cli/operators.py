@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.operator import House, as_json, filters, on_a_house, paged, part, show_json, show_list, show_table
+from gateway.cli.operator import House, Page, as_json, on_a_house, paged, part, show_json, show_page, show_table
 
 COLUMNS = ("email", "role", "created_by", "created", "last_modified")
 
@@ -29,14 +29,12 @@ def add(house: House, email: str, role: str, as_json: bool) -> None:
 
 
 @operators.command("list")
-@click.option("--role", "roles", multiple=True, help="viewer, operator or admin")
+@click.option("--role", multiple=True, help="viewer, operator or admin")
 @paged
-@as_json
 @on_a_house
-def list_operators(house: House, page: list[tuple[str, str]], roles: tuple[str, ...], as_json: bool) -> None:
+def list_operators(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List the accounts."""
-    payload = house.ask("GET", "/operators", query=[*page, *filters(role=roles)])
-    show_json(payload) if as_json else show_list(payload, "operators", COLUMNS)
+    show_page(house, page, "operators", COLUMNS, asked)
 
 
 @operators.command()

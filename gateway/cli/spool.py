@@ -10,19 +10,23 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator import (
     House,
+    Page,
     Seconds,
     as_json,
-    filters,
     on_a_house,
     paged,
     part,
+    show_fields,
     show_json,
-    show_list,
+    show_page,
     show_table,
 )
 
 ROUTE_COLUMNS = ("route", "state", "queued", "oldest_age_s", "reason")
 DEAD_COLUMNS = ("id", "route", "number", "status", "at", "error")
+SHAPE_COLUMNS = ("count", "last_seen", "names")
+REFUSAL_COLUMNS = ("route", "first", "last", "count", "at", "words")
+CONFLICT_COLUMNS = ("first_source", "second_source", "count", "first", "second")
 TOPIC_COLUMNS = ("topic", "received", "accepted", "duplicates", "ignored", "rejected", "pending")
 
 
@@ -72,11 +76,7 @@ def status(house: House, as_json: bool) -> None:
 def receipt(house: House, id: str, as_json: bool) -> None:
     """What became of a submission, by the id of its receipt."""
     payload = house.ask("GET", f"/receipts/{part(id)}")
-    if as_json:
-        show_json(payload)
-        return
-    rows = [{"field": name.replace("_", " "), "value": value} for name, value in payload["receipt"].items()]
-    show_table(rows, ("field", "value"))
+    show_json(payload) if as_json else show_fields(payload["receipt"])
 
 
 @spool.group()
@@ -85,17 +85,13 @@ def dead() -> None:
 
 
 @dead.command("list")
-@click.option("--route", "routes", multiple=True, help="DESTINATION/TOPIC")
-@click.option("--status", "statuses", multiple=True, help="The upstream's status.")
+@click.option("--route", multiple=True, help="DESTINATION/TOPIC")
+@click.option("--status", multiple=True, help="The upstream's status.")
 @paged
-@as_json
 @on_a_house
-def list_dead(
-    house: House, page: list[tuple[str, str]], routes: tuple[str, ...], statuses: tuple[str, ...], as_json: bool
-) -> None:
+def list_dead(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List dead letters with the upstream's words."""
-    payload = house.ask("GET", "/dead", query=[*page, *filters(route=routes, status=statuses)])
-    show_json(payload) if as_json else show_list(payload, "dead", DEAD_COLUMNS)
+    show_page(house, page, "dead", DEAD_COLUMNS, asked)
 
 
 @dead.command("show")
@@ -109,8 +105,7 @@ def show_dead(house: House, id: int, as_json: bool) -> None:
         show_json(payload)
         return
     letter = payload["dead"]
-    fields = {name: value for name, value in letter.items() if name != "record"}
-    show_table([{"field": name, "value": value} for name, value in fields.items()], ("field", "value"))
+    show_fields({name: value for name, value in letter.items() if name != "record"})
     show_json(letter["record"])
 
 
@@ -169,17 +164,13 @@ def routes() -> None:
 
 
 @routes.command("list")
-@click.option("--route", "names", multiple=True, help="DESTINATION/TOPIC")
-@click.option("--state", "states", multiple=True, help="running, parked, refusing or orphaned")
+@click.option("--route", multiple=True, help="DESTINATION/TOPIC")
+@click.option("--state", multiple=True, help="running, parked, refusing or orphaned")
 @paged
-@as_json
 @on_a_house
-def list_routes(
-    house: House, page: list[tuple[str, str]], names: tuple[str, ...], states: tuple[str, ...], as_json: bool
-) -> None:
+def list_routes(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List routes with their state and queue."""
-    payload = house.ask("GET", "/routes", query=[*page, *filters(route=names, state=states)])
-    show_json(payload) if as_json else show_list(payload, "routes", ROUTE_COLUMNS)
+    show_page(house, page, "routes", ROUTE_COLUMNS, asked)
 
 
 @routes.command("drop")
@@ -196,48 +187,32 @@ def drop_route(house: House, name: str, as_json: bool) -> None:
 
 
 @spool.command()
-@click.option("--name", "names", multiple=True, help="Shapes with this name among theirs.")
+@click.option("--name", multiple=True, help="Shapes with this name among theirs.")
 @paged
-@as_json
 @on_a_house
-def ignored(house: House, page: list[tuple[str, str]], names: tuple[str, ...], as_json: bool) -> None:
+def ignored(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List shapes that look like AI and that no dialect took."""
-    payload = house.ask("GET", "/ignored", query=[*page, *filters(name=names)])
-    show_json(payload) if as_json else show_list(payload, "ignored", ("count", "last_seen", "names"))
+    show_page(house, page, "ignored", SHAPE_COLUMNS, asked)
 
 
 @spool.command()
-@click.option("--route", "routes", multiple=True, help="DESTINATION/TOPIC")
+@click.option("--route", multiple=True, help="DESTINATION/TOPIC")
 @paged
-@as_json
 @on_a_house
-def refused(house: House, page: list[tuple[str, str]], routes: tuple[str, ...], as_json: bool) -> None:
+def refused(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List what upstreams refused in answers that took the rest."""
-    payload = house.ask("GET", "/partial-refusals", query=[*page, *filters(route=routes)])
-    columns = ("route", "first", "last", "count", "at", "words")
-    show_json(payload) if as_json else show_list(payload, "partial_refusals", columns)
+    show_page(house, page, "partial_refusals", REFUSAL_COLUMNS, asked)
 
 
 @spool.command()
-@click.option("--topic", "topics", multiple=True)
-@click.option("--first-source", "firsts", multiple=True)
-@click.option("--second-source", "seconds", multiple=True)
+@click.option("--topic", multiple=True)
+@click.option("--first-source", multiple=True)
+@click.option("--second-source", multiple=True)
 @paged
-@as_json
 @on_a_house
-def conflicts(
-    house: House,
-    page: list[tuple[str, str]],
-    topics: tuple[str, ...],
-    firsts: tuple[str, ...],
-    seconds: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def conflicts(house: House, page: Page, **asked: tuple[str, ...]) -> None:
     """List reports of one call that disagreed on tokens or cost."""
-    asked = filters(topic=topics, first_source=firsts, second_source=seconds)
-    payload = house.ask("GET", "/conflicts", query=[*page, *asked])
-    columns = ("first_source", "second_source", "count", "first", "second")
-    show_json(payload) if as_json else show_list(payload, "conflicts", columns)
+    show_page(house, page, "conflicts", CONFLICT_COLUMNS, asked)
 
 
 @spool.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator import House, as_json, filters, on_a_house, paged, show_json, show_list
+from gateway.cli.operator import House, Page, as_json, on_a_house, paged, show_json, show_page
 
 COLUMNS = ("name", "type", "granularity", "dimensions")
 UNKNOWN_COLUMNS = ("id", "route", "first", "last", "reason")
@@ -18,19 +18,16 @@ def streams() -> None:
 
 
 @streams.command("list")
-@click.option("--type", "types", multiple=True, help="allocation or metric.")
-@click.option("--unknown", "unknown", is_flag=True, help="Deliveries that wait to be settled by hand.")
+@click.option("--type", multiple=True, help="allocation or metric.")
+@click.option("--unknown", is_flag=True, help="Deliveries that wait to be settled by hand.")
 @paged
-@as_json
 @on_a_house
-def list_(house: House, page: list[tuple[str, str]], types: tuple[str, ...], unknown: bool, as_json: bool) -> None:
+def list_streams(house: House, page: Page, unknown: bool, **asked: tuple[str, ...]) -> None:
     """List streams, or with --unknown what may have arrived upstream or not."""
     if unknown:
-        payload = house.ask("GET", "/unknown", query=page)
-        show_json(payload) if as_json else show_list(payload, "unknown", UNKNOWN_COLUMNS)
-        return
-    payload = house.ask("GET", "/streams", query=page + filters(type=types))
-    show_json(payload) if as_json else show_list(payload, "streams", COLUMNS)
+        show_page(house, page, "unknown", UNKNOWN_COLUMNS, {})
+    else:
+        show_page(house, page, "streams", COLUMNS, asked)
 
 
 @streams.command()
