@@ -35,6 +35,7 @@ _CALLS = (
     ("transcription", TRANSCRIPTION),
     ("speech", SPEECH),
 )
+_ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 _LISTS = msgspec.json.Decoder(list[Any])
 
 
@@ -112,13 +113,18 @@ def calls(event: Event) -> Iterable[Call]:
 
 def identity(record: Inference, call_id: str | None = None) -> Identity:
     """
-    `id` is the provider's response id. LiteLLM's own call id stands in its place for failures and embeddings; several
-    attempts share it.
+    `id` is the provider's response id. LiteLLM's own call id, a UUID that several attempts share, stands in its place
+    for failures and for answers that have no id.
     """
     own = record.request_id
-    if own is None or own == call_id or _UUID.fullmatch(own):
+    if own is None or own == call_id or (_UUID.fullmatch(own) and _may_be_call_id(record, call_id)):
         return of_call(record, shared_id=own or call_id, own_id=own)
     return of_call(record, response_id=own, own_id=own)
+
+
+def _may_be_call_id(record: Inference, call_id: str | None) -> bool:
+    """Of a UUID that is not the stated call id: some providers' response ids are UUIDs."""
+    return record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
 
 
 def _of_payload(event: Event) -> tuple[Inference, int]:

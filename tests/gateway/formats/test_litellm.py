@@ -18,6 +18,8 @@ from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.formats.payloads import assert_balanced, case, one, read, run
 
+CALL_ID = "31aec259-5224-4903-ad2a-91ade65c0987"
+
 
 @pytest.fixture
 def event() -> dict[str, Any]:
@@ -109,10 +111,26 @@ def test_the_response_id_is_the_identity_whatever_reports_it(event: dict[str, An
     assert digest(2, event["id"]) == identity(event) == identity(row)
 
 
-def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any]):
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"call_type": "aembedding", "litellm_call_id": CALL_ID},
+        {"call_type": "aembedding", "litellm_call_id": None},
+        {"call_type": "aspeech", "litellm_call_id": None},
+        {"status": "failure", "litellm_call_id": None},
+        {"status": "failure"},
+    ],
+)
+def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], more: dict[str, Any]):
     """Embeddings and failures have a uuid there; rule 3, with both neighbour steps."""
-    outcome = read("litellm", event | {"id": "31aec259-5224-4903-ad2a-91ade65c0987"})
+    outcome = read("litellm", event | {"id": CALL_ID} | more)
     assert [2] == [len(found.lookups) for found in outcome.identities]
+
+
+@pytest.mark.parametrize("more", [{}, {"litellm_call_id": None}, {"litellm_call_id": None, "call_type": "arerank"}])
+def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: dict[str, Any]):
+    """Perplexity's, for one: rule 2, as for the spans that report the same call."""
+    assert digest(2, CALL_ID) == identity(event | {"id": CALL_ID} | more)
 
 
 def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]):
