@@ -51,6 +51,11 @@ class Details(msgspec.Struct):
     cache_write_tokens: Any = None  # OpenAI's own word
     cache_creation_token_details: CacheWrites | Other = None
     reasoning_tokens: Any = None
+    thinking_tokens: Any = None  # Anthropic's word
+
+    def reasoning(self) -> int | None:
+        said = _either(self.reasoning_tokens, self.thinking_tokens)
+        return count(said, "usage.completion_tokens_details.reasoning_tokens")
 
 
 class Usage(msgspec.Struct):
@@ -79,6 +84,7 @@ class Gemini(msgspec.Struct):
     promptTokenCount: Any = None
     candidatesTokenCount: Any = None
     thoughtsTokenCount: Any = None
+    toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
 
 
@@ -99,7 +105,7 @@ def settled(
 
 def of_usage(usage: Usage) -> Tokens:
     """By the shape that its names give away."""
-    if usage.prompt_tokens is not None or usage.completion_tokens is not None or _has_details(usage):
+    if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
         return _openai(usage)
     if usage.inputTokens is not None or usage.outputTokens is not None:
         return _apart(
@@ -113,14 +119,16 @@ def of_usage(usage: Usage) -> Tokens:
         count(usage.output_tokens, "usage.output_tokens"),
         count(usage.cache_read_input_tokens, "usage.cache_read_input_tokens"),
         cache_write(usage),
+        nested(usage.output_tokens_details, Details).reasoning(),
     )
 
 
 def of_gemini(usage: Gemini) -> Tokens:
-    """The prompt holds what was cached; thoughts stand beside the candidates."""
+    """The prompt holds what was cached; tools' answers stand beside it, and thoughts beside the candidates."""
     thoughts = count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
+    from_tools = count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
     return settled(
-        count(usage.promptTokenCount, "usageMetadata.promptTokenCount"),
+        added(count(usage.promptTokenCount, "usageMetadata.promptTokenCount"), from_tools),
         added(count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount"), thoughts),
         count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount"),
         reasoning=thoughts,
@@ -148,7 +156,7 @@ def _openai(usage: Usage) -> Tokens:
         count(_either(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"),
         count(read, "usage.prompt_tokens_details.cached_tokens"),
         _openai_write(usage, came_in),
-        count(came_out.reasoning_tokens, "usage.completion_tokens_details.reasoning_tokens"),
+        came_out.reasoning(),
     )
 
 
@@ -160,16 +168,16 @@ def _openai_write(usage: Usage, came_in: Details) -> int | None:
     return nested(came_in.cache_creation_token_details, CacheWrites).total() if write is None else write
 
 
-def _apart(input: int | None, output: int | None, read: int | None, write: int | None) -> Tokens:
-    return Tokens(None if input is None else input + (read or 0) + (write or 0), output, read, write)
+def _apart(
+    input: int | None, output: int | None, read: int | None, write: int | None, reasoning: int | None = None
+) -> Tokens:
+    return settled(None if input is None else input + (read or 0) + (write or 0), output, read, write, reasoning)
 
 
-def _has_details(usage: Usage) -> bool:
-    details = (
-        usage.prompt_tokens_details, usage.completion_tokens_details,
-        usage.input_tokens_details, usage.output_tokens_details,
-    )  # fmt: skip
-    return any(isinstance(part, Details) for part in details)
+def _is_openai(usage: Usage) -> bool:
+    """By its details; those of the output alone tell nothing, because Anthropic gives them too."""
+    inward = (usage.prompt_tokens_details, usage.input_tokens_details)
+    return any(isinstance(part, Details) for part in (*inward, usage.completion_tokens_details))
 
 
 def _either(one: Any, other: Any) -> Any:

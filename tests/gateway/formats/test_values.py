@@ -241,6 +241,29 @@ def test_anthropic_cache_writes_of_both_kinds_are_one():
     )
 
 
+def test_anthropics_thinking_makes_no_openai_usage_of_it():
+    """It gives details of its output, too: the cache is still not in its input, and thinking is reasoning."""
+    said = usage.Usage(
+        input_tokens=5000,
+        output_tokens=200,
+        cache_read_input_tokens=4000,
+        output_tokens_details=usage.Details(thinking_tokens=150),
+    )
+    assert usage.Tokens(9000, 200, 4000, None, 150) == usage.of_usage(said)
+
+
+def test_openais_responses_without_details_of_the_input_keep_their_reasoning():
+    """There is nothing to add to the input."""
+    said = usage.Usage(input_tokens=50, output_tokens=20, output_tokens_details=usage.Details(reasoning_tokens=8))
+    assert usage.Tokens(50, 20, None, None, 8) == usage.of_usage(said)
+
+
+def test_what_tools_answered_goes_into_geminis_input_too():
+    """It stands beside the prompt, and the total holds both."""
+    said = usage.Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
+    assert usage.Tokens(77, None, 4, None, None) == usage.of_gemini(said)
+
+
 def test_gemini_thoughts_stand_beside_the_candidates():
     """And are the reasoning."""
     said = usage.Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
