@@ -30,6 +30,7 @@ class Call(Struct, gc=False):
     response_id: str | None
     shared_id: str | None
     run_id: str | None = None
+    own_id: str | None = None  # of an answer from the source's cache
     resource_who: Who = NOBODY
     device: str | None = None  # as its resource names it
     inner: list[Call] | None = None  # the nearest calls of the same class below
@@ -66,9 +67,11 @@ def call_of(place: int, span: Span, shape: Shape, dialect: Dialect, operation: s
     cost = words.cost_of(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in more:
         cost = words.money(more["cost"])
-    status, error_type = "ok", None
+    status, error_type, own_id = "ok", None, None
     if failed(span, shape):
         status, error_type = "error", words.error_type(attributes, _exception_type(span))
+    elif dialect.cached_id is not None and (own_id := dialect.cached_id(attributes)) is not None:
+        status = "cached"
     elif cost == "0" and dialect.zero_cost_is_unknown and (tokens.input or tokens.output):
         cost = None
     request_id = words.first_text(attributes, shape.request_id) if shape.request_id else None
@@ -105,6 +108,7 @@ def call_of(place: int, span: Span, shape: Shape, dialect: Dialect, operation: s
         response_id,
         shared_id,
         words.text(attributes.get(dialect.run_id)) if dialect.run_id else None,
+        own_id,
     )
 
 

@@ -84,6 +84,7 @@ class Dialect:
     shared_id: Names = words.SHARED_ID
     zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
     not_unique: str | None = None  # a response id that equals this attribute identifies no call
+    cached_id: Callable[[Attributes], str | None] | None = None  # the source's own id of an answer from its own cache
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
     tags: Names = ()  # bare names that are tags in this dialect
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one

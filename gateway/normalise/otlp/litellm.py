@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, by_operation_name
-from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.shapes import Shape
 from spool.record import Inference
 
 _RAW_TWIN = "raw_gen_ai_request"
+_CACHE_HIT = re.compile(r".+_cache_hit\d+(?:\.\d+)?")
 CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it identifies no call
 
 
@@ -22,6 +25,16 @@ def _operation(span: Span, shape: Shape) -> str | None:
     return by_operation_name(span, shape)
 
 
+def _cached_id(attributes: Attributes) -> str | None:
+    """
+    The id that the generic callback gives such an answer, too.
+
+    Only where the answer has no id of its own (embeddings): any other repeats the first call's, and is that call again.
+    """
+    response_id = words.text(attributes.get("gen_ai.response.id"))
+    return response_id if response_id is not None and _CACHE_HIT.fullmatch(response_id) else None
+
+
 def _refine(span: Span, record: Inference) -> None:
     alias = span.attributes.get("litellm.model_group")
     if record.response_model == alias and alias != record.request_model:
@@ -31,6 +44,7 @@ def _refine(span: Span, record: Inference) -> None:
 LITELLM = Dialect(
     source="litellm",
     operation=_operation,
+    cached_id=_cached_id,
     refine=_refine,
     not_unique=CALL_ID,
     zero_cost_is_unknown=True,

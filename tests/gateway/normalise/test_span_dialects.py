@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
+from spool.identity import of_call
+from spool.record import Inference
 from tests.gateway.normalise.items import NOW, SECOND
 from tests.gateway.normalise.payloads import ENCODINGS, normalised, only, records, said, span, traces
 
@@ -600,6 +602,22 @@ def test_litellm_call_id_identifies_no_call():
         traces(span(1, failed, status={"code": 2}), span(2, shared, start=NOW + 20 * SECOND), scope="litellm")
     )
     assert 2 == len({identity.id for identity in outcome.identities})
+
+
+def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback():
+    """An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first call's."""
+    hit = "52c0ba39-6957-4485-be9c-503ea1e243b2_cache_hit1795176930.663056"
+    attributes = litellm(
+        gen_ai__operation__name="aembedding",
+        gen_ai__response__id=hit,
+        litellm__call_id=hit.partition("_")[0],
+        gen_ai__cost__total_cost=0.006022,
+    )
+    outcome = normalised(traces(span(1, attributes, name="litellm_request"), scope="litellm"))
+    (record,), (identity,) = outcome.records, outcome.identities
+    assert isinstance(record, Inference)
+    assert ("cached", "embeddings", hit) == (record.status, record.operation, record.request_id)
+    assert of_call(Inference(id=b"", source="litellm", status="cached"), own_id=hit) == identity
 
 
 def test_litellm_call_types_without_an_operation():
