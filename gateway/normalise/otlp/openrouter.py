@@ -1,4 +1,9 @@
-"""OpenRouter's broadcast: only the span `LLM Generation` is a call; attempts and the inner generation repeat it."""
+"""
+OpenRouter's broadcast: the span `LLM Generation` is the call; attempts and the inner generation repeat it.
+
+Its users may give that span another name (`trace.generation_name`): then it is the one that names a model, which the
+spans around it do not.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,14 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.shapes import Shape
 
 _CALL = "LLM Generation"
+_INNER, _ATTEMPT = "generation", "provider attempt "
 _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_tokens.cache_write_1h")
 
 
 def _operation(span: Span, shape: Shape) -> str | None:
-    return by_operation_name(span, shape) if span.name == _CALL else None
+    is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
+    is_call = span.name == _CALL or (bool(shape.request_model) and not is_part)
+    return by_operation_name(span, shape) if is_call else None
 
 
 def _cache_written(attributes: Attributes) -> Fields:
