@@ -36,6 +36,7 @@ from gateway.house import devices_of, log_settings
 from gateway.intake import Intake
 from gateway.listener import Listener, operator_listen
 from gateway.metrics import Exposition, Metrics, Snapshot
+from gateway.normalise.formats.langfuse_pending import Waiting
 from gateway.normalise.options import Options
 from gateway.observers import Observers
 from gateway.operator_socket import OperatorSocket
@@ -232,7 +233,7 @@ class App:
         await shadows.remember(spool.log)
         prices = PriceBook.load(self._config.prices.file, self._config.prices.override)
         intake = Intake(spool.log, attribution=attribution, prices=prices, shadows=shadows, naming=naming)
-        window = Window(spool.pending, intake, self._clock)
+        window = Window(spool.pending, intake, self._clock, waiting=Waiting(hold_s=self._config.spool.hold))
         await window.start()
         return window
 

@@ -91,6 +91,8 @@ class Intake:
                 ignored=outcome.ignored,
                 rejected=Counter(reject.reason for reject in outcome.rejects),
                 pending=outcome.pending,
+                keep=outcome.keep,
+                forget=outcome.forget,
                 unrecognised=outcome.unrecognised,
                 before=before,
             )

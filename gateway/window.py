@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Set
+from contextlib import asynccontextmanager
 
 from gateway.access import Bearer
 from gateway.intake import Intake
-from gateway.normalise.formats.langfuse_pending import Released, Sender, Waiting
+from gateway.normalise.formats.langfuse_pending import Released, Sender, Waiting, keys_of
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -25,60 +27,58 @@ _log = logging.getLogger(__name__)
 
 class Window:
     """
-    One for the house. A crash loses no half: it is written before the record that needs it, and forgotten after.
-
-    What a crash leaves behind twice meets its own record again, and the log knows that record.
+    One for the house. What a request keeps or forgets of halves is in the commit of its records: after a crash, disk
+    and books agree on what waits.
     """
 
     def __init__(self, pending: Pending, intake: Intake, clock: Clock, *, waiting: Waiting | None = None) -> None:
         self._pending = pending
         self._intake = intake
         self._clock = clock
-        self._waiting = waiting or Waiting()
+        self._waiting = Waiting() if waiting is None else waiting
+        self._turns = _Turns()
 
     async def start(self) -> None:
         """Take up what was waiting when the house went down."""
-        self._waiting.load(await self._pending.load())
+        if damaged := self._waiting.load(await self._pending.load()):
+            _log.error("%d halves of reports cannot be read", damaged, extra={"action": "halves_damaged"})
 
     async def take(self, outcome: Outcome, bearer: Bearer) -> Receipt:
         """Like `Intake.take`: returns when everything is durable, and its errors mean that nothing was kept."""
-        if not outcome.halves and not self._waiting:
+        if not outcome.halves:
             return await self._intake.take(outcome, bearer)
-        changes = self._waiting.join(outcome, sender=_sender(bearer), now=self._clock.now())
-        try:
-            await self._pending.put(changes.keep)
-            receipt = await self._intake.take(outcome, bearer)
-        except BaseException:
-            self._waiting.undo(changes)
-            raise
-        await self._pending.forget(changes.forget)
+        sender = Sender(bearer.name, dict(bearer.labels), bearer.device)
+        async with self._turns.of(keys_of(outcome, sender)):
+            now = self._clock.now()
+            before = self._waiting.join(outcome, sender=sender, now=now)
+            try:
+                receipt = await self._intake.take(outcome, bearer)
+            except BaseException:
+                self._waiting.undo(before)
+                raise
+            self._waiting.tell(outcome, sender=sender, now=now)
         if self._waiting.is_over_full:
             await self.release()
         return receipt
 
     async def release(self) -> int:
-        """Make records of what waited long enough; how many there were."""
-        released = self._waiting.released(now=self._clock.now())
-        kept = iter(released)
-        try:
-            for one in kept:
-                await self._put_on_record(one)
-        except BaseException:
-            for one in kept:
-                self._waiting.restore(one)
-            raise
-        await self._pending.forget([one.key for one in released])
-        return len(released)
+        """Make records of what waited long enough; how many halves there were."""
+        now = self._clock.now()
+        released = self._waiting.released(now=now, busy=self._turns.taken)
+        async with self._turns.of({key for one in released for key in one.entries}):
+            for place, one in enumerate(released):
+                try:
+                    await self._put_on_record(one, now)
+                except BaseException:
+                    for left in reversed(released[place:]):
+                        self._waiting.restore(left)
+                    raise
+        return sum(len(one.entries) for one in released)
 
-    async def _put_on_record(self, one: Released) -> None:
-        if not one.outcome.pending:  # what a trace said of who called: nothing of its own
-            return
-        bearer = Bearer(one.sender.name, frozenset(), one.sender.labels, one.sender.device)
-        try:
-            await self._intake.take(one.outcome, bearer)
-        except BaseException:
-            self._waiting.restore(one)
-            raise
+    async def _put_on_record(self, one: Released, now: float) -> None:
+        sender = one.sender
+        await self._intake.take(one.outcome, Bearer(sender.name, frozenset(), sender.labels, sender.device))
+        self._waiting.tell(one.outcome, sender=sender, now=now)
 
     async def run(self) -> None:
         """Release for ever, as a task of the house."""
@@ -90,5 +90,28 @@ class Window:
                 _log.warning("halves wait on: %s", error, extra={"action": "release_put_off"})
 
 
-def _sender(bearer: Bearer) -> Sender:
-    return Sender(bearer.name, dict(bearer.labels), bearer.device)
+class _Turns:
+    """
+    One request at a time for each half: what one brings together is kept, or refused, before the next looks at it.
+    """
+
+    def __init__(self) -> None:
+        self._taken: dict[bytes, asyncio.Future[None]] = {}
+
+    @property
+    def taken(self) -> Set[bytes]:
+        return self._taken.keys()
+
+    @asynccontextmanager
+    async def of(self, keys: Set[bytes]) -> AsyncIterator[None]:
+        """Waits while another has a turn of one of the keys; takes them all at once, so nobody waits in a circle."""
+        while others := {self._taken[key] for key in keys if key in self._taken}:
+            await asyncio.wait(others)
+        done = asyncio.get_running_loop().create_future()
+        self._taken.update(dict.fromkeys(keys, done))
+        try:
+            yield
+        finally:
+            for key in keys:
+                del self._taken[key]
+            done.set_result(None)

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from spool.identity import Identity
+from spool.pending import Kept
 from spool.record import Record, UsageMetric
 
 
@@ -40,6 +41,8 @@ class Submission:
     ignored: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, int] = field(default_factory=dict)
     pending: int = 0  # items that wait for their other half (negative when halves found each other)
+    keep: Sequence[Kept] = ()  # halves that wait from now on, each in the place of what was kept under its key
+    forget: Sequence[bytes] = ()  # keys of halves that wait no more
     unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items that look like AI and that nobody took
     before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts, which its own covers
 

@@ -21,6 +21,7 @@ from spool.counters import SeriesState, advance, as_record
 from spool.duplicates import IN_A_RUN, DuplicateIndex, hours_around
 from spool.identity import Identity
 from spool.log import CounterPoint, Submission
+from spool.pending import Kept
 from spool.record import NS, Inference, Record
 
 _source = attrgetter("source")
@@ -45,6 +46,7 @@ class Plan:
     records: dict[str, list[Record]] = field(default_factory=dict)
     amendments: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     series: dict[bytes, SeriesState] = field(default_factory=dict)
+    halves: dict[bytes, Kept | None] = field(default_factory=dict)  # None: it waits no more
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
     submissions: list[Terms] = field(default_factory=list)
@@ -131,6 +133,8 @@ class _Work:
         self._terms.accepted = len(self._records) - begin
         self._terms.ignored = dict(self._ignored)
         self._plan.submissions.append(self._terms)
+        self._plan.halves.update(dict.fromkeys(self._submission.forget))
+        self._plan.halves.update({half.key: half for half in self._submission.keep})
         self._plan.unrecognised.update(self._submission.unrecognised)
         self._observe(self._records[begin:])
 

@@ -11,6 +11,7 @@ import msgspec
 
 from spool.identity import Identity
 from spool.log import CounterPoint
+from spool.pending import Kept
 from spool.record import AI_TELEMETRY, AiRecord
 
 MALFORMED = "malformed"  # not readable as the item it claims to be
@@ -74,6 +75,8 @@ class Outcome:
     ignored: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
     halves: list[Half] = field(default_factory=list)  # for `formats.langfuse_pending.Waiting`; empty elsewhere
+    keep: list[Kept] = field(default_factory=list)  # what the commit of this outcome leaves on disk of halves, ...
+    forget: list[bytes] = field(default_factory=list)  # ... and what it takes away
     unrecognised: list[tuple[str, ...]] = field(default_factory=list)
     left_out: int = 0  # tags that were over a bound or under a content name
     forwarded: set[int] = field(default_factory=set)  # places in `records` taken as another Tollhouse sent them

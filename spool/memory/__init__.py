@@ -8,7 +8,6 @@ from spool.log import LogSettings, Observer
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.devices import MemoryDevices
 from spool.memory.log import MemoryLog
-from spool.memory.pending import MemoryPending
 
 __all__ = ["MemorySpool", "open_spool"]
 
@@ -19,7 +18,7 @@ class MemorySpool:
     def __init__(self, log: MemoryLog, deliveries: MemoryDeliveries, devices: DeviceTable) -> None:
         self.log = log
         self.deliveries = deliveries
-        self.pending = MemoryPending()
+        self.pending = log.pending
         self.devices = devices
         self.streams = log.streams
 

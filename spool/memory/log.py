@@ -20,6 +20,7 @@ from spool.duplicates import DuplicateIndex
 from spool.errors import NotThere, SpoolFull, SpoolUnavailable
 from spool.horizon import Horizon
 from spool.log import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.memory.pending import MemoryPending
 from spool.memory.streams import MemoryStreams
 from spool.observation import tell
 from spool.plan import Plan, Planner
@@ -98,6 +99,7 @@ class MemoryLog:
         self._closing = False
         self.repeated_ids = 0
         self.streams = MemoryStreams()
+        self.pending = MemoryPending()
         self._streams_since = clock.now()
         self.routes: Routes = NoRoutes()
         self.holders: list[Holder] = []
@@ -150,6 +152,7 @@ class MemoryLog:
             self._series[series] = state, plan.at
             self._series.move_to_end(series)
         self._conflicts.merge(plan.conflicts)
+        self.pending.follow(plan.halves)
         self._shapes.count(plan.unrecognised, plan.at)
         self._counters.update(plan.sums())
         self._last_commit += 1

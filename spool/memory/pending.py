@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spool.pending import Kept
 
@@ -11,12 +11,13 @@ class MemoryPending:
     def __init__(self) -> None:
         self._kept: dict[bytes, Kept] = {}
 
-    async def put(self, halves: Sequence[Kept]) -> None:
-        self._kept.update({half.key: half for half in halves})
-
-    async def forget(self, keys: Sequence[bytes]) -> None:
-        for key in keys:
-            self._kept.pop(key, None)
+    def follow(self, halves: Mapping[bytes, Kept | None]) -> None:
+        """What a commit says of halves; None: it waits no more."""
+        for key, half in halves.items():
+            if half is None:
+                self._kept.pop(key, None)
+            else:
+                self._kept[key] = half
 
     async def load(self) -> Sequence[Kept]:
         return sorted(self._kept.values(), key=lambda half: (half.at, half.key))

@@ -1,11 +1,10 @@
-"""Waiting halves in the spool's own file, in transactions of their own."""
+"""Waiting halves in the spool's own file, written in the commit of the submission that brings or needs them."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from spool.errors import SpoolUnavailable
 from spool.pending import Kept
 from spool.sqlite.database import Database
 from spool.sqlite.migrations import script
@@ -29,19 +28,11 @@ class SqlitePending:
         await database.transaction(lambda connection: connection.execute(script("pending.sql")).close())
         return cls(database)
 
-    async def put(self, halves: Sequence[Kept]) -> None:
-        await self._write(_PUT, halves)
-
-    async def forget(self, keys: Sequence[bytes]) -> None:
-        await self._write(_FORGET, [(key,) for key in keys])
-
     async def load(self) -> Sequence[Kept]:
         return await self._database.read(lambda connection: [Kept(*row) for row in connection.execute(_ALL)])
 
-    async def _write(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
-        if not rows:
-            return
-        try:
-            await self._database.transaction(lambda connection: connection.executemany(statement, rows).close())
-        except sqlite3.Error as error:
-            raise SpoolUnavailable(f"the halves of reports cannot be written: {error}") from error
+
+def follow(connection: sqlite3.Connection, halves: Mapping[bytes, Kept | None]) -> None:
+    """What a commit says of halves; None: it waits no more."""
+    connection.executemany(_FORGET, [(key,) for key, half in halves.items() if half is None])
+    connection.executemany(_PUT, [half for half in halves.values() if half is not None])

@@ -22,7 +22,7 @@ from spool.duplicates import DuplicateIndex, Fold
 from spool.plan import Plan
 from spool.record import NS, TOPICS, Record
 from spool.runs import Run
-from spool.sqlite import queries, streams
+from spool.sqlite import pending, queries, streams
 from spool.sqlite.entries import EntryCache, checked_fields, is_corrupt, oldest, place_name, read_entries, read_record
 
 _log = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ def write(connection: sqlite3.Connection, plan: Plan) -> int:
         _write_entries(connection, plan, topic, records)
     _write_amendments(connection, plan)
     streams.follow(connection, plan)
+    pending.follow(connection, plan.halves)
     connection.executemany(
         queries.KEEP_SERIES,
         [(id, state.start_time, state.time, str(state.value), plan.at) for id, state in plan.series.items()],

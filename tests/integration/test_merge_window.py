@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.access import Bearer
 from gateway.attribution import Attribution
 from gateway.config import Config
 from gateway.intake import Intake
-from gateway.normalise.formats.langfuse import normalise
+from gateway.normalise.formats.langfuse import GENERATION, normalise
+from gateway.normalise.formats.langfuse_pending import Entry, Waiting
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.prices import PriceBook
@@ -34,18 +38,18 @@ INGESTION = "/api/public/ingestion"
 class House:
     """A spool with a window before its intake."""
 
-    def __init__(self, spool: SqliteSpool, clock: MovedClock) -> None:
+    def __init__(self, spool: SqliteSpool, clock: MovedClock, hold_s: float) -> None:
         self.spool = spool
         self.clock = clock
         config = Config()
         self.intake = Intake(
             spool.log, attribution=Attribution(config), prices=PriceBook.load(), shadows=Shadows(clock)
         )
-        self.window = Window(spool.pending, self.intake, clock)
+        self.window = Window(spool.pending, self.intake, clock, waiting=Waiting(hold_s=hold_s))
 
     @classmethod
-    async def open(cls, directory: Path, clock: MovedClock) -> House:
-        house = cls(await open_spool(directory, settings=LogSettings(hold_s=0), clock=clock), clock)
+    async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0) -> House:
+        house = cls(await open_spool(directory, settings=LogSettings(hold_s=hold_s), clock=clock), clock, hold_s)
         await house.window.start()
         return house
 
@@ -56,6 +60,10 @@ class House:
         log = self.spool.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
         return [record for entry in entries for record in entry.records if isinstance(record, Inference)]
+
+    async def halves_on_disk(self) -> int:
+        kept = [msgspec.msgpack.decode(half.body, type=Entry) for half in await self.spool.pending.load()]
+        return sum(entry.kind == GENERATION for entry in kept)
 
     async def assert_sound(self, pending: int) -> None:
         """The books balance, and count as pending what is on disk."""
@@ -96,19 +104,74 @@ async def test_a_restart_between_the_halves_loses_nothing(tmp_path: Path) -> Non
     await house.spool.close()
 
 
-async def test_a_crash_after_the_record_counts_it_once(tmp_path: Path) -> None:
-    """The half is forgotten after the record is on disk: found again, it meets its own record."""
+@pytest.mark.parametrize(
+    ("kept", "repeated"),
+    [
+        *((0, numbers) for numbers in ([0, 1], [1, 0], [2], [0, 0, 1], [1, 1, 0], [1, 2, 0])),
+        *((1, numbers) for numbers in ([1], [0, 1], [1, 0], [1, 1], [2], [2, 1, 0])),
+        *((2, numbers) for numbers in ([], [0], [1], [0, 1], [1, 0], [2])),
+    ],
+)
+async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, kept: int, repeated: list[int]) -> None:
+    """A half and its books are one commit; whatever is repeated afterwards, it is one record with its tokens."""
+    requests = [batch(create()), batch(update()), batch(trace(), create(), update())]
     clock = MovedClock()
-    house = await House.open(tmp_path, clock)
-    await house.take(batch(create()))
-    kept = await house.spool.pending.load()
-    await house.take(batch(update()))
-    await house.spool.pending.put(kept)  # as if the crash came before it was forgotten
-    await house.spool.close()
-    house = await House.open(tmp_path, clock)
-    await house.take(batch(update()))  # its sender never heard the answer
+    before = await House.open(tmp_path / "before", clock)
+    await before.take(batch(trace("another")))
+    for body in requests[:kept]:
+        await before.take(body)
+    shutil.copytree(tmp_path / "before", tmp_path / "after")  # as a kill at this moment leaves it
+    await before.spool.close()
+    house = await House.open(tmp_path / "after", clock)
+    await house.assert_sound(pending=kept % 2)
+    for number in repeated:
+        await house.take(requests[number])
+        await house.assert_sound(pending=await house.halves_on_disk())
+    clock.move(600)
+    await house.window.release()
     assert [10] == [record.input_tokens for record in await house.records()]
-    assert [] == list((await house.spool.log.verify()).imbalances)
+    await house.assert_sound(pending=0)
+    assert [] == list(await house.spool.pending.load())
+    await house.spool.close()
+
+
+async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> None:
+    """Halves, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
+    house = await House.open(tmp_path, MovedClock())
+    take, refusals = house.intake.take, iter((True, False, True, False, True))
+
+    async def falter(outcome: Outcome, bearer: Bearer) -> Receipt:
+        await asyncio.sleep(0)
+        if next(refusals, False):
+            raise SpoolUnavailable("no")
+        return await take(outcome, bearer)
+
+    house.intake.take = falter  # type: ignore[method-assign]
+    requests = [batch(create()), batch(update()), batch(trace(), create()), batch(trace()), batch(update())] * 3
+    answers = await asyncio.gather(*map(house.take, requests), return_exceptions=True)
+    assert 3 == sum(isinstance(answer, SpoolUnavailable) for answer in answers)
+    for request, answer in zip(requests, answers, strict=True):
+        if isinstance(answer, SpoolUnavailable):
+            await house.take(request)
+    assert [("gpt-4o-mini", 10)] == [(one.request_model, one.input_tokens) for one in await house.records()]
+    await house.assert_sound(pending=0)
+    await house.spool.close()
+
+
+async def test_while_the_record_is_open_later_requests_add_to_it(tmp_path: Path) -> None:
+    """The end, then the usage, then who it was: three requests, one record with all of it."""
+    clock = MovedClock()
+    house = await House.open(tmp_path, clock, hold_s=10)
+    for events in ([create()], [update(usageDetails=None)], [update()], [trace()]):
+        await house.take(batch(*events))
+        clock.move(2)
+    clock.move(10)
+    (record,) = await house.records()
+    assert ("gpt-4o-mini", 10, 4, "u-1", {"env": "prod"}) == (
+        record.request_model, record.input_tokens, record.output_tokens, record.user, record.tags,
+    )  # fmt: skip
+    assert record.estimated_cost is not None
+    await house.assert_sound(pending=0)
     await house.spool.close()
 
 
@@ -121,7 +184,9 @@ async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) ->
     clock.move(600)
     assert 2 == await house.window.release()  # the generation, and what its trace said
     (record,) = await house.records()
-    assert ("gpt-4o-mini", None, "search") == (record.request_model, record.input_tokens, record.team)
+    assert ("gpt-4o-mini", None, "u-1", "search") == (
+        record.request_model, record.input_tokens, record.user, record.team,
+    )  # fmt: skip
     await house.assert_sound(pending=0)
     assert [] == list(await house.spool.pending.load())
     await house.spool.close()

@@ -22,17 +22,22 @@ from gateway.normalise.formats.metadata import Metadata
 from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.times import instant
 from gateway.normalise.formats.usage import Tokens
-from gateway.normalise.formats.values import BadValue, Other, decoder, is_false, is_true, mapping, money, nested, text
+from gateway.normalise.formats.values import BadValue, Other, decoder, is_true, mapping, money, nested, text
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Half, Outcome
+from gateway.normalise.tags import is_secret, put
 from spool.identity import Identity, of_call
 from spool.record import Inference
 
 NAME = "langfuse"
+# Kinds of halves.
 GENERATION: Final = "generation"
+WHOLE: Final = "whole generation"  # a record already: for the half that may wait for it
 TRACE: Final = "trace"
 
-_ORIGINS = {
+_CALLS = frozenset({GENERATION, "embedding"})
+
+ORIGINS = {
     "request_id": "body.id",
     "trace_id": "body.traceId",
     "start_time": "body.startTime",
@@ -60,10 +65,12 @@ class Generation(msgspec.Struct, omit_defaults=True):
     """What the events of one generation say so far; a later value that is not null wins."""
 
     id: str
+    at: int | None = None  # the time stamp of its last event
     trace_id: str | None = None
     start_time: int | None = None
     end_time: int | None = None
     model: str | None = None
+    provider: str | None = None  # as recorded: the model's name may have told it, and lost it there
     details: Tokens | None = None  # usageDetails
     usage: Tokens | None = None  # the older `usage`
     details_cost: str | None = None
@@ -79,7 +86,8 @@ class Generation(msgspec.Struct, omit_defaults=True):
 
     @property
     def is_whole(self) -> bool:
-        return self.created and self.is_finished
+        is_call = self.model is not None or bool(self.details) or bool(self.usage)
+        return self.created and self.is_finished and is_call
 
 
 class Trace(msgspec.Struct, omit_defaults=True):
@@ -120,6 +128,7 @@ class _TraceBody(msgspec.Struct):
 
 class _Event(msgspec.Struct):
     type: Any = None
+    timestamp: Any = None
     body: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -145,8 +154,52 @@ def merge(known: Generation, later: Generation) -> Generation:
     return msgspec.structs.replace(known, **said)
 
 
-def call_of(generation: Generation, trace: Trace | None) -> Call | None:
-    """The generation as a call, None when it holds no model and no tokens."""
+def in_order(known: Generation, later: Generation) -> Generation:
+    """Both, when requests may have overtaken one another or come again: their events' own clock says which was last."""
+    if known.at is not None and later.at is not None and later.at < known.at:
+        known, later = later, known
+    return merge(known, later)
+
+
+def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
+    """Both, and how many tags were over the bound; a later value that is not null wins."""
+    tags = dict(known.tags)
+    left_out = sum(not put(tags, name, value) for name, value in later.tags.items())
+    return Trace(
+        known.id,
+        user=later.user or known.user,
+        team=later.team or known.team,
+        session=later.session or known.session,
+        tags=tags,
+    ), left_out
+
+
+def recorded(record: Inference) -> Generation:
+    """What a record says of its generation."""
+    tokens = Tokens(
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.cache_write_tokens,
+        record.reasoning_tokens,
+    )
+    return Generation(
+        id=record.request_id or "",
+        trace_id=record.trace_id,
+        start_time=record.start_time,
+        end_time=record.end_time,
+        model=record.request_model,
+        provider=record.provider,
+        details=tokens if tokens.stated else None,
+        details_cost=record.cost,
+        level="ERROR" if record.status == "error" else None,
+        cached=record.status == "cached" or None,
+        created=True,
+    )
+
+
+def call_of(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
+    """The generation as a call, None when it holds no model and no tokens; `identity` is what it was recorded under."""
     record = Inference(
         id=b"",
         source=NAME,
@@ -154,7 +207,7 @@ def call_of(generation: Generation, trace: Trace | None) -> Call | None:
         trace_id=generation.trace_id,
         start_time=generation.start_time,
         end_time=generation.end_time,
-        provider=provider(None, generation.model),
+        provider=generation.provider or provider(None, generation.model),
         request_model=model_name(generation.model),
         cost=generation.usage_cost if generation.details_cost is None else generation.details_cost,
     )
@@ -167,7 +220,7 @@ def call_of(generation: Generation, trace: Trace | None) -> Call | None:
         record.status = "cached"
     if trace is not None:
         attribute(record, trace)
-    return Call(record, _identity(record))
+    return Call(record, identity or _identity(record))
 
 
 def attribute(record: Inference, trace: Trace) -> None:
@@ -191,7 +244,7 @@ class _Batch:
         self._outcome.received += 1
         try:
             event = payload.decode(raw, decoder(_Event))
-            is_generation = self._learn(text(event.type) or "", event.body)
+            is_generation = self._learn(event)
         except payload.UNREADABLE as error:
             if bytes(raw) != b"null":
                 return self._outcome.reject(index, MALFORMED, payload.problem(error))
@@ -205,26 +258,29 @@ class _Batch:
     def finish(self) -> None:
         """Whole generations are calls; the others and the traces are handed on."""
         for generation in self._generations.values():
-            if generation.is_whole:
-                self._add(generation)
-            else:
+            call = call_of(generation, self._traces.get(generation.trace_id or "")) if generation.is_whole else None
+            if call is None:
                 self._outcome.pending += 1
-                self._outcome.halves.append(Half(GENERATION, generation.id, msgspec.msgpack.encode(generation)))
+            else:
+                why = None if self._outcome.why is None else explained(ORIGINS, call.record)
+                self._outcome.add(call.record, call.identity, why)
+            kind = GENERATION if call is None else WHOLE
+            self._outcome.halves.append(Half(kind, generation.id, msgspec.msgpack.encode(generation)))
         self._outcome.halves += [Half(TRACE, one.id, msgspec.msgpack.encode(one)) for one in self._traces.values()]
 
-    def _learn(self, type: str, body: payload.Raw) -> bool:
+    def _learn(self, event: _Event) -> bool:
         """Whether the event is about a generation; its facts are then kept."""
-        kind, _, verb = type.rpartition("-")
+        kind, _, verb = (text(event.type) or "").rpartition("-")
         if kind == TRACE:
-            self._learn_trace(payload.decode(body, decoder(_TraceBody)))
-        if kind not in (GENERATION, "observation"):
+            self._learn_trace(payload.decode(event.body, decoder(_TraceBody)))
+        if kind not in _CALLS and kind != "observation":
             return False
-        said = payload.decode(body, decoder(_Observation))
-        if kind == "observation" and text(said.type) != "GENERATION":
+        said = payload.decode(event.body, decoder(_Observation))
+        if kind == "observation" and (text(said.type) or "").lower() not in _CALLS:
             return False
         if (own_id := text(said.id)) is None:
             raise BadValue(MALFORMED, "body.id is missing")
-        generation = _generation(own_id, said, created=verb == "create")
+        generation = _generation(own_id, said, at=instant(event.timestamp), created=verb == "create")
         if own_id in self._generations:
             self._generations[own_id] = merge(self._generations[own_id], generation)
             self._outcome.ignored[MERGED] += 1
@@ -238,23 +294,19 @@ class _Batch:
         metadata = Metadata()
         metadata.label(said.tags if isinstance(said.tags, list) else ())
         metadata.learn(mapping(said.metadata))
-        self._outcome.left_out += metadata.left_out
-        known = self._traces.get(own_id) or Trace(own_id)
-        self._traces[own_id] = Trace(
+        user = text(said.userId) or metadata.user
+        if is_secret(user):
+            user = None
+            metadata.left_out += 1
+        trace = Trace(
             own_id,
-            user=text(said.userId) or metadata.user or known.user,
-            team=metadata.team or known.team,
-            session=text(said.sessionId) or metadata.session or known.session,
-            tags=known.tags | metadata.tags,
+            user=user,
+            team=metadata.team,
+            session=text(said.sessionId) or metadata.session,
+            tags=metadata.tags,
         )
-
-    def _add(self, generation: Generation) -> None:
-        call = call_of(generation, self._traces.get(generation.trace_id or ""))
-        if call is None:
-            self._outcome.ignored[NOT_AI] += 1
-            return
-        why = None if self._outcome.why is None else explained(_ORIGINS, call.record)
-        self._outcome.add(call.record, call.identity, why)
+        self._traces[own_id], left_out = merge_traces(self._traces.get(own_id) or Trace(own_id), trace)
+        self._outcome.left_out += metadata.left_out + left_out
 
 
 def _events(body: bytes) -> Iterator[payload.Raw]:
@@ -268,11 +320,12 @@ def _events(body: bytes) -> Iterator[payload.Raw]:
             raise BadPayload("the batch cannot be read")
 
 
-def _generation(own_id: str, said: _Observation, *, created: bool) -> Generation:
+def _generation(own_id: str, said: _Observation, *, at: int | None, created: bool) -> Generation:
     usage, details, costs = nested(said.usage, Named), mapping(said.usageDetails), mapping(said.costDetails)
     cache_hit = nested(said.metadata, _Metadata).cache_hit
     return Generation(
         id=own_id,
+        at=at,
         trace_id=text(said.traceId),
         start_time=instant(said.startTime),
         end_time=instant(said.endTime),
@@ -282,7 +335,7 @@ def _generation(own_id: str, said: _Observation, *, created: bool) -> Generation
         details_cost=cost_of_details(costs),
         usage_cost=money(usage.totalCost, "usage.totalCost"),
         level=text(said.level),
-        cached=None if cache_hit is None else is_true(cache_hit) and not is_false(cache_hit),
+        cached=None if cache_hit is None else is_true(cache_hit),
         created=created,
     )
 

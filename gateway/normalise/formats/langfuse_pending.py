@@ -2,12 +2,12 @@
 The merge window: Langfuse's SDKs send the create of a generation and its update, which holds the usage, apart.
 
 Halves wait up to ten minutes, bounded by number and bytes, and are found again after a restart; what a trace says of
-who called is remembered as long. Nothing here waits or writes: `Changes` say what must be on disk, and when.
+who called is remembered as long as anybody asks for it. Nothing here waits or writes: `Outcome.keep` and `forget` say
+what the commit of the outcome must leave on disk.
 
-    changes = waiting.join(outcome, sender=..., now=...)
-    await pending.put(changes.keep)         # before the answer
-    receipt = await intake.take(outcome)    # on failure: waiting.undo(changes)
-    await pending.forget(changes.forget)    # only now: a crash before finds both halves, and one record
+    before = waiting.join(outcome, sender=..., now=...)
+    receipt = await intake.take(outcome)    # on failure: waiting.undo(before)
+    waiting.tell(outcome, sender=..., now=...)
 
 Halves join within one sender's key only: nobody completes, or names a user for, what another key reported.
 """
@@ -15,14 +15,27 @@ Halves join within one sender's key only: nobody completes, or names a user for,
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.normalise.formats.langfuse import GENERATION, NAME, TRACE, Generation, Trace, attribute, call_of, merge
-from gateway.normalise.outcome import MERGED, NOT_AI, Half, Outcome
+from gateway.normalise.formats.driver import explained
+from gateway.normalise.formats.langfuse import (
+    GENERATION,
+    ORIGINS,
+    TRACE,
+    WHOLE,
+    Generation,
+    Trace,
+    call_of,
+    in_order,
+    merge_traces,
+)  # fmt: skip
+from gateway.normalise.formats.langfuse_told import Told
+from gateway.normalise.outcome import MERGED, NOT_AI, PART, Half, Outcome
+from spool.identity import Identity
 from spool.pending import Kept
 from spool.record import Inference
 
@@ -39,24 +52,9 @@ class Sender(msgspec.Struct, frozen=True):
     device: str | None = None
 
 
-class Changes(NamedTuple):
-    """What a join asks of the disk; `before` is what `undo` puts back."""
+class Entry(msgspec.Struct):
+    """One half that waits, or what a trace said."""
 
-    keep: list[Kept]
-    forget: list[bytes]
-    before: dict[bytes, _Entry | None]
-
-
-class Released(NamedTuple):
-    """A generation whose other half did not come in time, as it is; `key` is forgotten once it is a record."""
-
-    sender: Sender
-    outcome: Outcome
-    key: bytes
-    entry: _Entry
-
-
-class _Entry(msgspec.Struct):
     sender: Sender
     kind: str
     facts: bytes
@@ -66,15 +64,34 @@ class _Entry(msgspec.Struct):
         return Kept(key, self.at, _encode(self))
 
 
+Before = dict[bytes, Entry | None]  # what a join changed, as it was
+
+
+class Released(NamedTuple):
+    """What of one sender waited in vain, as it is."""
+
+    sender: Sender
+    outcome: Outcome
+    entries: dict[bytes, Entry]
+
+
 class Waiting:
     """Halves by sender, kind and id, oldest first."""
 
-    def __init__(self, *, window_s: float = WINDOW_S, max_halves: int = MAX_HALVES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        window_s: float = WINDOW_S,
+        hold_s: float = 0.0,
+        max_halves: int = MAX_HALVES,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         self._window_s = window_s
         self._max_halves = max_halves
         self._max_bytes = max_bytes
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         self._bytes = 0
+        self._told = Told(window_s=window_s, hold_s=hold_s, max_told=max_halves)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -83,119 +100,158 @@ class Waiting:
     def is_over_full(self) -> bool:
         return len(self._entries) > self._max_halves or self._bytes > self._max_bytes
 
-    def load(self, kept: Iterable[Kept]) -> None:
-        """What was waiting when the process ended."""
+    def load(self, kept: Iterable[Kept]) -> int:
+        """What was waiting when the process ended; how many of them cannot be read."""
+        damaged = 0
         for half in kept:
-            entry = _entry_decoder.decode(half.body)
-            entry.at = half.at
-            self._set(half.key, entry)
+            try:
+                entry = _entry_decoder.decode(half.body)
+            except msgspec.DecodeError:
+                damaged += 1
+            else:
+                entry.at = half.at
+                self._set(half.key, entry)
+        return damaged
 
-    def join(self, outcome: Outcome, *, sender: Sender, now: float) -> Changes:
+    def join(self, outcome: Outcome, *, sender: Sender, now: float) -> Before:
         """
         Bring the halves of one batch together with those that wait; the outcome's records and terms follow.
 
         A generation that became whole is a record of this outcome; its earlier half is pending no more.
         """
-        changes = Changes([], [], {})
+        before: Before = {}
+        places = {one.request_id: place for place, one in enumerate(outcome.records) if isinstance(one, Inference)}
         for half in outcome.halves:
             if half.kind == TRACE:
-                self._remember(half, changes, sender, now)
-        for record in outcome.records:
-            if isinstance(record, Inference) and record.source == NAME and record.request_id is not None:
-                self._complete(record, outcome, changes, sender)
+                self._remember(half, outcome, before, sender, now)
         for half in outcome.halves:
-            if half.kind == GENERATION:
-                self._settle(half, outcome, changes, sender, now)
-        return changes
+            if half.kind == WHOLE:
+                self._complete(half, places[half.key], outcome, before, sender, now)
+            elif half.kind == GENERATION:
+                self._settle(half, outcome, before, sender, now)
+        return before
 
-    def undo(self, changes: Changes) -> None:
+    def undo(self, before: Mapping[bytes, Entry | None]) -> None:
         """The request was refused after all; its sender will come again."""
-        for key, before in changes.before.items():
+        for key, entry in before.items():
             self._drop(key)
-            if before is not None:
-                self._set(key, before)
+            if entry is not None:
+                self._set(key, entry)
 
-    def released(self, *, now: float) -> list[Released]:
-        """What waited for the whole window, or must make room; oldest first."""
-        released = []
-        while self._entries:
-            key, entry = next(iter(self._entries.items()))
-            if now - entry.at < self._window_s and not self.is_over_full:
-                break
+    def tell(self, outcome: Outcome, *, sender: Sender, now: float) -> None:
+        """The records of this outcome are kept: what is said of them from now on is no half."""
+        for record, identity in zip(outcome.records, outcome.identities, strict=True):
+            if isinstance(record, Inference) and record.request_id is not None:
+                trace_key = key_of(sender, TRACE, record.trace_id) if record.trace_id else None
+                self._told.add(key_of(sender, GENERATION, record.request_id), trace_key, record, identity, now)
+        self._told.forget_old(now)
+
+    def released(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
+        """What waited for the whole window, or must make room, oldest first; nothing of what is `busy`."""
+        due = self._due(now, busy)
+        found: list[Released] = []
+        of_sender: dict[bytes, Released] = {}
+        for key in due:
+            entry = self._entries[key]
+            name = _encode(entry.sender)
+            if name not in of_sender or len(of_sender[name].entries) >= PART:
+                of_sender[name] = Released(entry.sender, Outcome(), {})
+                found.append(of_sender[name])
+            self._release(key, entry, of_sender[name], now)
+        for key in due:  # a trace only after the generations that ask for it
             self._drop(key)
-            released.append(self._release(key, entry))
-        return released
+        return found
 
     def restore(self, released: Released) -> None:
-        """It could not be made a record: it stays the next to go."""
-        if released.key not in self._entries:
-            self._set(released.key, released.entry)
-            self._entries.move_to_end(released.key, last=False)
+        """They could not be made records: they stay the next to go."""
+        for key, entry in reversed(released.entries.items()):
+            self._set(key, entry)
+            self._entries.move_to_end(key, last=False)
 
-    def _remember(self, half: Half, changes: Changes, sender: Sender, now: float) -> None:
-        key = _key(sender, TRACE, half.key)
-        said, known = _traces.decode(half.facts), self._trace(sender, half.key)
-        if known is not None:
-            said = Trace(
-                said.id,
-                user=said.user or known.user,
-                team=said.team or known.team,
-                session=said.session or known.session,
-                tags=known.tags | said.tags,
-            )
-        self._keep(key, _Entry(sender, TRACE, _encode(said), now), changes)
+    def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
+        due = []
+        room, room_bytes = self._max_halves - len(self._entries), self._max_bytes - self._bytes
+        for key, entry in self._entries.items():
+            if now - entry.at < self._window_s and room >= 0 and room_bytes >= 0:
+                break
+            if key not in busy:
+                due.append(key)
+                room, room_bytes = room + 1, room_bytes + len(entry.facts)
+        return due
 
-    def _complete(self, record: Inference, outcome: Outcome, changes: Changes, sender: Sender) -> None:
-        """A whole generation learns from a half that waited for it, and from a trace that came before."""
-        key = _key(sender, GENERATION, record.request_id or "")
-        if (entry := self._entries.get(key)) is not None:
-            half = _generations.decode(entry.facts)
-            record.start_time = half.start_time if record.start_time is None else record.start_time
-            record.trace_id = record.trace_id or half.trace_id
-            self._resolve(key, outcome, changes)
-        if (trace := self._trace(sender, record.trace_id)) is not None:
-            attribute(record, trace)
+    def _release(self, key: bytes, entry: Entry, released: Released, now: float) -> None:
+        outcome = released.outcome
+        released.entries[key] = entry
+        outcome.forget.append(key)
+        if entry.kind == GENERATION:
+            outcome.pending -= 1
+            generation = _generations.decode(entry.facts)
+            _add(outcome, generation, self._trace(entry.sender, generation.trace_id, now))
 
-    def _settle(self, half: Half, outcome: Outcome, changes: Changes, sender: Sender, now: float) -> None:
-        """One half of this batch: it waits on, or it became whole."""
-        key, generation = _key(sender, GENERATION, half.key), _generations.decode(half.facts)
-        if (entry := self._entries.get(key)) is not None:
-            generation = merge(_generations.decode(entry.facts), generation)
-            self._resolve(key, outcome, changes)
-        if not generation.is_whole:
-            self._keep(key, _Entry(sender, GENERATION, _encode(generation), now), changes)
+    def _remember(self, half: Half, outcome: Outcome, before: Before, sender: Sender, now: float) -> None:
+        """What a trace says, also for its generations that are on record and open: it may come after them."""
+        key = key_of(sender, TRACE, half.key)
+        known, said = self._trace(sender, half.key, now), _traces.decode(half.facts)
+        trace, left_out = (said, 0) if known is None else merge_traces(known, said)
+        outcome.left_out += left_out
+        self._keep(key, Entry(sender, TRACE, _encode(trace), now), outcome, before)
+        if trace == known:
             return
-        outcome.pending -= 1
-        _add(outcome, generation, self._trace(sender, generation.trace_id))
+        for told in self._told.open_of(key, now):
+            if (call := call_of(told.generation, trace)) is not None:
+                outcome.split += 1
+                outcome.add(call.record, told.identity)
 
-    def _resolve(self, key: bytes, outcome: Outcome, changes: Changes) -> None:
-        """What waited is part of something else now."""
-        changes.before.setdefault(key, self._entries.get(key))
-        changes.forget.append(key)
-        self._drop(key)
-        outcome.pending -= 1
-        outcome.ignored[MERGED] += 1
+    def _complete(self, half: Half, place: int, outcome: Outcome, before: Before, sender: Sender, now: float) -> None:
+        """A whole generation learns from a half that waited for it, and from a trace that came before."""
+        generation, identity = self._joined(half, outcome, before, sender)
+        call = call_of(generation, self._trace(sender, generation.trace_id, now), identity)
+        if call is not None:
+            call.record.id = call.identity.id
+            outcome.records[place], outcome.identities[place] = call.record, call.identity
 
-    def _keep(self, key: bytes, entry: _Entry, changes: Changes) -> None:
-        changes.before.setdefault(key, self._entries.get(key))
-        if key in changes.forget:
-            changes.forget.remove(key)
-        changes.keep.append(entry.kept(key))
+    def _settle(self, half: Half, outcome: Outcome, before: Before, sender: Sender, now: float) -> None:
+        """One half of this batch: it waits on, or it became whole."""
+        generation, identity = self._joined(half, outcome, before, sender)
+        trace = self._trace(sender, generation.trace_id, now)
+        if generation.is_whole:
+            outcome.pending -= 1
+            _add(outcome, generation, trace, identity)
+        else:
+            entry = Entry(sender, GENERATION, _encode(generation), now)
+            self._keep(key_of(sender, GENERATION, half.key), entry, outcome, before)
+
+    def _joined(
+        self, half: Half, outcome: Outcome, before: Before, sender: Sender
+    ) -> tuple[Generation, Identity | None]:
+        """With what was said before; the identity is that of its record, if it is on record."""
+        key, generation = key_of(sender, GENERATION, half.key), _generations.decode(half.facts)
+        if (entry := self._entries.get(key)) is not None:
+            before.setdefault(key, entry)
+            outcome.forget.append(key)
+            self._drop(key)
+            outcome.pending -= 1
+            outcome.ignored[MERGED] += 1
+            return in_order(_generations.decode(entry.facts), generation), None
+        if (told := self._told.find(key)) is not None:
+            return in_order(told.generation, generation), told.identity
+        return generation, None
+
+    def _keep(self, key: bytes, entry: Entry, outcome: Outcome, before: Before) -> None:
+        before.setdefault(key, self._entries.get(key))
+        outcome.keep.append(entry.kept(key))
         self._set(key, entry)
 
-    def _release(self, key: bytes, entry: _Entry) -> Released:
-        outcome = Outcome()
-        if entry.kind == GENERATION:
-            outcome.pending = -1
-            generation = _generations.decode(entry.facts)
-            _add(outcome, generation, self._trace(entry.sender, generation.trace_id))
-        return Released(entry.sender, outcome, key, entry)
+    def _trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
+        """What a trace said; who asks keeps it alive."""
+        key = key_of(sender, TRACE, trace_id or "")
+        if (entry := self._entries.get(key)) is None:
+            return None
+        entry.at = max(entry.at, now)
+        self._entries.move_to_end(key)
+        return _traces.decode(entry.facts)
 
-    def _trace(self, sender: Sender, trace_id: str | None) -> Trace | None:
-        entry = self._entries.get(_key(sender, TRACE, trace_id)) if trace_id else None
-        return None if entry is None else _traces.decode(entry.facts)
-
-    def _set(self, key: bytes, entry: _Entry) -> None:
+    def _set(self, key: bytes, entry: Entry) -> None:
         self._drop(key)
         self._entries[key] = entry
         self._bytes += len(entry.facts)
@@ -217,20 +273,26 @@ def alone(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _add(outcome: Outcome, generation: Generation, trace: Trace | None) -> None:
-    call = call_of(generation, trace)
-    if call is None:
-        outcome.ignored[NOT_AI] += 1
-    else:
-        outcome.add(call.record, call.identity)
+def keys_of(outcome: Outcome, sender: Sender) -> set[bytes]:
+    """What a join of this outcome reads and changes."""
+    return {key_of(sender, TRACE if half.kind == TRACE else GENERATION, half.key) for half in outcome.halves}
 
 
-def _key(sender: Sender, kind: str, own_id: str) -> bytes:
+def key_of(sender: Sender, kind: str, own_id: str) -> bytes:
     named = "\0".join((sender.name, kind, own_id)).encode("utf-8", "surrogatepass")
     return blake2b(named, digest_size=16, person=b"langfuse").digest()
 
 
+def _add(outcome: Outcome, generation: Generation, trace: Trace | None, identity: Identity | None = None) -> None:
+    call = call_of(generation, trace, identity)
+    if call is None:
+        outcome.ignored[NOT_AI] += 1
+    else:
+        why = None if outcome.why is None else explained(ORIGINS, call.record)
+        outcome.add(call.record, call.identity, why)
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_entry_decoder = msgspec.msgpack.Decoder(_Entry)
+_entry_decoder = msgspec.msgpack.Decoder(Entry)
 _generations = msgspec.msgpack.Decoder(Generation)
 _traces = msgspec.msgpack.Decoder(Trace)

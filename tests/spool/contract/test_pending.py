@@ -1,73 +1,77 @@
-"""Waiting halves, on SQLite and in memory: kept under a key, replaced, forgotten, found again in order."""
+"""Waiting halves, on SQLite and in memory: kept and forgotten with the books, replaced, found again in order."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from spool.errors import SpoolUnavailable
-from spool.memory.pending import MemoryPending
-from spool.pending import Kept, Pending
-from spool.sqlite.database import Database
-from spool.sqlite.pending import SqlitePending
+from spool.log import LogSettings
+from spool.pending import Kept
+from spool.sqlite import open_spool as open_sqlite
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener
+from tests.spool.contract.world import NOON, add, assert_books_balance, call, topic_terms
 
 pytestmark = pytest.mark.asyncio
 
 OLD, NEW = Kept(b"old", 1.0, b"\x00half"), Kept(b"new", 2.5, b"other half")
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory"])
-async def pending(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pending]:
-    if request.param == "memory":
-        yield MemoryPending()
-        return
-    database = await Database.open(tmp_path / "spool.sqlite", lambda _: None)
-    yield await SqlitePending.open(database)
-    await database.close()
+async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
+    """In the order in which its time runs out, and the books say how many wait."""
+    spool = await open_spool()
+    await add(spool.log, keep=[NEW, OLD], pending=2)
+    assert [OLD, NEW] == list(await spool.pending.load())
+    assert 2 == (await topic_terms(spool.log))["pending"]
+    await assert_books_balance(spool.log)
 
 
-async def test_what_was_put_is_loaded_oldest_first(pending: Pending) -> None:
-    """In the order in which its time runs out."""
-    await pending.put([NEW, OLD])
-    assert [OLD, NEW] == list(await pending.load())
+async def test_a_half_that_says_more_takes_the_place(open_spool: Opener) -> None:
+    """One row a key, also when one submission forgets the half before and keeps the next."""
+    spool = await open_spool()
+    await add(spool.log, keep=[OLD], pending=1)
+    await add(spool.log, keep=[Kept(b"old", 3.0, b"more")])
+    assert [Kept(b"old", 3.0, b"more")] == list(await spool.pending.load())
+    await add(spool.log, forget=[b"old"], keep=[OLD])
+    assert [OLD] == list(await spool.pending.load())
 
 
-async def test_a_half_that_says_more_takes_the_place(pending: Pending) -> None:
-    """One row a key."""
-    await pending.put([OLD])
-    await pending.put([Kept(b"old", 3.0, b"more")])
-    assert [Kept(b"old", 3.0, b"more")] == list(await pending.load())
+async def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(open_spool: Opener) -> None:
+    """Nothing to forget is no work."""
+    spool = await open_spool()
+    await add(spool.log, keep=[OLD, NEW], pending=2)
+    await add(spool.log, call(1), forget=[b"old", b"never"], pending=-1)
+    await add(spool.log, forget=[b"old"])
+    assert [NEW] == list(await spool.pending.load())
+    assert (1, 1) == ((await topic_terms(spool.log))["pending"], (await topic_terms(spool.log))["accepted"])
+    await assert_books_balance(spool.log)
 
 
-async def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(pending: Pending) -> None:
-    """Nothing to put or forget is no work."""
-    await pending.put([OLD, NEW])
-    for keys in ([b"old", b"never"], [b"old"], []):
-        await pending.forget(keys)
-    await pending.put([])
-    assert [NEW] == list(await pending.load())
+async def test_of_one_group_the_later_word_counts(open_spool: Opener) -> None:
+    """Kept by one submission and forgotten by the next of the same commit: gone."""
+    spool = await open_spool()
+    await asyncio.gather(add(spool.log, keep=[OLD], pending=1), add(spool.log, forget=[b"old"], pending=-1))
+    assert [] == list(await spool.pending.load())
+
+
+async def test_a_refused_submission_keeps_and_forgets_nothing(open_spool: Opener) -> None:
+    """Halves, records and books are one commit: all of it, or nothing."""
+    spool = await open_spool()
+    await add(spool.log, keep=[OLD], pending=1)
+    with pytest.raises(OverflowError):
+        await add(spool.log, call(1, input_tokens=1 << 70), keep=[NEW], forget=[b"old"], pending=-1)
+    assert [OLD] == list(await spool.pending.load())
+    assert 1 == (await topic_terms(spool.log))["pending"]
 
 
 async def test_halves_outlive_the_process(tmp_path: Path) -> None:
     """Opened again, the file still has them."""
-    for _ in range(2):
-        database = await Database.open(tmp_path / "spool.sqlite", lambda _: None)
-        pending = await SqlitePending.open(database)
-        await pending.put([OLD])
-        await database.close()
-    database = await Database.open(tmp_path / "spool.sqlite", lambda _: None)
-    assert [OLD] == list(await (await SqlitePending.open(database)).load())
-    await database.close()
-
-
-async def test_a_file_that_cannot_be_written_is_the_houses_503(tmp_path: Path) -> None:
-    """Not an error of the library."""
-    database = await Database.open(tmp_path / "spool.sqlite", lambda _: None)
-    pending = await SqlitePending.open(database)
-    await database.transaction(lambda connection: connection.execute("DROP TABLE pending").close())
-    with pytest.raises(SpoolUnavailable):
-        await pending.put([OLD])
-    await database.close()
+    clock = MovedClock(NOON)
+    spool = await open_sqlite(tmp_path, settings=LogSettings(), clock=clock)
+    await add(spool.log, keep=[OLD], pending=1)
+    await spool.close()
+    spool = await open_sqlite(tmp_path, settings=LogSettings(), clock=clock)
+    assert [OLD] == list(await spool.pending.load())
+    await spool.close()
