@@ -64,7 +64,7 @@ async def _probe(stream: str, paths: Paths, keyring: Keyring, client: Client) ->
             return UNVERIFIED, "its path is empty: nothing is sent there"
         if stream not in (TRACES, METRICS):
             return UNVERIFIED, "there is no request that leaves nothing behind"
-        await client.post(url, b"", content_type=CONTENT_TYPE, authorization=secret)
+        await client.send(url, b"", content_type=CONTENT_TYPE, authorization=secret)
     except SendError as error:
         return REFUSED, str(error)
     return OK, None

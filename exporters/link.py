@@ -131,7 +131,7 @@ class Link:
         url = self._paths.url(stream)
         if url is None:
             raise Refused(f"the path of {stream} is empty", answered=False)
-        answer = await self._client.post(
+        answer = await self._client.send(
             url, msgspec.json.encode(body), content_type="application/json", authorization=secret
         )
         try:

@@ -179,7 +179,7 @@ class DeviceSync:
         url = self._paths.url(stream)
         if url is None:
             raise Refused(f"the path of {stream} is empty", answered=False)
-        return await self._client.post(
+        return await self._client.send(
             url,
             msgspec.json.encode(body),
             content_type="application/json",

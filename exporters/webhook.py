@@ -59,7 +59,7 @@ class WebhookExporter:
         body = orjson.dumps({"topic": topic, "records": [as_json(record) for record, _ in batch.records]})
         if len(body) > self._max_bytes and delivery.count > 1:
             raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
-        await self._client.post(
+        await self._client.send(
             self._url,
             body,
             content_type="application/json",

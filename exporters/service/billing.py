@@ -59,7 +59,7 @@ class BillingExporter:
         url = self._paths.url(STREAM, connection_id=drop.connection_id)
         if url is None:
             raise Refused(f"the path of {STREAM} is empty", answered=False)
-        await self._client.post(
+        await self._client.send(
             url,
             drop.body,
             content_type="application/json",

@@ -243,7 +243,7 @@ class BillingSync:
         key = unanswered[1] if unanswered is not None and unanswered[0] == drop else uuid4().hex
         async with self._lanes.of(self._connection):
             try:
-                await self._client.post(
+                await self._client.send(
                     url,
                     drop,
                     content_type="application/json",

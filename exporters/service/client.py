@@ -43,38 +43,18 @@ class Client:
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
 
-    async def post(
+    async def send(
         self,
         url: str,
         body: bytes,
         *,
         content_type: str,
+        method: str = "POST",
         authorization: str | None = None,
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """The answer when it is a 2xx; else an error of exporters.errors that says whose move is next."""
-        return await self.request(
-            "POST",
-            url,
-            body,
-            content_type=content_type,
-            authorization=authorization,
-            idempotency_key=idempotency_key,
-            headers=headers,
-        )
-
-    async def request(
-        self,
-        method: str,
-        url: str,
-        body: bytes,
-        *,
-        content_type: str,
-        authorization: str | None = None,
-        idempotency_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
         settings = self._settings
         sent = {"Content-Type": content_type, **(headers or {})}
         if authorization is not None:
@@ -83,9 +63,7 @@ class Client:
             sent[settings.idempotency_header] = idempotency_key
         if settings.compression == "gzip" and len(body) >= WORTH_COMPRESSING:
             sent["Content-Encoding"] = "gzip"
-            body = igzip.compress(
-                body, compresslevel=_GZIP_LEVEL, mtime=0
-            )  # no time inside: a repeat is the same bytes
+            body = igzip.compress(body, compresslevel=_GZIP_LEVEL, mtime=0)  # no time: a repeat is the same bytes
         secrets = [value for value in (authorization, *(headers or {}).values()) if value]
         answer = await self._exchange(method, url, body, sent, secrets)
         error = problem(answer, secrets=secrets, now=self._clock.now())

@@ -55,7 +55,7 @@ class EventExporter:
         ])  # fmt: skip
         if len(body) > self._max_bytes and delivery.count > 1:
             raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
-        answer = await self._client.post(
+        answer = await self._client.send(
             url,
             body,
             content_type=BATCH,

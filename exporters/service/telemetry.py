@@ -75,7 +75,7 @@ class TelemetryExporter:
         body = self._encode(batch)
         if len(body) > self._max_bytes and delivery.count > 1:
             raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
-        answer = await self._client.post(
+        answer = await self._client.send(
             url,
             body,
             content_type=CONTENT_TYPE,

@@ -194,7 +194,7 @@ class UnitCostExporter:
         url = self._paths.url(STREAM, kind=kind, stream=stream, operation=operation)
         if url is None:
             raise Refused(f"the path of {STREAM} is empty", answered=False)
-        await self._client.post(
+        await self._client.send(
             url,
             body,
             content_type="application/json",
@@ -208,10 +208,10 @@ class UnitCostExporter:
         if url is None:
             raise Refused(f"the path of {DROPS} is empty", answered=False)
         try:
-            await self._client.request(
-                "DELETE",
+            await self._client.send(
                 url,
                 b"true",
+                method="DELETE",
                 content_type="application/json",
                 authorization=self._keyring.secret_for(STREAMS[DROPS].scope),
             )

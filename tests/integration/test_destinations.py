@@ -175,7 +175,7 @@ async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> N
     """At most 64 KiB of an answer come in, whatever the destination sends."""
     upstream.answers.append(Reply(200, b"x" * (4 * MOST_ANSWER_BYTES)))
     async with Client(ClientSettings(), clock=CLOCK) as client:
-        answer = await client.post(upstream.url, b"{}", content_type="application/json")
+        answer = await client.send(upstream.url, b"{}", content_type="application/json")
     assert MOST_ANSWER_BYTES == len(answer.body)
 
 
@@ -183,7 +183,7 @@ async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> N
 async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
     """With upstream.proxy the request goes there, with the address of the service in it."""
     async with Client(ClientSettings(proxy=upstream.url), clock=CLOCK) as client:
-        await client.post("http://cost.example/v1/traces", b"{}", content_type="application/json")
+        await client.send("http://cost.example/v1/traces", b"{}", content_type="application/json")
     (request,) = upstream.requests
     assert ("cost.example", "/v1/traces") == (request.headers["host"], request.path)
 
@@ -193,7 +193,7 @@ async def test_what_never_arrived_is_no_answer() -> None:
     """Nobody listens: the request may go again under its key."""
     async with Client(ClientSettings(timeout_s=2), clock=CLOCK) as client:
         with pytest.raises(Retryable) as failure:
-            await client.post("http://127.0.0.1:1/v1/traces", b"", content_type="x/y", authorization="s3cret")
+            await client.send("http://127.0.0.1:1/v1/traces", b"", content_type="x/y", authorization="s3cret")
     assert (False, True) == (failure.value.answered, failure.value.keep_key)
     assert "s3cret" not in str(failure.value)
 
@@ -203,10 +203,10 @@ async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> N
     """An address that is none and a file of authorities that is none park the route."""
     async with Client(ClientSettings(), clock=CLOCK) as client:
         with pytest.raises(Refused, match="not an address"):
-            await client.post("no address", b"", content_type="x/y")
+            await client.send("no address", b"", content_type="x/y")
     broken = tmp_path / "ca.pem"
     broken.write_text("nothing")
     for ca_file in (broken, tmp_path / "absent.pem"):
         async with Client(ClientSettings(ca_file=ca_file), clock=CLOCK) as client:
             with pytest.raises(Refused, match="ca_file"):
-                await client.post("https://127.0.0.1:1", b"", content_type="x/y")
+                await client.send("https://127.0.0.1:1", b"", content_type="x/y")
