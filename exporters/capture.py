@@ -14,10 +14,9 @@ from spool.record import Record
 class Capture:
     """Answers each delivery with the next of `answers`; None, and everything after the last, accepts."""
 
-    def __init__(
-        self, *, answers: Iterable[SendError | None] = (), in_flight: int = 1, max_records: int = 1000
-    ) -> None:
-        self.in_flight = in_flight
+    in_flight = 1
+
+    def __init__(self, *, answers: Iterable[SendError | None] = (), max_records: int = 1000) -> None:
         self.max_records = max_records
         self.deliveries: list[Delivery] = []  # every attempt
         self.records: list[Record] = []  # what was accepted

@@ -85,7 +85,7 @@ def lines(charges: Iterable[Charge], *, account: str = ACCOUNT) -> bytes:
     return _lines([_LINE_ENDS.sub(" ", row[name]) for name in COLUMNS] for row in rows)
 
 
-def row_of(charge: Charge, *, account: str = ACCOUNT) -> dict[str, str]:
+def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     """A charge by column; "" is null. Money that came back is a credit, which has no usage."""
     is_credit = Decimal(charge.cost) < 0
     month = charge.start.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)

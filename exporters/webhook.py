@@ -26,22 +26,14 @@ from spool.record import as_json
 
 TIMESTAMP = "Tollhouse-Timestamp"
 SIGNATURE = "Tollhouse-Signature"
+MAX_BYTES = 4 * 1024**2
 
 
 class WebhookExporter:
     in_flight = 4
+    max_records = 1000
 
-    def __init__(
-        self,
-        client: Client,
-        settings: DestinationSettings,
-        *,
-        clock: Clock,
-        max_records: int = 1000,
-        max_bytes: int = 4 * 1024**2,
-    ) -> None:
-        self.max_records = max_records
-        self._max_bytes = max_bytes
+    def __init__(self, client: Client, settings: DestinationSettings, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._url = settings.url
@@ -57,8 +49,8 @@ class WebhookExporter:
             return batch.settlement()
         topic = delivery.route.rpartition("/")[2]
         body = orjson.dumps({"topic": topic, "records": [as_json(record) for record, _ in batch.records]})
-        if len(body) > self._max_bytes and delivery.count > 1:
-            raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
+        if len(body) > MAX_BYTES and delivery.count > 1:
+            raise TooLarge(f"{len(body)} bytes, over {MAX_BYTES}", answered=False)
         await self._client.send(
             self._url,
             body,

@@ -18,7 +18,6 @@ from spool.installation import derived
 
 _PLACE = struct.Struct(">QI")
 TAG_SIZE = 8
-LENGTH = 32  # characters of base32
 
 
 class Sealer:

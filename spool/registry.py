@@ -39,19 +39,11 @@ class Registry:
             raise
         return registry
 
-    async def note(
-        self,
-        actor: Actor,
-        action: str,
-        target: str,
-        *,
-        before: Mapping[str, object] | None = None,
-        after: Mapping[str, object] | None = None,
-    ) -> None:
+    async def note(self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None) -> None:
         """An audit row for a change that happened in another file (a route dropped, a dead letter retried)."""
         at = self._file.clock.now()
         await self._file.change(
-            lambda connection: audit(connection, actor, at, action, target, before, after), lambda _: None
+            lambda connection: audit(connection, actor, at, action, target, after=after), lambda _: None
         )
 
     async def note_all(self, changes: Sequence[Change]) -> None:

@@ -19,19 +19,18 @@ _log = logging.getLogger(__name__)
 class Reserve:
     """A file of zeros in the data directory."""
 
-    def __init__(self, directory: Path, *, size: int = SIZE) -> None:
+    def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
-        self._size = size
 
     def restore(self) -> bool:
         """Take the room again once there is twice as much; False while there is not."""
         if self._held():
             return True
-        if shutil.disk_usage(self._path.parent).free < 2 * self._size:
+        if shutil.disk_usage(self._path.parent).free < 2 * SIZE:
             return False
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, self._size)
+            os.posix_fallocate(descriptor, 0, SIZE)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -58,6 +57,6 @@ class Reserve:
 
     def _held(self) -> bool:
         try:
-            return self._path.stat().st_size >= self._size
+            return self._path.stat().st_size >= SIZE
         except FileNotFoundError:
             return False

@@ -34,7 +34,7 @@ class EventExporter:
     in_flight = 4
     max_records = 1000
 
-    def __init__(self, client: Client, paths: Paths, keyring: Keyring, *, max_bytes: int = 4 * 1024**2) -> None:
+    def __init__(self, client: Client, paths: Paths, keyring: Keyring, *, max_bytes: int) -> None:
         self._client = client
         self._paths = paths
         self._keyring = keyring

@@ -59,9 +59,8 @@ class UnitCostExporter:
         streams: StreamReader,
         *,
         clock: Clock,
-        single_writer: Collection[str] = (),
-        to_tollhouse: bool = False,
-        max_bytes: int = MAX_BYTES,
+        single_writer: Collection[str],
+        to_tollhouse: bool,
     ) -> None:
         self._client = client
         self._paths = paths
@@ -69,7 +68,6 @@ class UnitCostExporter:
         self._streams = streams
         self._single_writer = frozenset(single_writer)
         self._to_tollhouse = to_tollhouse
-        self._max_bytes = max_bytes
         self._bucket = Bucket(clock, per_s=PER_S, burst=BURST)
         self._order = InOrder()
 
@@ -158,7 +156,7 @@ class UnitCostExporter:
         if delivery.mark is not None and delivery.mark.endswith("?"):
             raise Unknown("Tollhouse was stopped while it waited for an answer", answered=False)
         body = _body(head.records, ids=False)
-        if len(body) > self._max_bytes and delivery.count > 1:
+        if len(body) > MAX_BYTES and delivery.count > 1:
             raise TooLarge(f"{len(body)} bytes, over the service's 5 MB", answered=False)
         try:
             await self._post(head.shape, body, delivery.idempotency_key)
@@ -185,7 +183,7 @@ class UnitCostExporter:
         if not records:
             return
         size = len(_body(records, ids=self._to_tollhouse))
-        step = max(1, len(records) * self._max_bytes // (size + size // 4)) if size > self._max_bytes else len(records)
+        step = max(1, len(records) * MAX_BYTES // (size + size // 4)) if size > MAX_BYTES else len(records)
         for start in range(0, len(records), step):
             yield records[start : start + step]
 
@@ -246,7 +244,7 @@ def _body(records: Sequence[UnitCostOperation], *, ids: bool) -> bytes:
     return msgspec.json.encode({"records": [wire_record(record, with_id=ids) for record in records]})
 
 
-def wire_record(record: UnitCostOperation, *, with_id: bool = False) -> dict[str, object]:
+def wire_record(record: UnitCostOperation, *, with_id: bool) -> dict[str, object]:
     """A record as the service takes it; values are numbers with exactly the digits that we have."""
     said: dict[str, object] = {"timestamp": rfc3339((record.start_time or 0) // NS * NS)}
     if record.stream_type == METRIC:

@@ -187,9 +187,9 @@ class Ledger:
         """ValueError for a dimension that does not exist."""
         return await self._read(lambda connection: queries.costs(connection, query))
 
-    async def values(self, dimension: str, *, limit: int = 1000) -> Sequence[str]:
-        """The known values of a dimension; ValueError when there is none of that name."""
-        return await self._read(lambda connection: queries.values(connection, dimension, limit))
+    async def values(self, dimension: str) -> Sequence[str]:
+        """The known values of a dimension, the first thousand; ValueError when there is none of that name."""
+        return await self._read(lambda connection: queries.values(connection, dimension))
 
     def dimensions(self) -> Sequence[str]:
         """What costs can be grouped and filtered by."""

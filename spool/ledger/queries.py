@@ -20,6 +20,7 @@ DIMENSIONS = (
 TAG = "tag:"  # before the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # everything in one period
+MOST_VALUES = 1000  # of one dimension
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +94,11 @@ def costs(connection: sqlite3.Connection, query: CostQuery) -> list[CostRow]:
         connection.execute("ROLLBACK")
 
 
-def values(connection: sqlite3.Connection, dimension: str, limit: int) -> list[str]:
+def values(connection: sqlite3.Connection, dimension: str) -> list[str]:
     """The known values of a dimension, in order."""
     column = _column(dimension)
     statement = f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' ORDER BY value LIMIT ?"
-    return [value for (value,) in connection.execute(statement, (limit,))]
+    return [value for (value,) in connection.execute(statement, (MOST_VALUES,))]
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
