@@ -11,6 +11,7 @@ import binascii
 import re
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,16 +19,23 @@ import msgspec
 from gateway.errors import BadPayload
 
 Raw = bytes | msgspec.Raw
-Struct = TypeVar("Struct", bound=msgspec.Struct)
+T = TypeVar("T")
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
+_AT_ONCE = 1024 * 1024  # an array up to this size is parsed whole, which is faster and takes 72 bytes an element
+_LINES_TRIED = 4096
+
 _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\n]+")
+_NEXT_LINE = re.compile(rb"\n\s*\S")
+# Lines that begin with a brace: those of a document that was printed over several lines are indented.
+_OBJECT_LINE = re.compile(rb"^\{[^\n]*", re.MULTILINE)
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _MARK = re.compile(_STRING + rb"|[\[\]{},]", re.DOTALL)
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_UNCLEAN = re.compile(rb"Infinity|NaN|\\u[dD]")
 _STRING_OR_NOT_JSON = re.compile(_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(_HIGH + _LOW + rb"|(" + _HIGH + rb"|" + _LOW + rb")|\\.", re.DOTALL)
@@ -49,26 +57,39 @@ def unmarked(body: bytes) -> bytes:
 def items(body: bytes) -> Iterator[Raw]:
     """The items of a body, lazily. BadPayload, at once or on the way, when it is no JSON at all, or breaks off."""
     body = unmarked(body)
+    if body.startswith(GZIP_MAGIC):
+        raise BadPayload("the body is gzip: say so with Content-Encoding: gzip")
     first = body.lstrip()[:1]
     if first == b"[":
         return _elements(body)
     if first == b"{":
         return _documents(body)
+    if _has_object_line(body):  # LiteLLM's first line may be a null, and a log's a word of greeting
+        return _lines(body)
     raise BadPayload("the body is neither a JSON object, nor an array, nor JSON lines")
 
 
 def array(raw: Raw) -> Iterator[Raw]:
     """The elements of one raw JSON value: of an array each, of anything else the value itself."""
-    return _elements(bytes(raw)) if bytes(raw)[:1] == b"[" else iter((raw,))
+    text = bytes(raw)
+    return _elements(text) if text[:1] == b"[" else iter((raw,))
 
 
 def clean(raw: Raw) -> bytes:
     """The same JSON with null for NaN and Infinity, and U+FFFD for lone surrogates and bytes that are no UTF-8."""
     text = bytes(raw).decode("utf-8", "replace").encode()
-    return _STRING_OR_NOT_JSON.sub(_cleaned, text)
+    if not _UNCLEAN.search(text):
+        return text
+    parts, kept = [], 0
+    for found in _STRING_OR_NOT_JSON.finditer(text):  # `sub` would hold every string of the text at once
+        whole = found[0]
+        if (cleaned := _cleaned(whole)) != whole:
+            parts += [text[kept : found.start()], cleaned]
+            kept = found.end()
+    return b"".join([*parts, text[kept:]])
 
 
-def decode(raw: Raw, decoder: msgspec.json.Decoder[Struct]) -> Struct:
+def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
     """One item, typed; cleaned when it needs it. Raises one of UNREADABLE."""
     try:
         return decoder.decode(raw)
@@ -80,12 +101,10 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[Struct]) -> Struct:
 
 def peek(raw: Raw) -> dict[str, msgspec.Raw]:
     """The top-level members of one item, undecoded; empty when it is no object."""
-    for text in (raw, clean(raw)):
-        try:
-            return _members.decode(text)
-        except UNREADABLE:
-            continue
-    return {}
+    try:
+        return decode(raw, _members)
+    except UNREADABLE:
+        return {}
 
 
 def problem(error: Exception) -> str:
@@ -125,61 +144,66 @@ def base64(text: str) -> bytes:
 
 
 def _elements(body: bytes) -> Iterator[Raw]:
-    try:
-        return iter(_array.decode(body))
-    except UNREADABLE:
-        if _is_document(_first_line(body)):
-            return _lines(body)
-        return _split(body)
+    if len(body) <= _AT_ONCE:
+        try:
+            return iter(_array.decode(body))
+        except UNREADABLE:
+            pass
+    return _lines(body) if _is_document(_first_of_lines(body)) else _split(body)
 
 
 def _documents(body: bytes) -> Iterator[Raw]:
     if _is_document(body):
         return iter((body,))
-    if any(_is_document(line) for line in _column_zero(body)):
+    if _has_object_line(body):
         return _lines(body)
+    if _begins_run(body):
+        return _run(body)
     if _is_document(cleaned := clean(body)):
         return iter((cleaned,))
-    if len(together := _run_together(body)) > 1:
-        return iter(together)
     raise BadPayload("the body is not valid JSON")
 
 
 def _lines(body: bytes) -> Iterator[Raw]:
     for found in _LINE.finditer(body):
         line = found[0].strip()
-        if line[:1] != b"[":
-            if line:
-                yield from _run_together(line) if b"}{" in line and not _is_document(line) else (line,)
-            continue
-        try:
-            elements = list(_elements(line))
-        except BadPayload:  # refused where it stands, and its neighbours are kept
-            elements = [line]
-        yield from elements
+        if line[:1] == b"[":
+            try:
+                yield from _elements(line)
+            except BadPayload:  # refused where it stands, and its neighbours are kept
+                yield line
+        elif b"}{" in line and not _is_document(line):
+            yield from _run(line)
+        elif line:
+            yield line
 
 
-def _run_together(text: bytes) -> list[bytes]:
+def _run(text: bytes) -> Iterator[bytes]:
     """
-    Objects without anything between them, as Firehose and CloudWatch put them into files; what is no such run stays
-    one piece.
+    Objects without anything between them, as Firehose and CloudWatch put them into files; what is no such run any more
+    stays one piece.
     """
-    view, place, found = memoryview(text), 0, []
+    view, place = memoryview(text), 0
     while (end := _told_end(view[place:])) is not None and text[place + end : place + end + 1] == b"{":
-        found.append(text[place : place + end].strip())
+        yield text[place : place + end].strip()
         place += end
-    last = text[place:]
-    return [*found, last] if found and _is_document(last) else [text]
+    yield text[place:].strip()
 
 
-def _column_zero(body: bytes) -> Iterator[bytes]:
-    """Lines that begin with a brace: those of a document that was printed over several lines are indented."""
-    return (found[0] for found in _LINE.finditer(body) if found[0][:1] == b"{")
+def _begins_run(text: bytes) -> bool:
+    end = _told_end(memoryview(text))
+    return end is not None and text[end : end + 1] == b"{"
 
 
-def _first_line(body: bytes) -> bytes:
-    found = _LINE.search(body.lstrip())
-    return found[0] if found else b""
+def _has_object_line(body: bytes) -> bool:
+    return any(_is_document(found[0]) for found in islice(_OBJECT_LINE.finditer(body), _LINES_TRIED))
+
+
+def _first_of_lines(body: bytes) -> bytes:
+    """The first line when there are several, else nothing."""
+    start = len(body) - len(body.lstrip())
+    found = _NEXT_LINE.search(body, start)
+    return body[start : found.start()] if found else b""
 
 
 def _is_document(text: bytes) -> bool:
@@ -200,7 +224,8 @@ def _split(body: bytes) -> Iterator[bytes]:
     place, end = body.index(b"[") + 1, 0
     while body[end : end + 1] != b"]":
         end = _end_of_element(body, view, place)
-        yield body[place:end].strip()
+        if element := body[place:end].strip():
+            yield element
         place = end + 1
     if body[place:].strip():
         raise BadPayload("there is more behind the JSON array")
@@ -232,8 +257,7 @@ def _told_end(text: memoryview) -> int | None:
     return None
 
 
-def _cleaned(found: re.Match[bytes]) -> bytes:
-    text = found[0]
+def _cleaned(text: bytes) -> bytes:
     if text[:1] != b'"':
         return b"null"
     return _ESCAPE.sub(_paired, text) if b"\\u" in text else text

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gateway.normalise.formats.payload import UNREADABLE, Raw, clean
+from gateway.normalise.formats.payload import UNREADABLE, Raw, decode
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
 
 MAX_TEXT: Final = 2048  # longer text in an id, a name or a model is none
@@ -67,13 +67,11 @@ def nested(value: Any, type: type[Struct]) -> Struct:
 def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
     """None when it is not JSON of that shape: bodies are cut at some length, and then hold nothing we can read."""
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    for attempt in (packed, clean(packed)):
-        try:
-            found: Struct = decoder(type).decode(attempt)
-        except UNREADABLE:
-            continue
-        return found
-    return None
+    try:
+        found: Struct = decode(packed, decoder(type))
+    except UNREADABLE:
+        return None
+    return found
 
 
 def mapping(value: Any) -> dict[str, Any]:

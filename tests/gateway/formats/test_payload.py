@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 
 import pytest
 
@@ -53,16 +54,25 @@ def test_a_broken_line_stays_in_its_place():
     assert ['{"a": 1}', '{"b":', '{"c": 3}'] == texts(b'{"a": 1}\n{"b": \n{"c": 3}')
 
 
+@pytest.mark.parametrize("first", [b"null", b"3", b"listening on :1975", b'odel": "m"}', b'"', b"\xff"])
+def test_the_first_line_may_be_the_broken_one(first: bytes):
+    """As where a log was cut, or begins with a greeting: the lines that follow are kept."""
+    items = [bytes(item) for item in payload.items(first + b'\n{"a": 1}\r\n\n{"b": 2}')]
+    assert [first, b'{"a": 1}', b'{"b": 2}'] == items
+
+
 def test_a_line_that_is_a_broken_array_stays_in_its_place():
-    """It spoils neither the lines before it nor those after."""
+    """It spoils neither the lines before it nor those after, nor its own elements before the break."""
     assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
+    assert ['{"a": 1}', '[{"a": 1}, {"b":', '{"c": 3}'] == texts(b'[{"a": 1}]\n[{"a": 1}, {"b":\n{"c": 3}')[1:]
 
 
 def test_documents_without_anything_between_them_are_taken_apart():
-    """As a whole body or as one line of several; what is no such run stays one piece."""
+    """As a whole body or as one line of several; what is no such run any more stays one piece."""
     assert ['{"a": "}{"}', '{"b": 2}'] == texts(b'{"a": "}{"}{"b": 2}')
     assert ['{"a": 1}', '{"b": 2}', '{"c": 3}'] == texts(b'{"a": 1}{"b": 2}\n{"c": 3}')
-    assert ['{"a": 1}{"b":', '{"c": 3}'] == texts(b'{"a": 1}{"b": \n{"c": 3}')
+    assert ['{"a": 1}', '{"b":', '{"c": 3}'] == texts(b'{"a": 1}{"b": \n{"c": 3}')
+    assert ['{"a": 1}', '{"b":'] == texts(b'{"a": 1}{"b": ')
 
 
 def test_cleaning_keeps_every_digit_and_every_good_character():
@@ -101,3 +111,28 @@ def test_base64_is_strict():
     assert b"abc" == payload.base64(base64.b64encode(b"abc").decode())
     with pytest.raises(ValueError, match="not base64"):
         payload.base64("a*b=")
+
+
+def test_a_large_array_is_taken_apart_as_it_is_read():
+    """Whatever its elements are, they take no memory before their turn; a break is found when it is reached."""
+    elements = [{"text": '],"[{' * 20_000}, 1, "x", [], {}, None, [[{"a": "]"}]], {"b": 1.50}] * 12
+    body = json.dumps(elements, indent=1).encode()
+    assert elements == [json.loads(bytes(item)) for item in payload.items(body)]
+    broken = payload.items(body[:-2])
+    assert elements[0] == json.loads(bytes(next(broken)))
+    with pytest.raises(BadPayload, match="breaks off"):
+        list(broken)
+
+
+def test_arrays_of_large_lines_are_lines():
+    """One line is not mistaken for the whole."""
+    line = json.dumps([{"a": "x" * 2_000_000}, 1]).encode()
+    assert [line[1:-4], b"1", line[1:-4], b"1", b"2"] == [
+        bytes(item) for item in payload.items(line + b"\n" + line + b"\n[2]\n")
+    ]
+
+
+def test_gzip_that_does_not_say_so_is_refused_with_the_reason():
+    """A file of a bucket, posted as it is."""
+    with pytest.raises(BadPayload, match="Content-Encoding: gzip"):
+        payload.items(gzip.compress(b"{}"))
