@@ -17,12 +17,12 @@ from gateway.errors import BadPayload
 from gateway.normalise.formats import litellm, payload
 from gateway.normalise.formats.call import OTHER, Call, count_tokens, fail, is_call
 from gateway.normalise.formats.driver import SLICE_BYTES, explained
-from gateway.normalise.formats.langfuse_usage import Named, cost_of_details, of_details, of_named
+from gateway.normalise.formats.langfuse_usage import Named, cost_of_details, cost_of_named, of_details, of_named
 from gateway.normalise.formats.metadata import Metadata
 from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.times import instant
 from gateway.normalise.formats.usage import Tokens
-from gateway.normalise.formats.values import BadValue, Other, decoder, is_true, mapping, money, nested, text
+from gateway.normalise.formats.values import BadValue, Other, decoder, is_true, mapping, nested, text
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Half, Outcome
 from gateway.normalise.tags import is_secret, put
@@ -49,7 +49,7 @@ ORIGINS = {
     "cache_read_tokens": "body.usageDetails",
     "cache_write_tokens": "body.usageDetails",
     "reasoning_tokens": "body.usageDetails",
-    "cost": "body.costDetails, else body.usage.totalCost",
+    "cost": "body.costDetails, else the costs of body.usage",
     "status": "body.level, body.metadata.cache_hit",
     "error_type": "body.level",
     "user": "userId of the trace",
@@ -80,14 +80,18 @@ class Generation(msgspec.Struct, omit_defaults=True):
     created: bool = False  # its create was seen, so nothing older is to come
 
     @property
+    def tokens(self) -> Tokens:
+        """The newer field before the older one, also when it says 0."""
+        return next((said for said in (self.details, self.usage) if said is not None), Tokens())
+
+    @property
     def is_finished(self) -> bool:
         figures = (self.end_time, self.details, self.usage, self.details_cost, self.usage_cost)
         return self.level == "ERROR" or any(figure is not None for figure in figures)
 
     @property
     def is_whole(self) -> bool:
-        is_call = self.model is not None or bool(self.details) or bool(self.usage)
-        return self.created and self.is_finished and is_call
+        return self.created and self.is_finished and (self.model is not None or bool(self.tokens))
 
 
 class Trace(msgspec.Struct, omit_defaults=True):
@@ -211,7 +215,7 @@ def call_of(generation: Generation, trace: Trace | None, identity: Identity | No
         request_model=model_name(generation.model),
         cost=generation.usage_cost if generation.details_cost is None else generation.details_cost,
     )
-    count_tokens(record, generation.details or generation.usage or Tokens())
+    count_tokens(record, generation.tokens)
     if not is_call(record):
         return None
     if generation.level == "ERROR":
@@ -333,7 +337,7 @@ def _generation(own_id: str, said: _Observation, *, at: int | None, created: boo
         details=of_details(details),
         usage=of_named(usage),
         details_cost=cost_of_details(costs),
-        usage_cost=money(usage.totalCost, "usage.totalCost"),
+        usage_cost=cost_of_named(usage),
         level=text(said.level),
         cached=None if cache_hit is None else is_true(cache_hit),
         created=created,

@@ -4,7 +4,8 @@ Langfuse's usage: OpenAI's shape inside `usageDetails`, free buckets that exclud
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -15,12 +16,7 @@ from gateway.normalise.formats.values import BadValue, count, money, text
 from gateway.normalise.outcome import MALFORMED
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
-_READ = ("cache_read_input_tokens", "input_cached_tokens", "input_cache_read", "input_cache_read_tokens")
-_WRITE = (
-    "cache_creation_input_tokens", "input_cache_creation", "input_cache_creation_5m", "input_cache_creation_1h",
-    "input_cache_write", "input_cache_write_tokens",
-)  # fmt: skip
-_REASONING = ("output_reasoning_tokens", "output_reasoning")
+_WRITE = re.compile("creation|write|ephemeral")
 
 
 class Named(Usage):
@@ -31,6 +27,8 @@ class Named(Usage):
     unit: Any = None
     promptTokens: Any = None
     completionTokens: Any = None
+    inputCost: Any = None
+    outputCost: Any = None
     totalCost: Any = None
 
 
@@ -38,17 +36,16 @@ def of_details(details: Mapping[str, Any]) -> Tokens | None:
     """`usageDetails`; None when it says nothing."""
     if any(name in details for name in _OPENAI):
         return _said(of_usage(_usage(details)))
-    buckets = {name: number for name, value in details.items() if (number := _bucket(value)) is not None}
-    if not buckets:
-        return None
-    read, write = _sum(buckets, _READ), _sum(buckets, _WRITE)
-    reasoning = _sum(buckets, _REASONING)
-    came_in, came_out = buckets.get("input"), buckets.get("output")
-    if came_in is not None and came_out is not None and buckets.get("total") == came_in + came_out:
+    buckets = {name: number for name, value in details.items() if (number := _bucket(name, value)) is not None}
+    came_in, came_out, total = (_either(buckets, name, f"{name}_tokens") for name in ("input", "output", "total"))
+    reasoning = added(*(number for name, number in buckets.items() if "output" in name and "reasoning" in name))
+    inputs = {name: number for name, number in buckets.items() if "input" in name}
+    write = added(*(number for name, number in inputs.items() if _WRITE.search(name)))
+    read = added(*(number for name, number in inputs.items() if "cache" in name and not _WRITE.search(name)))
+    if came_in is not None and came_out is not None and total == came_in + came_out:
         return _said(settled(came_in, came_out, read, write, reasoning))
-    inputs = [n for name, n in buckets.items() if name.startswith("input") or name in _READ or name in _WRITE]
-    outputs = [n for name, n in buckets.items() if name.startswith("output")]
-    return _said(Tokens(added(*inputs), added(*outputs), read, write, reasoning))
+    outputs = (number for name, number in buckets.items() if "output" in name)
+    return _said(Tokens(added(*inputs.values()), added(*outputs), read, write, reasoning))
 
 
 def of_named(usage: Named) -> Tokens | None:
@@ -65,10 +62,19 @@ def of_named(usage: Named) -> Tokens | None:
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:
     """`total`, else the sum of the parts."""
-    if (total := money(details.get("total"), "costDetails.total")) is not None:
-        return total
-    parts = [part for value in details.values() if (part := money(value, "costDetails")) is not None]
-    return money(sum(map(Decimal, parts), Decimal(0)), "costDetails") if parts else None
+    return _cost(details.get("total"), details.values(), "costDetails")
+
+
+def cost_of_named(usage: Named) -> str | None:
+    """`totalCost`, else the sum of the two parts."""
+    return _cost(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
+
+
+def _cost(total: Any, parts: Iterable[Any], field: str) -> str | None:
+    if (whole := money(total, field)) is not None:
+        return whole
+    said = [Decimal(part) for value in parts if (part := money(value, field)) is not None]
+    return money(sum(said, Decimal(0)), field) if said else None
 
 
 def _usage(details: Mapping[str, Any]) -> Usage:
@@ -78,13 +84,14 @@ def _usage(details: Mapping[str, Any]) -> Usage:
         raise BadValue(MALFORMED, "usageDetails is not readable") from error
 
 
-def _bucket(value: Any) -> int | None:
-    """One bucket; what is nested in it is no bucket."""
-    return None if isinstance(value, dict | list) else count(value, "usageDetails")
+def _bucket(name: str, value: Any) -> int | None:
+    """One bucket of input, of output, or the total; other names are free for other things, and so is what is nested."""
+    is_counted = "input" in name or "output" in name or name in ("total", "total_tokens")
+    return count(value, "usageDetails") if is_counted and not isinstance(value, dict | list) else None
 
 
-def _sum(buckets: Mapping[str, int], names: tuple[str, ...]) -> int | None:
-    return added(*(buckets.get(name) for name in names))
+def _either(buckets: Mapping[str, int], *names: str) -> int | None:
+    return next((buckets[name] for name in names if name in buckets), None)
 
 
 def _said(tokens: Tokens) -> Tokens | None:

@@ -86,6 +86,50 @@ def test_later_values_that_are_not_null_win():
             (9, 3, 4, None, None),
         ),
         ({"usageDetails": {"input": "12", "output": 3.0}}, (12, 3, None, None, None)),
+        (
+            {
+                "usageDetails": {
+                    "input": 5,
+                    "output": 10,
+                    "service_tier": "standard",
+                    "seconds": 2.5,
+                    "calls": {"a": "b"},
+                }
+            },
+            (5, 10, None, None, None),
+        ),
+        (
+            {
+                "usageDetails": {
+                    "input": 10,
+                    "output": 4,
+                    "total": 84,
+                    "input_cache_read": 20,
+                    "input_ephemeral_5m_input_tokens": 30,
+                    "input_cache_creation_1h": 15,
+                    "output_audio": 5,
+                }
+            },
+            (75, 9, 20, 45, None),
+        ),
+        (
+            {"usageDetails": {"input_tokens": 100, "output_tokens": 9, "cache_read_input_tokens": 60}},
+            (160, 9, 60, None, None),
+        ),
+        (
+            {
+                "usageDetails": {
+                    "input_tokens": 100,
+                    "output_tokens": 9,
+                    "total_tokens": 109,
+                    "cache_read_input_tokens": 60,
+                }
+            },
+            (100, 9, 60, None, None),
+        ),
+        ({"usageDetails": {"total": 12}, "usage": {"input": 7, "output": 5}}, (7, 5, None, None, None)),
+        ({"usageDetails": {"input": None, "output": 0}}, (None, 0, None, None, None)),
+        ({"usage": {"input": 3, "output": 1, "unit": "IMAGES"}}, (None, None, None, None, None)),
         ({"usage": {"input": 9, "output": 0, "unit": "TOKENS"}}, (9, 0, None, None, None)),
         ({"usage": {"promptTokens": 9, "completionTokens": 2}}, (9, 2, None, None, None)),
         ({"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, (9, 2, None, None, None)),
@@ -105,6 +149,9 @@ def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, 
         ({"costDetails": {"input": 6.3e-05, "output": 0.005895}}, "0.005958"),
         ({"usage": {"input": 1, "totalCost": 1.8e-07}}, "0.00000018"),
         ({"costDetails": {"total": 0}}, "0"),
+        ({"usage": {"input": 1, "inputCost": 0.1, "outputCost": 0.2}}, "0.3"),
+        ({"usage": {"input": 900, "unit": "CHARACTERS", "outputCost": 0.2}}, "0.2"),
+        ({"costDetails": {}, "usage": {"totalCost": "0.5", "inputCost": 9}}, "0.5"),
         ({}, None),
     ],
 )
@@ -139,9 +186,12 @@ def test_what_is_no_generation_is_no_call():
 
 
 def test_the_older_observation_events_are_generations_too():
-    """When they say so."""
-    body = create()["body"] | {"type": "GENERATION", "endTime": "2026-11-20T07:15:07Z"}
-    assert 1 == len(read(None, batch(event("observation-create", **body))).records)
+    """When they say so; an embedding is a call like any other, what only runs calls is none."""
+    for type, calls in (("GENERATION", 1), ("EMBEDDING", 1), ("AGENT", 0), ("TOOL", 0), ("CHAIN", 0), (None, 0)):
+        body = create()["body"] | {"type": type, "endTime": "2026-11-20T07:15:07Z"}
+        assert calls == len(read(None, batch(event("observation-create", **body))).records)
+    assert 1 == len(read(None, batch(event("embedding-create", **body))).records)
+    assert 0 == len(read(None, batch(event("agent-create", **body))).records)
 
 
 def test_a_bad_event_is_rejected_alone():
@@ -165,3 +215,12 @@ def test_halves_are_pending_and_records_when_nothing_else_will_come():
     langfuse_pending.alone(outcome)
     assert (0, 2, 0) == (outcome.pending, len(outcome.records), len(outcome.halves))
     assert ["u-1", None] == [record.user for record in outcome.records if isinstance(record, Inference)]
+
+
+def test_a_trace_bounds_its_tags_and_names_no_secret():
+    """However many events it has; a key in the place of a user is no user."""
+    events = [trace(tags=[f"tag-{number}-{place}" for place in range(20)]) for number in range(3)]
+    outcome = read(None, batch(whole(), *events, trace(userId="sk-proj-0123456789abcdef", tags=None)))
+    (record,) = outcome.records
+    assert isinstance(record, Inference)
+    assert ("u-1", 32, 29) == (record.user, len(record.tags), outcome.left_out)
