@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.usage import Gemini, Tokens, Usage, of_gemini, of_usage
-from gateway.normalise.formats.values import Other, text
+from gateway.normalise.formats.values import Other, first, text
 from spool.identity import Identity, is_long, of_call
 from spool.record import Inference
 
@@ -19,6 +19,11 @@ class Body(msgspec.Struct):
     responseId: Any = None
     modelVersion: Any = None
     usageMetadata: Gemini | Other = None
+
+    @property
+    def answered_by(self) -> str | None:
+        """The model that an answer names; Gemini's answers name it in a place of their own."""
+        return first(self.modelVersion, self.model)
 
     def tokens(self) -> Tokens:
         """By the shape of the usage object; nothing when there is none."""

@@ -51,9 +51,9 @@ def calls(event: Event) -> Iterable[Call]:
         id=b"",
         source=NAME,
         request_id=text(event.request_id),
-        provider=provider(event.provider, model or answered.model),
+        provider=provider(event.provider, model or answered.answered_by),
         request_model=model_name(model, event.provider),
-        response_model=model_name(answered.model, event.provider),
+        response_model=model_name(answered.answered_by, event.provider),
     )
     count_tokens(record, _tokens(figures, answered))
     record.cost = known_cost(record, money(figures.cost, "metadata.cost"))

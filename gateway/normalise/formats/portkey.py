@@ -124,10 +124,10 @@ def _of_file(event: Event) -> Call:
         request_id=first(event.file_id, event.id),
         trace_id=first(headers.trace_id, event.trace_id),
         start_time=instant(event.created_at),
-        provider=provider(written_provider, asked.model or answered.model),
+        provider=provider(written_provider, asked.model or answered.answered_by),
         operation=of_path(request.url),
         request_model=model_name(asked.model, written_provider),
-        response_model=model_name(answered.model, written_provider),
+        response_model=model_name(answered.answered_by, written_provider),
         team=text(event.organisation_id),
     )
     record.end_time = after(record.start_time, response.responseTime)

@@ -67,7 +67,7 @@ def calls(event: Event) -> Iterable[Call]:
         provider=PROVIDER,
         operation=_operation(text(event.api_method)),
         request_model=model_name((text(event.model) or "").rpartition("/models/")[2], PROVIDER),
-        response_model=model_name(first(answered.modelVersion, answered.model), PROVIDER),
+        response_model=model_name(answered.answered_by, PROVIDER),
     )
     count_tokens(record, answered.tokens())
     if not is_call(record):
