@@ -17,7 +17,7 @@ from gateway.access import Bearer
 from gateway.attribution import Attribution
 from gateway.cli import configured
 from gateway.config import Config
-from gateway.errors import BadPayload
+from gateway.errors import BadPayload, Refusal
 from gateway.intake import Intake
 from gateway.normalise import formats
 from gateway.normalise.formats import langfuse_pending
@@ -49,7 +49,7 @@ def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path 
     for file in files:
         try:
             result = asyncio.run(explained(_read(file), format, settings, why=why))
-        except BadPayload as error:
+        except Refusal as error:
             failed = True
             click.echo(f"tollhouse: {file}: {error.message}", err=True)
             continue

@@ -110,7 +110,7 @@ async def submit(
         named = format or formats.recognise(body)
         if named is None:
             raise BadPayload("The format was not recognised; name it: POST /v1/ai-telemetry/{format}.")
-        outcome = await drive(formats.normalise(named, body, options=house.options), size=len(body))
+        outcome = await drive(formats.normalise(named, body, options=house.options, hold=lease.take))
         receipt = await house.intake.take(outcome, bearer)
         said = format_answers.answer(named, body, outcome, now=house.clock.now())
     response = _response(said)

@@ -187,13 +187,17 @@ def refusal_of(error: Exception, *, door: str) -> Refusal:
     return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
 
 
-async def drive(work: Generator[None, None, T], *, size: int) -> T:
-    """Run a job slice by slice, and give the loop its turn in between; a body of few bytes needs no turn."""
+async def drive(work: Generator[None, None, T], *, size: int | None = None) -> T:
+    """
+    Run a job slice by slice, and give the loop its turn in between; a body of few bytes needs no turn.
+
+    `size` is None where a body may hold more than it weighs.
+    """
     while True:
         try:
             next(work)
         except StopIteration as done:
             result: T = done.value
             return result
-        if size > AT_ONCE:
+        if size is None or size > AT_ONCE:
             await asyncio.sleep(0)

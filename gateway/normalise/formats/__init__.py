@@ -33,6 +33,7 @@ from gateway.normalise.formats import (
 )  # fmt: skip
 from gateway.normalise.formats.call import Format
 from gateway.normalise.formats.recognise import recognise
+from gateway.normalise.formats.unfolding import Hold
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 
@@ -49,12 +50,19 @@ OTLP = export_requests.SIGNALS
 FORMATS: tuple[str, ...] = (*_BY_ITEM, langfuse.NAME, *OTLP)
 
 
-def normalise(format: str | None, body: bytes, *, options: Options) -> Generator[None, None, Outcome]:
+def _unbounded(_: int) -> None:
+    """Nobody else shares the memory."""
+
+
+def normalise(
+    format: str | None, body: bytes, *, options: Options, hold: Hold = _unbounded
+) -> Generator[None, None, Outcome]:
     """
     A body of one of FORMATS, or of the format that it shows (None), to its Outcome; each `next` is one slice of work.
 
     OTLP is taken under any name: OpenRouter, Cloudflare and others push it where they are told to. Raises BadPayload
-    when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept.
+    when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept. `hold` hears of what
+    unfolds inside the body.
     """
     named = format if format in OTLP else export_requests.shown(body) or format or recognise(body)
     if named is None:
@@ -68,4 +76,4 @@ def normalise(format: str | None, body: bytes, *, options: Options) -> Generator
         return (yield from langfuse.normalise(body, options=options))
     if named not in _BY_ITEM:
         raise BadPayload("the format is not known")
-    return (yield from driver.read(_BY_ITEM[named], body, options=options))
+    return (yield from driver.read(_BY_ITEM[named], body, options=options, hold=hold))

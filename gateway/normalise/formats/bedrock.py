@@ -1,7 +1,7 @@
 """
 AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or either inside a Firehose delivery.
 
-The bodies in it are never decoded. What is packed is unfolded under one bound for the whole item.
+The bodies in it are never decoded.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gateway.normalise.formats.metadata import Metadata
 from gateway.normalise.formats.models import model_name
 from gateway.normalise.formats.operations import CHAT, EMBEDDINGS
 from gateway.normalise.formats.times import instant
+from gateway.normalise.formats.unfolding import MAX_PIECE, Unfolding
 from gateway.normalise.formats.usage import Tokens
 from gateway.normalise.formats.values import Other, count, mapping, nested, text
 from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "bedrock"
-MAX_INFLATED: Final = 64 * 1024 * 1024
 _MAX_WRAPPERS: Final = 4  # Firehose, its data, the subscription, its messages
 
 
@@ -62,74 +62,63 @@ class _LogEvent(msgspec.Struct):
     message: str
 
 
-def unwrap(raw: payload.Raw) -> Iterator[payload.Raw | Unreadable]:
+def unfold(raw: payload.Raw, unfolding: Unfolding) -> Iterator[payload.Raw | Unreadable]:
     """The log records in one item, whatever they are wrapped in; a bad wrapper costs only what is in it."""
-    return _unwrap(raw, _Budget(), _MAX_WRAPPERS)
+    return _unfold(raw, unfolding, _MAX_WRAPPERS)
 
 
-class _Budget:
-    """How much one item may still unfold to."""
-
-    def __init__(self) -> None:
-        self.left = MAX_INFLATED
-
-    def unfold(self, packed: str) -> bytes:
-        """Base64, of gzip or of plain bytes; ValueError or payload.TooBig."""
-        body = payload.base64(packed)
-        if body.startswith(payload.GZIP_MAGIC):
-            body = payload.inflate(body, self.left)
-        self.left -= len(body)
-        if self.left < 0:
-            raise payload.TooBig
-        return body
-
-
-def _unwrap(raw: payload.Raw, budget: _Budget, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
+def _unfold(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
     members = payload.peek(raw)
     if wrappers and "awslogs" in members:
-        return _of_data(members["awslogs"], "awslogs.data", budget, wrappers - 1)
+        return _of_data(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
     if wrappers and "records" in members and "schemaType" not in members:
-        return _of_firehose(members["records"], budget, wrappers - 1)
+        return _of_firehose(members["records"], unfolding, wrappers - 1)
     if wrappers and "logEvents" in members:
-        return _of_subscription(members, budget, wrappers - 1)
+        return _of_subscription(members, unfolding, wrappers - 1)
     return iter((raw,))
 
 
-def _of_firehose(records: payload.Raw, budget: _Budget, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
+def _of_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
     for index, record in enumerate(payload.array(records)):
-        yield from _of_data(record, f"records[{index}].data", budget, wrappers)
+        yield from _of_data(record, f"records[{index}].data", unfolding, wrappers)
 
 
-def _of_data(packed: payload.Raw, field: str, budget: _Budget, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
+def _of_data(
+    packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: int
+) -> Iterator[payload.Raw | Unreadable]:
+    if bytes(packed) == b"null":
+        yield packed
+        return
     try:
-        body = budget.unfold(msgspec.json.decode(packed, type=_Packed).data)
-        inner = list(payload.items(body))
+        body = unfolding.unfold(msgspec.json.decode(packed, type=_Packed).data)
+        for item in payload.items(body):
+            yield from _unfold(item, unfolding, wrappers)
     except payload.TooBig:
-        yield Unreadable(f"{field} unfolds to more than {MAX_INFLATED} bytes")
+        yield Unreadable(f"{field} unfolds to more than {MAX_PIECE} bytes")
     except payload.UNREADABLE:
         yield Unreadable(f"{field} is not text")
     except BadPayload as error:
         yield Unreadable(f"{field}: {error.message}")
     except ValueError as error:
         yield Unreadable(f"{field} is {error}")
-    else:
-        for item in inner:
-            yield from _unwrap(item, budget, wrappers)
 
 
 def _of_subscription(
-    members: dict[str, msgspec.Raw], budget: _Budget, wrappers: int
+    members: dict[str, msgspec.Raw], unfolding: Unfolding, wrappers: int
 ) -> Iterator[payload.Raw | Unreadable]:
     if bytes(members.get("messageType", b"")) == b'"CONTROL_MESSAGE"':  # CloudWatch asks whether anybody is there
         yield b"{}"
         return
     for index, event in enumerate(payload.array(members["logEvents"])):
+        if bytes(event) == b"null":
+            yield event
+            continue
         try:
             message = msgspec.json.decode(event, type=_LogEvent).message
         except payload.UNREADABLE:
             yield Unreadable(f"logEvents[{index}].message is not text")
         else:
-            yield from _unwrap(message.encode("utf-8", "surrogatepass"), budget, wrappers)
+            yield from _unfold(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
 
 
 def calls(event: Event) -> Iterable[Call]:
@@ -146,7 +135,7 @@ def calls(event: Event) -> Iterable[Call]:
     count_tokens(record, _tokens(nested(event.input, Input), nested(event.output, Output)))
     if not is_call(record):
         return ()
-    if event.errorCode is not None:
+    if event.errorCode not in (None, "", "-"):
         fail(record, event.errorCode)
     metadata = Metadata()
     metadata.learn(mapping(event.requestMetadata))
@@ -178,7 +167,7 @@ FORMAT = Format(
     NAME,
     Event,
     calls,
-    unwrap=unwrap,
+    unfold=unfold,
     origins={
         "request_id": "requestId",
         "start_time": "timestamp",

@@ -7,34 +7,44 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from gateway.errors import BadPayload
 from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, Unreadable
+from gateway.normalise.formats.unfolding import Hold, Unfolding
 from gateway.normalise.formats.values import BadValue, decoder
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, NOT_AI, Outcome
 from spool.record import Inference
 
 SLICE_BYTES: Final = 256 * 1024  # a slice in which every item must be cleaned first still takes less than 100 ms
+ITEM_BYTES: Final = 256  # an item of two bytes is work, too
+MAX_REJECTS: Final = 250_000  # each is kept and told; a body of real items cannot hold as many
 
 
-def read(format: Format, body: bytes, *, options: Options) -> Generator[None, None, Outcome]:
+def read(format: Format, body: bytes, *, options: Options, hold: Hold) -> Generator[None, None, Outcome]:
     """Every item of the body; each `next` works through at most SLICE_BYTES of them."""
     outcome = Outcome(why=[] if options.explain else None)
     worked = 0
-    for item in _items(format, body):
+    for item in _items(format, body, Unfolding(hold)):
         if worked and worked + len(item) > SLICE_BYTES:
+            outcome.pack()
             yield
             worked = 0
         _take(outcome, format, item)
-        worked += len(item)
+        worked += len(item) + ITEM_BYTES
+        if len(outcome.rejects) > MAX_REJECTS:
+            raise BadPayload(f"more than {MAX_REJECTS} items cannot be read")
     return outcome
 
 
-def _items(format: Format, body: bytes) -> Iterator[payload.Raw | Unreadable]:
-    if format.unwrap is None:
-        return payload.items(body)
-    unwrap = format.unwrap
-    return (item for raw in payload.items(body) for item in unwrap(raw))
+def _items(format: Format, body: bytes, unfolding: Unfolding) -> Iterator[payload.Raw | Unreadable]:
+    for raw in payload.items(body):
+        if format.unfold is not None:
+            yield from format.unfold(raw, unfolding)
+        elif format.unwrap is not None:
+            yield from format.unwrap(raw)
+        else:
+            yield raw
 
 
 def _take(outcome: Outcome, format: Format, item: payload.Raw | Unreadable) -> None:

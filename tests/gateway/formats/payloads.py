@@ -74,6 +74,6 @@ def one(format: str | None, payload: Any) -> Inference:
 
 
 def assert_balanced(outcome: Outcome) -> None:
-    went = len(outcome.records) + len(outcome.points) + outcome.ignored.total() + len(outcome.rejects)
+    went = outcome.count + len(outcome.records) + len(outcome.points) + outcome.ignored.total() + len(outcome.rejects)
     assert outcome.received + outcome.split == went + outcome.pending
     assert len(outcome.records) == len(outcome.identities)

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from gateway.errors import Refusal
 from gateway.normalise import formats
-from gateway.normalise.formats.bedrock import MAX_INFLATED
+from gateway.normalise.formats.unfolding import MAX_PIECE, MAX_WHOLE
+from gateway.normalise.options import Options
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, MERGED, NOT_AI
 from spool.identity import digest, of_event
 from spool.record import rfc3339
-from tests.gateway.formats.payloads import case, one, read
+from tests.gateway.formats.payloads import case, one, read, run
 
 # -- kong --------------------------------------------------------------------------------------------------------------
 
@@ -237,11 +239,23 @@ def test_bedrock_records_may_stand_without_anything_between_them():
 
 
 def test_bedrock_bombs_are_rejected_before_they_unfold():
-    """The bound is for everything in one delivery."""
-    bomb = base64.b64encode(gzip.compress(bytes(MAX_INFLATED + 1), 1)).decode()
+    """One that can never pass costs only itself; a delivery with too much of it is refused as a whole."""
+    bomb = base64.b64encode(gzip.compress(bytes(MAX_PIECE + 1), 1)).decode()
     outcome = read("bedrock", firehose(bomb, packed(bedrock_record())))
     assert (1, 1) == (len(outcome.records), len(outcome.rejects))
     assert "unfolds to more than" in outcome.rejects[0].message
+    with pytest.raises(Refusal) as refused:
+        read("bedrock", [firehose(bomb)] * (MAX_WHOLE // MAX_PIECE + 1))
+    assert (413, "body_too_large") == (refused.value.status, refused.value.type)
+
+
+def test_bedrock_tells_what_it_holds_beside_the_body():
+    """So that the doors count it with the bytes of all requests, and can refuse it."""
+    held: list[int] = []
+    line = json.dumps(bedrock_record()).encode()
+    body = json.dumps(firehose(packed(line), packed(line, zipped=False))).encode()
+    run(formats.normalise("bedrock", body, options=Options(), hold=held.append))
+    assert [len(line)] * 2 == held
 
 
 def test_bedrock_arns_errors_and_embeddings():
@@ -252,6 +266,20 @@ def test_bedrock_arns_errors_and_embeddings():
     assert ("error", "ThrottlingException", None) == (failed.status, failed.error_type, failed.input_tokens)
     titan = bedrock_record(operation="InvokeModel", modelId="amazon.titan-embed-text-v2:0")
     assert "embeddings" == one("bedrock", titan).operation
+
+
+def test_bedrock_null_entries_are_passed_over():
+    """Wherever they stand: they are no calls, and nothing to complain of."""
+    wrapped = subscription(bedrock_record())
+    wrapped["logEvents"].append(None)
+    outcome = read("bedrock", {"requestId": "r", "timestamp": 1, "records": [None, {"data": packed(wrapped)}]})
+    assert (1, {NOT_AI: 2}, []) == (len(outcome.records), dict(outcome.ignored), outcome.rejects)
+
+
+@pytest.mark.parametrize("said", ["", "-", None])
+def test_bedrock_codes_that_stand_for_nothing_are_no_error(said: Any):
+    """An empty text is null."""
+    assert "ok" == one("bedrock", bedrock_record(errorCode=said)).status
 
 
 def test_bedrock_whose_principal_is_unknown_has_the_callers_user():
