@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.errors import Refusal
+from gateway.normalise.formats import langfuse, payload
 from gateway.normalise.outcome import Outcome, Reject
 
 JSON = "application/json"
@@ -31,8 +32,7 @@ class _Event(msgspec.Struct):
     id: Any = None
 
 
-class _Batch(msgspec.Struct):
-    batch: list[msgspec.Raw]
+_event = msgspec.json.Decoder(_Event)
 
 
 def answer(format: str, body: bytes, outcome: Outcome, *, now: float) -> Answer:
@@ -72,7 +72,7 @@ def langfuse_answer(body: bytes, outcome: Outcome) -> Answer:
     """207 with one entry per event under the sender's own event ids: a rejected one is 400 and is not sent again."""
     rejects = {reject.item: reject for reject in outcome.rejects}
     successes, errors = [], []
-    for index, raw in enumerate(_batch(body)):
+    for index, raw in enumerate(langfuse.events(body)):
         event_id = _event_id(raw)
         if (reject := rejects.get(index)) is None:
             successes.append({"id": event_id, "status": 201})
@@ -105,17 +105,10 @@ def _reject(reject: Reject) -> dict[str, object]:
     return {"item": reject.item, "reason": reject.reason, "message": reject.message}
 
 
-def _batch(body: bytes) -> list[msgspec.Raw]:
+def _event_id(raw: payload.Raw) -> str:
     try:
-        return msgspec.json.decode(body, type=_Batch).batch
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []
-
-
-def _event_id(raw: msgspec.Raw) -> str:
-    try:
-        event_id = msgspec.json.decode(raw, type=_Event).id
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        event_id = payload.decode(raw, _event).id
+    except payload.UNREADABLE:
         return ""
     return event_id if isinstance(event_id, str) else ""
 

@@ -141,7 +141,7 @@ def normalise(body: bytes, *, options: Options) -> Generator[None, None, Outcome
     outcome = Outcome(why=[] if options.explain else None)
     batch = _Batch(outcome)
     worked = 0
-    for item in _events(body):
+    for item in events(body):
         if worked and worked + len(item) > SLICE_BYTES:
             yield
             worked = 0
@@ -313,15 +313,16 @@ class _Batch:
         self._outcome.left_out += metadata.left_out + left_out
 
 
-def _events(body: bytes) -> Iterator[payload.Raw]:
+def events(body: bytes) -> Iterator[payload.Raw]:
+    """The events of the body's batches, undecoded; BadPayload when a batch cannot be read, or is none."""
     for document in payload.items(body):
         members = payload.peek(document)
-        if "batch" in members:
+        if bytes(members.get("batch", b""))[:1] == b"[":
             yield from payload.array(members["batch"])
-        elif members or bytes(document) in (b"{}", b"null"):
+        elif "type" in members and "body" in members:  # an event of its own
             yield document
         else:
-            raise BadPayload("the batch cannot be read")
+            raise BadPayload("the body has no batch of events")
 
 
 def _generation(own_id: str, said: _Observation, *, at: int | None, created: bool) -> Generation:

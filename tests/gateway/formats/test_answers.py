@@ -57,6 +57,15 @@ def test_langfuse_hears_of_every_event():
     ]
 
 
+def test_langfuse_hears_of_every_event_of_a_body_that_no_strict_parser_takes():
+    """NaN in one of them, which Python senders write: the ids are read like the events themselves."""
+    body = batch(create(temperature=float("nan")), update(usageDetails={"input": -1}))
+    words = said("langfuse", body)[1]
+    assert [["generation-create:g-1"], ["generation-update:g-1"]] == [
+        [one["id"] for one in words[part]] for part in ("successes", "errors")
+    ]
+
+
 def test_firehose_reads_its_own_request_id():
     """Else it would repeat the request whole; refused, it hears why."""
     body = body_of("bedrock", "cloudwatch-subscription-via-firehose")

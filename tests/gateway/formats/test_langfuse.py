@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -206,6 +207,22 @@ def test_a_batch_that_cannot_be_read_is_refused_whole():
     deep = b'{"batch": [' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]}"
     with pytest.raises(BadPayload):
         read("langfuse", deep)
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"batch": null}', b'{"batch": {}}', b'{"batch": "x"}', b'{"events": []}', b"1"]
+)
+def test_a_body_without_a_batch_is_refused_whole(body: bytes):
+    """As Langfuse does; an empty batch is a batch."""
+    with pytest.raises(BadPayload):
+        read("langfuse", body)
+    assert 0 == read("langfuse", batch()).received
+
+
+def test_lines_of_batches_and_of_events_are_read_too():
+    """What a shipper makes of them."""
+    body = batch(whole()) + b"\n" + json.dumps(whole(own_id="g-2")).encode()
+    assert 2 == len(read("langfuse", body).records)
 
 
 def test_halves_are_pending_and_records_when_nothing_else_will_come():
