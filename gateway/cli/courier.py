@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from gateway.cli.cuts import Body
 ATTEMPTS: Final = 8
 MAX_DELAY_S: Final = 30.0
 TIMEOUT_S: Final = 60.0
+RECEIPT: Final = "Tollhouse-Receipt"
 
 _RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
 _HOPELESS: Final = frozenset({401, 403, 404, 405, 415, 501})
@@ -28,6 +30,10 @@ class Undeliverable(Exception):
 
 class Refused(Exception):
     """The gateway read this body and did not take it."""
+
+
+class TooLarge(Refused):
+    """It takes less at once."""
 
 
 class _Later(Exception):
@@ -68,11 +74,14 @@ class Courier:
         url: str,
         key: str | None,
         *,
+        tell: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """`tell` hears why a body must wait, once for each."""
         self._session = session
         self._url = url
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": key} if key else {})
+        self._tell = tell
         self._sleep = sleep
 
     async def send(self, body: Body) -> Answer:
@@ -83,6 +92,8 @@ class Courier:
             except _Later as later:
                 if attempt == ATTEMPTS - 1:
                     raise Undeliverable(f"{self._url} did not take it in {ATTEMPTS} attempts ({later})") from later
+                if attempt == 0:
+                    self._tell(f"{later}; trying again")
                 backoff = min(MAX_DELAY_S, 2.0**attempt) * random.uniform(0.5, 1.0)
                 await self._sleep(backoff if later.retry_after_s is None else later.retry_after_s)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -90,18 +101,26 @@ class Courier:
     async def _post(self, body: Body) -> Answer:
         try:
             async with self._session.post(
-                self._url, data=body.content, headers=self._headers, allow_redirects=False
+                self._url, data=io.BytesIO(body.content), headers=self._headers, allow_redirects=False
             ) as response:
                 said = await response.read()
+        except aiohttp.ClientSSLError as error:
+            raise Undeliverable(str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _Later(str(error) or type(error).__name__) from error
         if 200 <= response.status < 300:
-            return _answer(said, response.headers.get("Tollhouse-Receipt", ""))
+            if RECEIPT not in response.headers:
+                raise Undeliverable(
+                    f"what answers at {self._url} is no gateway: its {response.status} has no {RECEIPT}"
+                )
+            return _answer(said, response.headers[RECEIPT])
         problem = f"{response.status}: {_words(said)}"
         if response.status in _RETRYABLE:
             raise _Later(problem, _asked(response.headers.get("Retry-After")))
         if response.status in _HOPELESS or response.status < 400:
             raise Undeliverable(problem)
+        if response.status == 413:
+            raise TooLarge(problem)
         raise Refused(problem)
 
 
@@ -122,9 +141,7 @@ def _answer(said: bytes, receipt: str) -> Answer:
     unnamed = _number(counts.get("rejected")) - reasons.total()
     if unnamed > 0:
         reasons["not said"] += unnamed
-    records = counts.get("records", told.get("accepted", 0))
-    ignored = counts.get("ignored", told.get("ignored", 0))
-    return Answer(accepted=_number(records), ignored=_number(ignored), rejected=reasons)
+    return Answer(accepted=_number(counts.get("records")), ignored=_number(counts.get("ignored")), rejected=reasons)
 
 
 def _words(said: bytes) -> str:
@@ -140,9 +157,9 @@ def _json(said: bytes) -> dict[str, Any]:
         return {}
 
 
-def _number(value: object) -> int:
-    return int(value) if isinstance(value, int | str) and str(value).isdigit() else 0
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
 
 
 def _asked(retry_after: str | None) -> float | None:
-    return min(float(retry_after), 10 * MAX_DELAY_S) if retry_after and retry_after.isdigit() else None
+    return min(float(retry_after), 10 * MAX_DELAY_S) if retry_after and retry_after.isdecimal() else None

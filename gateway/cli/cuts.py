@@ -1,17 +1,25 @@
 """
 Files into request bodies: at most 512 items and 4 MiB each, cut at the same places every time.
 
-Lines are read as they come, however long the file; a document or an array is read whole. What a file holds is not
-looked into beyond where its items end.
+Lines, and the elements of an array, are read as they come, however long the file; any other document is read whole.
+What a file holds is not looked into beyond where its items end.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator
+import io
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
 
+from gateway.cli.acknowledged import Trail
 from gateway.errors import BadPayload
 from gateway.normalise.formats import payload
 from gateway.normalise.formats.recognise import format_of
@@ -21,89 +29,229 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_DOCUMENT: Final = 64 * 1024 * 1024  # what a gateway takes in one request by default
 
 SUFFIXES: Final = (".json", ".ndjson", ".jsonl", ".log", ".json.gz", ".ndjson.gz", ".jsonl.gz", ".log.gz")
+UNREADABLE: Final = (OSError, EOFError, zlib.error, BadPayload)
 _PEEK: Final = 64 * 1024
+_CHUNK: Final = 1024 * 1024
+# A string that ends with what was read so far, closed or not, or a bracket or a comma outside of strings.
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:(")|\\?\Z)|[\[\]{},]', re.DOTALL)
 
 
-class Body(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """One request: lines, or the elements of an array."""
+
+    items: Sequence[bytes]
+    is_array: bool = False
+    mark: bytes = b""  # names these items and all before them in the file
+    known: bool = False  # the receiver has taken them already
+
+    @property
+    def content(self) -> bytes:
+        if self.is_array:
+            return b"[" + b",".join(self.items) + b"]"
+        # A body is told by its first byte: what cannot begin one must not come first and spoil its neighbours.
+        return b"\n".join(sorted(self.items, key=lambda item: item[:1] != b"{"))
+
+    def halves(self) -> tuple[Body, Body]:
+        """For a receiver that takes less at once."""
+        middle = len(self.items) // 2
+        return replace(self, items=self.items[:middle]), replace(self, items=self.items[middle:])
+
+
+class _Item(NamedTuple):
     content: bytes
-    items: int
+    is_element: bool = False
 
 
-def files(named: Iterable[str]) -> Iterator[str]:
+def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
     """Files as they are named, and what a directory holds in order of its names; `-` is the standard input."""
     for name in named:
-        path = Path(name)
-        if name != "-" and path.is_dir():
-            found = (inner for inner in path.rglob("*") if inner.is_file() and inner.name.endswith(SUFFIXES))
-            hidden = (
-                inner for inner in found if not any(part.startswith(".") for part in inner.relative_to(path).parts)
-            )
-            yield from sorted(map(str, hidden))
-        else:
+        if name == "-" or not Path(name).is_dir():
             yield name
+            continue
+        found = sorted(_inside(name, complain))
+        if not found:
+            complain(f"{name}: holds no file that ends in {', '.join(SUFFIXES[:4])}, gzipped or not")
+        yield from found
 
 
-def opened(raw: IO[bytes]) -> IO[bytes]:
-    """The content of a file that may be gzipped, told by its first bytes."""
-    head = raw.read(2)
-    raw.seek(0)
-    return cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if head == payload.GZIP_MAGIC else raw
+@contextmanager
+def opened(raw: IO[bytes]) -> Iterator[IO[bytes]]:
+    """The content of a file or a pipe that may be gzipped, told by its first bytes."""
+    buffered = io.BufferedReader(cast(io.RawIOBase, raw))
+    try:
+        is_gzip = buffered.peek(2)[:2] == payload.GZIP_MAGIC
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=buffered)) if is_gzip else buffered
+    finally:
+        buffered.detach()
 
 
-def bodies(content: IO[bytes]) -> Iterator[Body]:
-    """The request bodies of one file; BadPayload when it is no JSON, EOFError or OSError when it cannot be read."""
+def bodies(content: IO[bytes], trail: Trail) -> Iterator[Body]:
+    """
+    The request bodies of one file.
+
+    Raises one of UNREADABLE, behind the bodies that could be read: BadPayload when it is no JSON.
+    """
+    return _packed(_items(content), trail)
+
+
+def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
+    """Data files that are not hidden. A link to a directory is not followed: it may lead around in a circle."""
+    for place, directories, names in os.walk(directory, onerror=lambda error: complain(unreadable(directory, error))):
+        directories[:] = [name for name in directories if not name.startswith(".")]
+        for name in names:
+            path = Path(place, name)
+            if name.endswith(SUFFIXES) and not name.startswith(".") and (path.is_file() or path.is_symlink()):
+                yield str(path)
+
+
+def unreadable(name: str, error: Exception) -> str:
+    """One line on why a file cannot be read, or not to its end."""
+    if isinstance(error, BadPayload):
+        return f"{name}: {error.message}"
+    return f"{getattr(error, 'filename', None) or name}: {getattr(error, 'strerror', None) or error}"
+
+
+def _items(content: IO[bytes]) -> Iterator[_Item]:
+    """Lines when the first is whole; else an array, a document, or lines of which the first ones are broken."""
     first = _first_line(content)
-    start = first.removeprefix(b"\xef\xbb\xbf").strip()
-    if start[:1] == b"{" and payload.peek(start):
-        return _packed(_lines(start, content), b"\n")
+    if first[:1] == b"[":
+        is_line = first.endswith(b"\n") and _array(first) is not None
+        return _of_lines(chain((first,), _lines(content))) if is_line else _elements(first, content)
+    if first[:1] == b"{":
+        first += b"" if first.endswith(b"\n") else content.readline(MAX_DOCUMENT - len(first))
+        if payload.peek(first):
+            return _of_lines(chain((first,), _lines(content)))
     whole = first + content.read(MAX_DOCUMENT + 1 - len(first))
-    if len(whole) > MAX_DOCUMENT:
-        raise BadPayload("one document of more than 64 MiB cannot be sent: cut it into lines")
-    items = list(payload.items(whole))
-    if start[:1] == b"{":  # one document over several lines, or lines of which the first is broken
-        return _packed(items, b"\n") if len(items) > 1 else iter((Body(whole, 1),))
-    return _packed(items, b",")
+    fits = len(whole) <= MAX_DOCUMENT
+    if first[:1] == b"{" and fits:
+        return map(_Item, map(bytes, payload.items(whole)))
+    if any(line[:1] == b"{" and payload.peek(line) for line in whole.splitlines()):
+        return _of_lines(_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
+    if fits:
+        raise BadPayload("it is neither a JSON object, nor an array, nor JSON lines")
+    raise BadPayload("one document of more than 64 MiB cannot be sent: cut it into lines")
 
 
 def _first_line(content: IO[bytes]) -> bytes:
-    """Up to the end of the first line that is not blank."""
-    read = b""
-    while line := content.readline(MAX_DOCUMENT):
-        read += line
-        if line.strip():
+    """The first that is not blank, or as much of it as a body may have."""
+    while line := content.readline(MAX_BYTES):
+        if stripped := payload.unmarked(line).lstrip():
+            return stripped
+    return b""
+
+
+def _lines(*contents: IO[bytes]) -> Iterator[bytes]:
+    """Those that are not blank; BadPayload behind the last when one was too long to be sent."""
+    left_out = 0
+    for content in contents:
+        while line := content.readline(MAX_DOCUMENT + 1):
+            if len(line) > MAX_DOCUMENT:
+                left_out += 1
+                while line and not line.endswith(b"\n"):
+                    line = content.readline(_CHUNK)
+            elif stripped := line.strip():
+                yield stripped
+    if left_out:
+        raise BadPayload(f"{left_out} of its lines are longer than 64 MiB and were left out")
+
+
+def _of_lines(lines: Iterable[bytes]) -> Iterator[_Item]:
+    for line in lines:
+        elements = _array(line) if line[:1] == b"[" else None
+        if elements is None:
+            yield _Item(line.strip())
+        else:
+            yield from (_Item(bytes(element), True) for element in elements)
+
+
+def _array(line: bytes) -> list[payload.Raw] | None:
+    """The elements of an array on one line; None when it is broken, or goes on."""
+    try:
+        return list(payload.items(line))
+    except BadPayload:
+        return None
+
+
+def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
+    """The elements of an array, or of several one behind the other, cut at the commas between them."""
+    begin = place = depth = 0
+    while text:
+        for token in _TOKEN.finditer(text, place):
+            sign, place = token[0], token.end()
+            if sign[:1] == b'"':
+                if token[1] is None:  # it goes on in what was not read yet
+                    place = token.start()
+                continue
+            if depth == 0 and (sign != b"[" or text[begin : token.start()].strip()):
+                raise BadPayload("there is more behind the JSON array")
+            depth += (sign in b"[{") - (sign in b"]}")
+            if depth == 0 or (depth == 1 and sign == b","):
+                if element := text[begin : token.start()].strip():
+                    yield _Item(element, True)
+                begin = place
+            elif depth == 1 and sign == b"[":
+                begin = place
+        text, place, begin = text[begin:], place - begin, 0
+        if len(text) > MAX_DOCUMENT:
+            raise BadPayload("one of its elements is longer than 64 MiB")
+        more = content.read(_CHUNK)
+        if not more:
             break
-    return read
+        text += more
+    if depth or text.strip():
+        raise BadPayload("the JSON array breaks off" if depth else "there is more behind the JSON array")
 
 
-def _lines(first: bytes, content: IO[bytes]) -> Iterator[bytes]:
-    yield first
-    for line in content:
-        if stripped := line.strip():
-            yield stripped
-
-
-def _packed(items: Iterable[payload.Raw], between: bytes) -> Iterator[Body]:
+def _packed(items: Iterator[_Item], trail: Trail) -> Iterator[Body]:
     """Items in as few bodies as the bounds allow; an OTLP request is a body of its own."""
-    packed: list[bytes] = []
-    size = 0
-    for item in items:
-        content = bytes(item)
-        alone = _is_otlp(content)
-        if packed and (alone or len(packed) >= MAX_ITEMS or size + len(content) > MAX_BYTES):
-            yield _joined(packed, between)
-            packed, size = [], 0
-        if alone:
-            yield Body(content, 1)
-            continue
-        packed.append(content)
-        size += len(content) + 1
-    if packed:
-        yield _joined(packed, between)
+    filling = _Filling(trail)
+    failure: Exception | None = None
+    while True:
+        try:
+            item = next(items, None)
+        except UNREADABLE as error:  # what was read until then is sent
+            failure = error
+            break
+        if item is None:
+            break
+        alone = _is_otlp(item.content)
+        if filling.items and (alone or not filling.has_room(item)):
+            yield filling.body()
+        known = filling.add(item, alone=alone)
+        if alone or known:  # a file that grew is cut where it ended before
+            yield filling.body(known=known)
+    if filling.items:
+        yield filling.body()
+    if failure is not None:
+        raise failure
 
 
-def _joined(items: list[bytes], between: bytes) -> Body:
-    content = between.join(items)
-    return Body(b"[" + content + b"]" if between == b"," else content, len(items))
+class _Filling:
+    """The body that is being filled."""
+
+    def __init__(self, trail: Trail) -> None:
+        self.items: list[bytes] = []
+        self._size = 0
+        self._is_array = False
+        self._trail = trail
+
+    def has_room(self, item: _Item) -> bool:
+        fits = len(self.items) < MAX_ITEMS and self._size + len(item.content) <= MAX_BYTES
+        return fits and item.is_element == self._is_array
+
+    def add(self, item: _Item, *, alone: bool) -> bool:
+        """Whether a body that was taken before ended with this item."""
+        self.items.append(item.content)
+        self._size += len(item.content) + 1
+        self._is_array = item.is_element and not alone
+        return self._trail.passes(item.content)
+
+    def body(self, *, known: bool = False) -> Body:
+        body = Body(items=self.items, is_array=self._is_array, mark=self._trail.mark, known=known)
+        self._trail.cut()
+        self.items, self._size = [], 0
+        return body
 
 
 def _is_otlp(content: bytes) -> bool:

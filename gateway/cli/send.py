@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
+from urllib.parse import urlsplit
 
 import click
 
 from gateway.cli import fail
-from gateway.cli.acknowledged import Acknowledged
-from gateway.cli.courier import Courier, Refused, Tally, Undeliverable, session
-from gateway.cli.cuts import Body, bodies, files, opened
+from gateway.cli.acknowledged import Acknowledged, Trail
+from gateway.cli.choice import Choice
+from gateway.cli.courier import Courier, Refused, Tally, TooLarge, Undeliverable, session
+from gateway.cli.cuts import UNREADABLE, Body, bodies, files, opened, unreadable
 from gateway.cli.examples import EXAMPLES, example
-from gateway.errors import BadPayload
 from gateway.normalise import formats
 
 DEFAULT_URL = "http://127.0.0.1:4318"
@@ -27,12 +27,12 @@ KEY_ENV = "TOLLHOUSE_KEY"
 
 @click.command()
 @click.argument("named", nargs=-1, metavar="FILE...")
-@click.option("--as", "format", type=click.Choice(formats.FORMATS), help="The files' format (default: found).")
+@click.option("--as", "format", type=Choice(formats.FORMATS), help="The files' format (default: found).")
 @click.option("--to", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="The gateway.")
 @click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="A file that holds the key.")
 @click.option("--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="The variable that holds the key.")
 @click.option("--again", is_flag=True, help="Also send what an earlier run already brought there.")
-@click.option("--example", "wanted", type=click.Choice(list(EXAMPLES)), help="Send one made-up call of a format.")
+@click.option("--example", "wanted", type=Choice(list(EXAMPLES)), help="Send one made-up call of a format.")
 def send(
     named: tuple[str, ...],
     format: str | None,
@@ -49,63 +49,64 @@ def send(
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("name FILEs to send, or ask for an --example")
+    _check(url)
     key = _key(key_file, key_env)
+    door = _door(url.rstrip("/"), wanted or format)
     try:
-        complete = asyncio.run(_send(named, wanted, format, url.rstrip("/"), key, again=again))
+        complete = asyncio.run(_send(named, wanted, door, key, again=again))
     except Undeliverable as error:
-        fail(str(error))
+        hint = "" if key else f" (no key was sent: put it into {key_env}, or name a --key-file)"
+        fail(f"{error}{hint}")
     if not complete:
         sys.exit(1)
 
 
-async def _send(
-    named: tuple[str, ...], wanted: str | None, format: str | None, url: str, key: str | None, *, again: bool
-) -> bool:
+async def _send(named: tuple[str, ...], wanted: str | None, door: str, key: str | None, *, again: bool) -> bool:
     """Whether everything was taken; says what became of it all in any case."""
-    run = _Run(format, again=again)
-    try:
-        async with session() as client:
-            run.courier = Courier(client, _door(url, wanted or format), key)
+    async with session() as client:
+        run = _Run(Courier(client, door, key, tell=_say), Acknowledged(url=door, key=key), again=again)
+        try:
             if wanted is not None:
-                await run.body(Body(example(wanted), 1), f"example {wanted}")
+                await run.body(Body(items=[example(wanted)]), f"example {wanted}")
             else:
-                await run.files(list(files(named)), _door(url, format))
-    finally:
-        run.report()
+                await run.files(named)
+        finally:
+            run.report()
     return run.complete
 
 
 class _Run:
     """One run of the command."""
 
-    courier: Courier
-
-    def __init__(self, format: str | None, *, again: bool) -> None:
-        self._format = format
+    def __init__(self, courier: Courier, taken: Acknowledged, *, again: bool) -> None:
+        self._courier = courier
+        self._taken = taken
         self._again = again
         self._tally = Tally()
         self._skipped = 0
         self._spoken = False
+        self._forgets = False
         self.complete = True
 
-    async def files(self, names: list[str], url: str) -> None:
+    async def files(self, named: tuple[str, ...]) -> None:
         """One after the other; a file that cannot be read is no reason to keep the others."""
+        names = list(files(named, self._complain))
         with _bar(names) as advance:
             for name in names:
                 try:
                     with _source(name) as raw:
-                        await self._file(raw, name, url, advance)
-                except (OSError, EOFError) as error:
-                    self._complain(f"{name}: {getattr(error, 'strerror', None) or error}")
-                except BadPayload as error:
-                    self._complain(f"{name}: {error.message}")
+                        await self._file(raw, name, advance)
+                except UNREADABLE as error:
+                    self._complain(unreadable(name, error))
 
     async def body(self, body: Body, name: str) -> bool:
         """Whether it was taken."""
         try:
-            self._tally.note(await self.courier.send(body))
+            self._tally.note(await self._courier.send(body))
         except Refused as error:
-            self._tally.rejected["refused"] += body.items
+            if isinstance(error, TooLarge) and len(body.items) > 1:
+                return all([await self.body(half, name) for half in body.halves()])
+            self._tally.rejected["refused"] += len(body.items)
             self._complain(f"{name}: {error}")
             return False
         self._spoken = True
@@ -121,20 +122,43 @@ class _Run:
         for reason, n in sorted(tally.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
 
-    async def _file(self, raw: IO[bytes], name: str, url: str, advance: Any) -> None:
-        done = Acknowledged.of(raw, url=url, format=self._format)
-        if self._again:
-            done.forget()
-        for number, body in enumerate(bodies(opened(raw))):
-            if number in done:
-                self._skipped += body.items
-            elif await self.body(body, f"{name}, part {number + 1}"):
-                done.add(number)
-            advance(raw.tell())
+    async def _file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
+        with opened(raw) as content:
+            for number, body in enumerate(bodies(content, Trail(self._taken)), start=1):
+                if body.known and not self._again:
+                    self._skipped += len(body.items)
+                elif await self.body(body, f"{name}, part {number}"):
+                    self._remember(body.mark)
+                advance(raw)
+
+    def _remember(self, mark: bytes) -> None:
+        try:
+            self._taken.add(mark)
+        except OSError as error:
+            if not self._forgets:
+                _say(f"{error.filename}: {error.strerror}; what is sent now cannot be left out of a repeat")
+            self._forgets = True
 
     def _complain(self, message: str) -> None:
         self.complete = False
-        click.echo(f"tollhouse: {message}", err=True)
+        _say(message)
+
+
+def _say(message: str) -> None:
+    click.echo(f"tollhouse: {message}", err=True)
+
+
+def _check(url: str) -> None:
+    """An address that can never be reached is wrong use."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, brackets that do not close
+        usable = False
+    if not usable:
+        raise click.UsageError(f"--to: {url!r} is no address; it is like {DEFAULT_URL}")
+    if "@" in parts.netloc:
+        raise click.UsageError("--to takes no user and password: the key goes into a header of its own")
 
 
 def _door(url: str, format: str | None) -> str:
@@ -144,36 +168,44 @@ def _door(url: str, format: str | None) -> str:
 
 
 def _key(key_file: Path | None, key_env: str) -> str | None:
-    if key_file is None:
-        return os.environ.get(key_env)
-    try:
-        return key_file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"{key_file}: {getattr(error, 'strerror', None) or 'is not text'}", 2)
+    place = f"the environment variable {key_env}"
+    key = os.environ.get(key_env, "").strip()
+    if key_file is not None:
+        place = str(key_file)
+        try:
+            key = key_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"{key_file}: {getattr(error, 'strerror', None) or 'is not text'}", 2)
+    if any(character.isspace() or not character.isprintable() for character in key):
+        fail(f"{place} must hold one key on one line", 2)
+    return key or None
 
 
 @contextmanager
 def _source(name: str) -> Iterator[IO[bytes]]:
-    """A file that can go back to its beginning; the standard input is read to its end first."""
     if name == "-":
-        yield io.BytesIO(sys.stdin.buffer.read())
+        yield sys.stdin.buffer
         return
     with Path(name).open("rb") as raw:
         yield raw
 
 
 @contextmanager
-def _bar(names: list[str]) -> Iterator[Any]:
+def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
     """A progress bar on a terminal, nothing elsewhere; moved by the place in the file that is being sent."""
-    total = sum(Path(name).stat().st_size for name in names if name != "-" and Path(name).is_file())
-    shown = sys.stderr.isatty() and total > 0
-    with click.progressbar(length=total, file=sys.stderr, label="sending") if shown else nullcontext() as bar:
-        at = 0
+    sizes = {name: Path(name).stat().st_size for name in names if name != "-" and Path(name).is_file()}
+    shown = sys.stderr.isatty() and sum(sizes.values()) > 0
+    if not shown:
+        yield lambda raw: None
+        return
+    with click.progressbar(length=sum(sizes.values()), file=sys.stderr, label="sending") as bar:
+        last: tuple[IO[bytes] | None, int] = None, 0
 
-        def advance(place: int) -> None:
-            nonlocal at
-            if bar is not None:
-                bar.update(place - at if place >= at else place)
-            at = place
+        def advance(raw: IO[bytes]) -> None:
+            nonlocal last
+            if raw.seekable():
+                place = raw.tell()
+                bar.update(place - (last[1] if raw is last[0] else 0))
+                last = raw, place
 
         yield advance

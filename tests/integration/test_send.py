@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import courier, main
 from gateway.cli.cuts import Body
-from tests.integration.conftest import Serving
+from gateway.cli.examples import EXAMPLES
+from gateway.config import Size
+from spool.scopes import INGEST
+from tests.integration.conftest import Serve, Serving
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,7 +36,7 @@ def send(serving: Serving, tmp_path: Path) -> Send:
         *words: str, input: bytes | None = None, key: str | None = None, to: str | None = None
     ) -> asyncio.Future[Result]:
         environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "TOLLHOUSE_KEY": serving.key if key is None else key}
-        arguments = ["send", *words, "--to", serving.url]
+        arguments = ["send", "--to", to or serving.url, *words]
         return asyncio.ensure_future(asyncio.to_thread(CliRunner(env=environment).invoke, main, arguments, input=input))
 
     return run
@@ -55,7 +59,7 @@ async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Servi
     assert 8 == len(await serving.records())
 
 
-@pytest.mark.parametrize("format", ["litellm", "langfuse", "openmeter", "otlp/traces"])
+@pytest.mark.parametrize("format", EXAMPLES)
 async def test_an_example_is_a_first_record(send: Send, serving: Serving, format: str) -> None:
     """Each time another one, under whatever answer the format has."""
     for _ in range(2):
@@ -77,13 +81,14 @@ async def test_rejects_are_counted_by_reason(send: Send, serving: Serving) -> No
 
 async def test_bad_files_do_not_keep_the_good_ones(send: Send, serving: Serving, tmp_path: Path) -> None:
     """Each is named on its own line, and the exit code says that something is left."""
-    good, bad, odd = (tmp_path / name for name in ("good.json", "bad.json", "odd.json"))
+    good, bad, odd, packed = (tmp_path / name for name in ("good.json", "bad.json", "odd.json", "packed.gz"))
     good.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     bad.write_text("not json")
     odd.write_text('{"nobody": "knows this"}')
-    result = await send(str(bad), str(tmp_path / "missing.json"), str(odd), str(good))
+    packed.write_bytes(b"\x1f\x8b\x08\x00" + b"garbage" * 9)
+    result = await send(str(bad), str(tmp_path / "missing.json"), str(odd), str(packed), str(good))
     assert (1, 1) == (result.exit_code, len(await serving.records()))
-    assert 3 == len(result.stderr.splitlines())
+    assert 4 == len(result.stderr.splitlines())
     assert "accepted 1, ignored 0, rejected 1" in result.stdout
 
 
@@ -99,10 +104,90 @@ async def test_a_wrong_key_ends_the_run(send: Send, tmp_path: Path) -> None:
     assert 0 == (await send(str(file))).exit_code
 
 
-@pytest.mark.parametrize("words", [(), ("x.json", "--example", "kong"), ("--example", "smoke"), ("x", "--as", "smoke")])
-async def test_wrong_use_is_exit_2(send: Send, words: tuple[str, ...]) -> None:
-    """Nothing to send, two things at once, a format that there is not."""
-    assert 2 == (await send(*words)).exit_code
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "name FILEs"),
+        (("x.json", "--example", "kong"), "name FILEs"),
+        (("--example", "smoke"), "known are litellm, "),
+        (("x", "--as", "litelm"), "did you mean 'litellm'?"),
+        (("x", "--to", "127.0.0.1:4318"), "is no address"),
+        (("x", "--to", "http://[::1"), "is no address"),
+        (("x", "--to", "http://user:word@127.0.0.1"), "a header of its own"),
+    ],
+)
+async def test_wrong_use_is_exit_2(send: Send, words: tuple[str, ...], said: str) -> None:
+    """Nothing to send, two things at once, a format that there is not, an address that nobody can reach."""
+    result = await send(*words)
+    assert (2, True) == (result.exit_code, said in result.stderr), result.stderr
+
+
+async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
+    """White space around it does not matter, inside it is wrong use; without one the answer says where to put it."""
+    key_file = tmp_path / "key"
+    key_file.write_text("one\ntwo\n")
+    assert 2 == (await send("--example", "kong", "--key-file", str(key_file))).exit_code
+    none = await send("--example", "kong", key=" ")
+    assert (1, True) == (none.exit_code, "put it into TOLLHOUSE_KEY" in none.stderr)
+
+
+async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path) -> None:
+    """A named one, which cannot go back to its beginning, packed; what it brought is known in a file."""
+    content = (CASES / "litellm/slp-public-minimal.json").read_bytes()
+    pipe, file = tmp_path / "pipe", tmp_path / "one.json"
+    os.mkfifo(pipe)
+    file.write_bytes(content)
+    _, result = await asyncio.gather(asyncio.to_thread(pipe.write_bytes, gzip.compress(content)), send(str(pipe)))
+    assert (0, "accepted 1, ignored 0, rejected 0\n") == (result.exit_code, result.stdout)
+    assert "sent before 1" in (await send(str(file))).stdout
+
+
+async def test_a_file_that_grew_sends_what_is_new(send: Send, serving: Serving, tmp_path: Path) -> None:
+    """Also for records that have no identity, of which a repeat would count twice."""
+    file = tmp_path / "grows.ndjson"
+    row = {"litellm_call_id": "", "call_type": "completion", "custom_llm_provider": "openai", "model": "gpt-4o"}
+    lines = [json.dumps(row | {"prompt_tokens": n, "completion_tokens": 1}) for n in range(1, 6)]
+    file.write_text("\n".join(lines[:3]))
+    assert "accepted 3, " in (await send(str(file))).stdout
+    file.write_text("\n".join(lines))
+    assert "accepted 2, ignored 0, rejected 0, sent before 3\n" == (await send(str(file))).stdout
+    assert 5 == len(await serving.records())
+
+
+async def test_another_key_has_sent_nothing(send: Send, serving: Serving, tmp_path: Path) -> None:
+    """It may belong to another house at the same address."""
+    file = tmp_path / "one.json"
+    file.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
+    assert "accepted 1, " in (await send(str(file))).stdout
+    other = await serving.make_key("other", scopes=[INGEST])
+    assert "accepted 1, ignored 0, rejected 0\n" == (await send(str(file), key=other)).stdout
+    assert 1 == len(await serving.records())
+
+
+async def test_what_cannot_be_remembered_is_sent_all_the_same(send: Send, serving: Serving, tmp_path: Path) -> None:
+    """It is told once; everything is on the other side."""
+    (tmp_path / "state").write_text("no directory")
+    file = tmp_path / "many.ndjson"
+    row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
+    file.write_text("\n".join(json.dumps(row | {"id": f"chatcmpl-{n:020d}"}) for n in range(1100)))
+    result = await send(str(file))
+    assert (0, "accepted 1100, ignored 0, rejected 0\n") == (result.exit_code, result.stdout)
+    assert 1 == result.stderr.count("left out of a repeat")
+
+
+async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path) -> None:
+    """A body over its limit is halved; only an item that is over it by itself is refused."""
+    serving = await serve(max_body_bytes=Size(16 * 1024))
+    row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
+    rows = [row | {"id": f"chatcmpl-{n:020d}", "messages": "x" * (n == 70) * 20_000} for n in range(100)]
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps(rows))
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "TOLLHOUSE_KEY": serving.key}
+    arguments = ["send", str(file), "--to", serving.url]
+    result = await asyncio.to_thread(CliRunner(env=environment).invoke, main, arguments)
+    assert (1, 99) == (result.exit_code, len(await serving.records()))
+    assert "accepted 99, ignored 0, rejected 1\n  rejected as refused: 1\n" == result.stdout
+    assert 1 == result.stderr.count("413")
 
 
 @pytest_asyncio.fixture
@@ -141,12 +226,14 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
         web.Response(status=204, headers=receipt),
     ]
     slept: list[float] = []
+    told: list[str] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
     async with courier.session() as session:
-        answer = await courier.Courier(session, url, "key", sleep=sleep).send(Body(b"{}", 1))
+        answer = await courier.Courier(session, url, "key", tell=told.append, sleep=sleep).send(Body(items=[b"{}"]))
+    assert ["Server disconnected; trying again"] == told
     assert (3, 1, {"not said": 2}) == (answer.accepted, answer.ignored, dict(answer.rejected))
     assert [b"{}"] * 4 == seen
     assert (3, 7.0) == (len(slept), slept[1])
@@ -154,17 +241,23 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(400, courier.Refused), (413, courier.Refused), (401, courier.Undeliverable), (302, courier.Undeliverable)],
+    [
+        (400, courier.Refused),
+        (413, courier.TooLarge),
+        (401, courier.Undeliverable),
+        (302, courier.Undeliverable),
+        (200, courier.Undeliverable),
+    ],
 )
 async def test_the_courier_does_not_repeat_the_rest(
     moody: tuple[str, list[web.Response | None], list[bytes]], status: int, error: type[Exception]
 ) -> None:
-    """A redirect is not followed: the key would go along."""
+    """A redirect is not followed: the key would go along. A 2xx without a receipt is none of a gateway."""
     url, answers, seen = moody
     answers.append(web.Response(status=status, headers={"Location": url}))
     async with courier.session() as session:
         with pytest.raises(error):
-            await courier.Courier(session, url, "key").send(Body(b"{}", 1))
+            await courier.Courier(session, url, "key").send(Body(items=[b"{}"]))
     assert 1 == len(seen)
 
 
@@ -178,5 +271,5 @@ async def test_the_courier_gives_up_in_the_end(moody: tuple[str, list[web.Respon
 
     async with courier.session() as session:
         with pytest.raises(courier.Undeliverable, match="8 attempts"):
-            await courier.Courier(session, url, None, sleep=sleep).send(Body(b"{}", 1))
+            await courier.Courier(session, url, None, sleep=sleep).send(Body(items=[b"{}"]))
     assert courier.ATTEMPTS == len(seen)

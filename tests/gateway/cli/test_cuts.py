@@ -5,24 +5,30 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
 
 from gateway.cli import cuts
-from gateway.cli.acknowledged import Acknowledged
+from gateway.cli.acknowledged import MOST_MARKS, Acknowledged, Trail
 from gateway.errors import BadPayload
 
 
-def cut(content: bytes) -> list[cuts.Body]:
-    return list(cuts.bodies(cuts.opened(io.BytesIO(content))))
+def cut(content: bytes, taken: Container[bytes] = ()) -> list[cuts.Body]:
+    with cuts.opened(io.BytesIO(content)) as opened:
+        return list(cuts.bodies(opened, Trail(taken)))
+
+
+def nobody(complaint: str) -> None:
+    raise AssertionError(complaint)
 
 
 def test_lines_are_cut_by_their_number():
     """512 a body, joined as they were."""
     lines = [json.dumps({"n": n}).encode() for n in range(1100)]
     found = cut(b"\n".join(lines) + b"\n\n")
-    assert [512, 512, 76] == [body.items for body in found]
+    assert [512, 512, 76] == [len(body.items) for body in found]
     assert lines == b"\n".join(body.content for body in found).split(b"\n")
 
 
@@ -30,7 +36,7 @@ def test_arrays_are_cut_by_their_size():
     """4 MiB a body, each an array of its own; an item larger than that goes alone."""
     items = ["x" * 1_500_000, "y" * 1_500_000, "z" * 1_500_000, "w" * 5_000_000, "v"]
     found = cut(json.dumps(items).encode())
-    assert [2, 1, 1, 1] == [body.items for body in found]
+    assert [2, 1, 1, 1] == [len(body.items) for body in found]
     assert items == [item for body in found for item in json.loads(body.content)]
 
 
@@ -42,8 +48,8 @@ def test_a_document_stays_whole(document: bytes):
 
 def test_a_broken_line_does_not_stop_the_others():
     """It goes along, and the gateway rejects it by itself."""
-    assert [3] == [body.items for body in cut(b'{"a": \n{"b": 1}\n{"c": 2}')]
-    assert [3] == [body.items for body in cut(b'{"b": 1}\n{"a": \n{"c": 2}')]
+    assert [3] == [len(body.items) for body in cut(b'{"a": \n{"b": 1}\n{"c": 2}')]
+    assert [3] == [len(body.items) for body in cut(b'{"b": 1}\n{"a": \n{"c": 2}')]
 
 
 def test_otlp_requests_are_bodies_of_their_own():
@@ -72,24 +78,125 @@ def test_directories_are_walked_in_order(tmp_path: Path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     named = [str(tmp_path / name) for name in ("a/x.json.gz", "b.ndjson")]
-    assert [*named, "-"] == list(cuts.files([str(tmp_path), "-"]))
+    assert [*named, "-"] == list(cuts.files([str(tmp_path), "-"], nobody))
 
 
-def test_what_was_taken_is_known_by_content_and_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Another address, another format or another content has taken nothing yet."""
+def test_a_directory_without_data_is_complained_of(tmp_path: Path):
+    """Nothing is left out in silence; a link that leads around in a circle is not followed, a broken one is named."""
+    said: list[str] = []
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert [] == list(cuts.files([str(tmp_path)], said.append))
+    assert [f"{tmp_path}: holds no file that ends in .json, .ndjson, .jsonl, .log, gzipped or not"] == said
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    assert [str(tmp_path / "gone.json")] == list(cuts.files([str(tmp_path)], nobody))
+
+
+def test_a_body_of_lines_begins_with_an_object():
+    """A body is told by its first byte: a line of text there would make the gateway refuse its neighbours."""
+    lines = [b'{"n": 0}'] * 512 + [b"plain text", b'{"n": 1}', b"more", b'{"n": 2}']
+    assert [b'{"n": 1}', b'{"n": 2}', b"plain text", b"more"] == cut(b"\n".join(lines))[1].content.split(b"\n")
+    assert [3] == [len(body.items) for body in cut(b'started\n{"n": 1}\n{"n": 2}')]
+
+
+def test_arrays_on_lines_are_arrays():
+    """As a capture of several requests holds them; a broken one goes along and is refused by itself."""
+    found = cut(b'[{"n": 1}, null]\n{"n": 2}\n[{"n": 3}]\n[{"n": \n')
+    assert [b'[{"n": 1},null]', b'{"n": 2}', b'[{"n": 3}]', b'[{"n":'] == [body.content for body in found]
+
+
+def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch):
+    """Wherever what was read ends: in a text, behind a backslash, between two elements."""
+    items = [{"a": ['x]"\\', {"b": "}, ["}]}, None, -1.5, "ü\\", [], {"c": {}}] * 3
+    for content in (json.dumps(items, indent=1, ensure_ascii=False), json.dumps(items)):
+        for size in range(1, 40):
+            monkeypatch.setattr(cuts, "_CHUNK", size)
+            (body,) = cut(content.encode())
+            assert items == json.loads(body.content)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b'[\n {"a": 1},\n {"b"', "breaks off"), (b'[\n {"a": 1}]\n, 5', "more behind")]
+)
+def test_what_stands_before_a_break_is_given_out(content: bytes, words: str):
+    """And then the break is told."""
+    found = cuts.bodies(io.BytesIO(content), Trail(()))
+    assert b'[{"a": 1}]' == next(found).content
+    with pytest.raises(BadPayload, match=words):
+        next(found)
+
+
+def test_gzip_that_breaks_off_gives_what_it_holds():
+    """The last line of it is cut, and goes along as a broken one; then the break is told."""
+    content = b"".join(json.dumps({"n": n, "id": f"{n * 7919:x}"}).encode() + b"\n" for n in range(2000))
+    with cuts.opened(io.BytesIO(gzip.compress(content)[:-2000])) as opened:
+        found = cuts.bodies(opened, Trail(()))
+        assert 512 == len(next(found).items)
+        with pytest.raises(EOFError):
+            list(found)
+
+
+def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPatch):
+    """A line by itself, and it is told; a document or an element with all that comes behind it."""
+    for bound, n in (("MAX_DOCUMENT", 100), ("MAX_BYTES", 100), ("_CHUNK", 50)):
+        monkeypatch.setattr(cuts, bound, n)
+    long = b'{"a": "' + b"x" * 200 + b'"}'
+    found = cuts.bodies(io.BytesIO(b'{"n": 1}\n' + long + b'\n{"n": 2}\n'), Trail(()))
+    assert b'{"n": 1}\n{"n": 2}' == next(found).content
+    with pytest.raises(BadPayload, match="1 of its lines"):
+        next(found)
+    with pytest.raises(BadPayload, match="one document"):
+        cut(long)
+    with pytest.raises(BadPayload, match="one of its elements"):
+        cut(b"[\n" + long + b"]")
+    with pytest.raises(BadPayload, match="neither"):
+        cut(b"\n" * 1000)
+    lines = [b'{"n": %d}' % n for n in range(50)]
+    found = cut(b"\n".join([b'{"broken":', *lines]))  # longer than a document
+    assert [b'{"broken":', *lines] == [line for body in found for line in body.items]
+
+
+def test_a_body_can_be_halved():
+    """For a gateway that takes less at once: every item is in one half."""
+    (body,) = cut(b"[1, 2, 3]")
+    assert [b"[1]", b"[2,3]"] == [half.content for half in body.halves()]
+
+
+def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Packed otherwise or with lines added behind it, too; not behind other lines, and what was not taken is not."""
+    monkeypatch.setattr(cuts, "MAX_ITEMS", 2)
+    lines = [b'{"n": %d}' % n for n in range(5)]
+    first = cut(b"\n".join(lines))
+    taken = {first[0].mark, first[2].mark}
+    assert [True, False, True] == [body.known for body in cut(gzip.compress(b"\n\n".join(lines)), taken)]
+    grown = cut(b"\n".join([*lines, b'{"n": 5}', b'{"n": 6}']), taken)
+    assert [(2, True), (2, False), (1, True), (2, False)] == [(len(body.items), body.known) for body in grown]
+    assert not any(body.known for body in cut(b"\n".join([b"{}", *lines]), taken))
+    repeated = cut(b"\n".join(lines[:2] * 2), {first[0].mark})
+    assert [True, False] == [body.known for body in repeated]
+
+
+def test_what_was_taken_is_remembered_by_address_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another address or another key has taken nothing yet; a damaged file has forgotten."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-    def of(content: bytes, url: str = "http://a", format: str | None = None) -> Acknowledged:
-        return Acknowledged.of(io.BytesIO(content), url=url, format=format)
-
-    first = of(b"one")
-    first.add(0)
-    first.add(2)
-    assert [True, False, True] == [number in of(b"one") for number in range(3)]
-    assert 0 not in of(b"two")
-    assert 0 not in of(b"one", url="http://b")
-    assert 0 not in of(b"one", format="kong")
+    Acknowledged(url="http://a", key="k").add(b"one")
+    Acknowledged(url="http://a", key="k").add(b"two")
+    assert [True, True, False] == [mark in Acknowledged(url="http://a", key="k") for mark in (b"one", b"two", b"three")]
+    assert b"one" not in Acknowledged(url="http://b", key="k")
+    assert b"one" not in Acknowledged(url="http://a", key="l")
     (state,) = (tmp_path / "tollhouse/sent").iterdir()
-    assert {"bodies": [0, 2]} == json.loads(state.read_text())
     state.write_text("{damaged")
-    assert 0 not in of(b"one")
+    assert b"one" not in Acknowledged(url="http://a", key="k")
+
+
+def test_the_oldest_marks_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The file does not grow for ever."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    taken = Acknowledged(url="http://a", key=None)
+    taken.add(b"old")
+    (state,) = (tmp_path / "tollhouse/sent").iterdir()
+    with state.open("a") as file:
+        file.writelines(f"{n:032x}\n" for n in range(2 * MOST_MARKS))
+    again = Acknowledged(url="http://a", key=None)
+    assert (False, True) == (b"old" in again, (2 * MOST_MARKS - 1).to_bytes(16, "big") in again)
+    assert MOST_MARKS == len(state.read_text().split())
