@@ -17,7 +17,7 @@ from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_
 from gateway.normalise.formats.literal import of_literal
 from gateway.normalise.formats.metadata import Metadata, key_name
 from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
+from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, GENERATE, IMAGE, SPEECH, TRANSCRIPTION
 from gateway.normalise.formats.times import instant
 from gateway.normalise.formats.usage import Tokens, Usage, of_usage, settled
 from gateway.normalise.formats.values import Other, count, first, is_true, mapping, money, nested, text
@@ -27,13 +27,16 @@ from spool.record import Inference
 NAME = "litellm"
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_CHAT_CALLS = frozenset({"completion", "acompletion", "responses", "aresponses", "anthropic_messages"})
+_CHAT_CALLS = frozenset(
+    {"completion", "acompletion", "responses", "aresponses", "anthropic_messages", "aanthropic_messages"}
+)
 _CALLS = (
     ("text_completion", COMPLETION),
     ("embedding", EMBEDDINGS),
     ("image_generation", IMAGE),
     ("transcription", TRANSCRIPTION),
     ("speech", SPEECH),
+    ("generate_content", GENERATE),
 )
 _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 _LISTS = msgspec.json.Decoder(list[Any])

@@ -157,6 +157,8 @@ def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any])
         ("aimage_generation", "image_generation"),
         ("atranscription", "transcription"),
         ("aspeech", "speech"),
+        ("aanthropic_messages", "chat"),
+        ("agenerate_content_stream", "generate_content"),
         ("litellm.completion", "chat"),
         ("arerank", None),
         (7, None),
