@@ -49,36 +49,32 @@ class Window:
             return await self._intake.take(outcome, bearer)
         sender = Sender(bearer.name, dict(bearer.labels), bearer.device)
         async with self._turns.of(keys_of(outcome, sender)):
-            now = self._clock.now()
-            before = self._waiting.join(outcome, sender=sender, now=now)
+            before = self._waiting.join(outcome, sender=sender, now=self._clock.now())
             try:
                 receipt = await self._intake.take(outcome, bearer)
             except BaseException:
                 self._waiting.undo(before)
                 raise
-            self._waiting.tell(outcome, sender=sender, now=now)
         if self._waiting.is_over_full:
             await self.release()
         return receipt
 
     async def release(self) -> int:
         """Make records of what waited long enough; how many halves there were."""
-        now = self._clock.now()
-        released = self._waiting.released(now=now, busy=self._turns.taken)
+        released = self._waiting.released(now=self._clock.now(), busy=self._turns.taken)
         async with self._turns.of({key for one in released for key in one.entries}):
             for place, one in enumerate(released):
                 try:
-                    await self._put_on_record(one, now)
+                    await self._put_on_record(one)
                 except BaseException:
                     for left in reversed(released[place:]):
                         self._waiting.restore(left)
                     raise
         return sum(len(one.entries) for one in released)
 
-    async def _put_on_record(self, one: Released, now: float) -> None:
+    async def _put_on_record(self, one: Released) -> None:
         sender = one.sender
         await self._intake.take(one.outcome, Bearer(sender.name, frozenset(), sender.labels, sender.device))
-        self._waiting.tell(one.outcome, sender=sender, now=now)
 
     async def run(self) -> None:
         """Release for ever, as a task of the house."""

@@ -137,7 +137,8 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, 
 
 async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> None:
     """Halves, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
-    house = await House.open(tmp_path, MovedClock())
+    clock = MovedClock()
+    house = await House.open(tmp_path, clock, hold_s=10)
     take, refusals = house.intake.take, iter((True, False, True, False, True))
 
     async def falter(outcome: Outcome, bearer: Bearer) -> Receipt:
@@ -153,7 +154,10 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
     for request, answer in zip(requests, answers, strict=True):
         if isinstance(answer, SpoolUnavailable):
             await house.take(request)
-    assert [("gpt-4o-mini", 10)] == [(one.request_model, one.input_tokens) for one in await house.records()]
+    clock.move(10)
+    assert [("gpt-4o-mini", 10, "u-1")] == [
+        (one.request_model, one.input_tokens, one.user) for one in await house.records()
+    ]
     await house.assert_sound(pending=0)
     await house.spool.close()
 

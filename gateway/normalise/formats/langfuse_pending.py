@@ -7,7 +7,6 @@ what the commit of the outcome must leave on disk.
 
     before = waiting.join(outcome, sender=..., now=...)
     receipt = await intake.take(outcome)    # on failure: waiting.undo(before)
-    waiting.tell(outcome, sender=..., now=...)
 
 Halves join within one sender's key only: nobody completes, or names a user for, what another key reported.
 """
@@ -129,6 +128,7 @@ class Waiting:
                 self._complete(half, places[half.key], outcome, before, sender, now)
             elif half.kind == GENERATION:
                 self._settle(half, outcome, before, sender, now)
+        self._tell(outcome, sender, now)
         return before
 
     def undo(self, before: Mapping[bytes, Entry | None]) -> None:
@@ -137,14 +137,6 @@ class Waiting:
             self._drop(key)
             if entry is not None:
                 self._set(key, entry)
-
-    def tell(self, outcome: Outcome, *, sender: Sender, now: float) -> None:
-        """The records of this outcome are kept: what is said of them from now on is no half."""
-        for record, identity in zip(outcome.records, outcome.identities, strict=True):
-            if isinstance(record, Inference) and record.request_id is not None:
-                trace_key = key_of(sender, TRACE, record.trace_id) if record.trace_id else None
-                self._told.add(key_of(sender, GENERATION, record.request_id), trace_key, record, identity, now)
-        self._told.forget_old(now)
 
     def released(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
         """What waited for the whole window, or must make room, oldest first; nothing of what is `busy`."""
@@ -160,6 +152,8 @@ class Waiting:
             self._release(key, entry, of_sender[name], now)
         for key in due:  # a trace only after the generations that ask for it
             self._drop(key)
+        for one in found:
+            self._tell(one.outcome, one.sender, now)
         return found
 
     def restore(self, released: Released) -> None:
@@ -187,6 +181,18 @@ class Waiting:
             outcome.pending -= 1
             generation = _generations.decode(entry.facts)
             _add(outcome, generation, self._trace(entry.sender, generation.trace_id, now))
+
+    def _tell(self, outcome: Outcome, sender: Sender, now: float) -> None:
+        """
+        What is said of these records from now on is no half.
+
+        They are not kept yet: what comes before that carries the whole call, so either may be kept first, or alone.
+        """
+        for record, identity in zip(outcome.records, outcome.identities, strict=True):
+            if isinstance(record, Inference) and record.request_id is not None:
+                trace_key = key_of(sender, TRACE, record.trace_id) if record.trace_id else None
+                self._told.add(key_of(sender, GENERATION, record.request_id), trace_key, record, identity, now)
+        self._told.forget_old(now)
 
     def _remember(self, half: Half, outcome: Outcome, before: Before, sender: Sender, now: float) -> None:
         """What a trace says, also for its generations that are on record and open: it may come after them."""

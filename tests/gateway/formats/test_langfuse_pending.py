@@ -13,14 +13,11 @@ ALICE, BOB = Sender("alice", {"team": "search"}), Sender("bob")
 
 
 def join(waiting: Waiting, *events: object, sender: Sender = ALICE, now: float = 0.0) -> Outcome:
-    """One request that is kept."""
-    outcome, _ = refused(waiting, *events, sender=sender, now=now)
-    waiting.tell(outcome, sender=sender, now=now)
+    outcome, _ = begin(waiting, *events, sender=sender, now=now)
     return outcome
 
 
-def refused(waiting: Waiting, *events: object, sender: Sender = ALICE, now: float = 0.0) -> tuple[Outcome, Before]:
-    """One request up to its commit."""
+def begin(waiting: Waiting, *events: object, sender: Sender = ALICE, now: float = 0.0) -> tuple[Outcome, Before]:
     outcome = read("langfuse", batch(*events))
     before = waiting.join(outcome, sender=sender, now=now)
     assert_balanced(outcome)
@@ -216,11 +213,11 @@ def test_a_restart_finds_what_was_kept():
 def test_a_refused_request_leaves_no_trace():
     """Its sender comes again, and everything happens as if for the first time."""
     waiting = Waiting()
-    _, before = refused(waiting, create())
+    _, before = begin(waiting, create())
     waiting.undo(before)
     assert 0 == len(waiting)
     join(waiting, create())
-    _, before = refused(waiting, update())
+    _, before = begin(waiting, update())
     waiting.undo(before)
     outcome = join(waiting, update())
     assert (1, -1) == (len(outcome.records), outcome.pending)
