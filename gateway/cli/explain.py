@@ -63,9 +63,7 @@ def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
     """One payload through the intake, over an empty memory log in which nothing stays open."""
-    named = format or formats.recognise(body)
-    if named is None:
-        raise BadPayload("the format was not recognised; name it with --as")
+    named = format or formats.format_shown(body, how="name it with --as")
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
     outcome = langfuse_pending.alone(_finish(formats.normalise(named, body, options=options)))
     clock = SystemClock()

@@ -15,7 +15,7 @@ from gateway.access import Bearer
 from gateway.doors import answers
 from gateway.doors.door import Handler, House, drive, guarded, house_key
 from gateway.doors.operations import ANYTHING, COUNT, ERROR, TEXT, WRITE, Content, Operation, array, closed
-from gateway.errors import BadPayload, Refusal
+from gateway.errors import Refusal
 from gateway.normalise import formats
 from gateway.normalise.formats import answers as format_answers
 from spool.scopes import INGEST
@@ -107,9 +107,7 @@ async def submit(
         body = await house.body(request, lease, bearer)
         if verify is not None:
             verify(body)
-        named = format or formats.recognise(body)
-        if named is None:
-            raise BadPayload("The format was not recognised; name it: POST /v1/ai-telemetry/{format}.")
+        named = format or formats.format_shown(body, how="name it: POST /v1/ai-telemetry/{format}")
         outcome = await drive(formats.normalise(named, body, options=house.options, hold=lease.take))
         receipt = await house.intake.take(outcome, bearer)
         said = format_answers.answer(named, body, outcome, now=house.clock.now())

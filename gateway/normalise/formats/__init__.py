@@ -32,12 +32,12 @@ from gateway.normalise.formats import (
     vertex,
 )  # fmt: skip
 from gateway.normalise.formats.call import Format
-from gateway.normalise.formats.recognise import recognise
+from gateway.normalise.formats.recognise import format_shown, recognise
 from gateway.normalise.formats.unfolding import Hold
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 
-__all__ = ["FORMATS", "normalise", "recognise"]
+__all__ = ["FORMATS", "format_shown", "normalise", "recognise"]
 
 _BY_ITEM: Mapping[str, Format] = {
     module.NAME: module.FORMAT
@@ -64,9 +64,7 @@ def normalise(
     when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept. `hold` hears of what
     unfolds inside the body.
     """
-    named = format if format in OTLP else export_requests.shown(body) or format or recognise(body)
-    if named is None:
-        raise BadPayload("the format was not recognised: name it")
+    named = format if format in OTLP else export_requests.shown(body) or format or format_shown(body, how="name it")
     if named in OTLP:
         signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
         is_json = export_requests.is_json(body)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Final
 
 from gateway.errors import BadPayload
@@ -11,7 +11,7 @@ from gateway.normalise.formats import payload
 
 Members = Mapping[str, payload.Raw]
 
-_FAR_ENOUGH: Final = 512  # items that are looked at before a payload counts as unknown
+_FAR_ENOUGH: Final = 4096  # items that are looked at before a payload counts as unknown; APISIX sends 1,000 at once
 
 
 def recognise(body: bytes) -> str | None:
@@ -23,6 +23,15 @@ def recognise(body: bytes) -> str | None:
     except BadPayload:
         pass
     return None
+
+
+def format_shown(body: bytes, *, how: str) -> str:
+    """The format of a body; BadPayload says why it cannot be read, or which formats are known and `how` to name one."""
+    if (found := recognise(body)) is not None:
+        return found
+    payload.items(body)  # what is no JSON is refused for that
+    known = ", ".join(name for name, _ in _SIGNS)
+    raise BadPayload(f"the format was not recognised; {how}; known are {known}")
 
 
 def format_of(members: Members) -> str | None:
@@ -38,18 +47,22 @@ def _all(*names: str) -> Callable[[Members], bool]:
     return lambda members: all(name in members for name in names)
 
 
-def _inside(members: Members, name: str) -> Members:
-    """The members of what stands under a name: of the object, or of the first object of the list."""
-    raw = members.get(name)
-    if raw is None or bytes(raw[:1] if isinstance(raw, bytes) else bytes(raw)[:1]) not in (b"{", b"["):
-        return {}
-    return next((found for one in islice(payload.array(raw), _FAR_ENOUGH) if (found := payload.peek(one))), {})
+def _inside(members: Members, name: str) -> Iterator[Members]:
+    """The members of the object under a name, or of each object of the list there."""
+    if name in members:
+        yield from map(payload.peek, islice(payload.array(members[name]), _FAR_ENOUGH))
+
+
+def _any_inside(members: Members, name: str, *inner: str) -> bool:
+    return any(one.keys() >= {*inner} for one in _inside(members, name))
 
 
 def _is_langfuse(members: Members) -> bool:
     if "batch" not in members:
         return False
-    return bytes(members["batch"]).strip() == b"[]" or {"type", "body"} <= _inside(members, "batch").keys()
+    events = _inside(members, "batch")
+    first = next(events, None)  # an empty batch is Langfuse's, too
+    return first is None or any({"type", "body"} <= one.keys() for one in chain((first,), events))
 
 
 def _is_litellm(members: Members) -> bool:
@@ -61,7 +74,7 @@ def _is_litellm(members: Members) -> bool:
 
 
 def _is_portkey(members: Members) -> bool:
-    return "ai_org" in members or "portkeyHeaders" in _inside(members, "request")
+    return "ai_org" in members or _any_inside(members, "request", "portkeyHeaders")
 
 
 def _is_bedrock(members: Members) -> bool:
@@ -69,13 +82,13 @@ def _is_bedrock(members: Members) -> bool:
         bytes(members.get("schemaType", b"")) == b'"ModelInvocationLog"'
         or "awslogs" in members
         or {"messageType", "logGroup"} <= members.keys()
-        or "data" in _inside(members, "records")
+        or _any_inside(members, "records", "data")
     )
 
 
 def _is_cloudflare(members: Members) -> bool:
     is_page = {"result", "result_info"} <= members.keys()  # also when there is nothing on it
-    return is_page or "tokens_in" in members or "tokens_in" in _inside(members, "result")
+    return is_page or "tokens_in" in members or _any_inside(members, "result", "tokens_in")
 
 
 def _is_helicone(members: Members) -> bool:
@@ -88,12 +101,12 @@ def _is_agentgateway(members: Members) -> bool:
 
 
 def _is_azure(members: Members) -> bool:
-    names = {"CorrelationId", "DeploymentName"}
-    return names <= members.keys() or names <= _inside(members, "records").keys()
+    names = ("CorrelationId", "DeploymentName")
+    return {*names} <= members.keys() or _any_inside(members, "records", *names)
 
 
 def _is_stats(members: Members) -> bool:
-    return "native_tokens_prompt" in members or "native_tokens_prompt" in _inside(members, "data")
+    return "native_tokens_prompt" in members or _any_inside(members, "data", "native_tokens_prompt")
 
 
 _SIGNS: tuple[tuple[str, Callable[[Members], bool]], ...] = (
