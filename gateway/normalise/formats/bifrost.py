@@ -1,22 +1,29 @@
-"""Bifrost: one trace of its log exporter; the spans of kind `llm.call` are calls, the root only repeats them."""
+"""
+Bifrost: the spans of its log exporter's traces; those of kind `llm.call` are calls, the root only repeats them.
+
+Its releases rename their attributes: the newest name goes before an older one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import msgspec
 
+from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
-from gateway.normalise.formats.metadata import Metadata, key_name
+from gateway.normalise.formats.metadata import key_name
 from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.times import instant
-from gateway.normalise.formats.usage import settled
-from gateway.normalise.formats.values import Other, count, money, nested, text
+from gateway.normalise.formats.usage import Tokens, settled
+from gateway.normalise.formats.values import Other, count, first, money, nested, text
 from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "bifrost"
+
+_CALL: Final = "llm.call"
 
 
 def _key(name: str) -> Any:
@@ -30,14 +37,22 @@ class Attributes(msgspec.Struct):
     request_model: Any = _key("gen_ai.request.model")
     response_model: Any = _key("gen_ai.response.model")
     response_id: Any = _key("gen_ai.response.id")
+    input_tokens: Any = _key("gen_ai.usage.input_tokens")
     prompt_tokens: Any = _key("gen_ai.usage.prompt_tokens")
+    output_tokens: Any = _key("gen_ai.usage.output_tokens")
     completion_tokens: Any = _key("gen_ai.usage.completion_tokens")
     cache_read_tokens: Any = _key("gen_ai.usage.cache_read.input_tokens")
+    older_cache_read_tokens: Any = _key("gen_ai.usage.prompt_token_details.cached_read_tokens")
     cache_write_tokens: Any = _key("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = _key("gen_ai.usage.reasoning_tokens")
+    older_cache_write_tokens: Any = _key("gen_ai.usage.prompt_token_details.cached_write_tokens")
+    reasoning_tokens: Any = _key("gen_ai.usage.reasoning.output_tokens")
+    older_reasoning_tokens: Any = _key("gen_ai.usage.completion_token_details.reasoning_tokens")
+    plain_reasoning_tokens: Any = _key("gen_ai.usage.reasoning_tokens")
     cost: Any = _key("gen_ai.usage.cost")
     key_name: Any = _key("bifrost.virtual_key.name")
+    older_key_name: Any = _key("gen_ai.virtual_key_name")
     error_type: Any = _key("error.type")
+    older_error_type: Any = _key("gen_ai.error.type")
 
 
 class Span(msgspec.Struct):
@@ -52,20 +67,30 @@ class Span(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
+    """One span, with its trace's id."""
+
     TraceID: Any = None
-    Spans: list[Span | Other] | str | int | float | bool | None = None
+    Span: Span | Other = None
+
+
+def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
+    """Each span of a trace by itself: a bad one costs no other."""
+    members = payload.peek(raw)
+    spans = members.get("Spans")
+    if spans is None:
+        yield raw
+        return
+    trace_id = bytes(members.get("TraceID", b"null"))
+    for span in payload.array(spans):
+        yield b'{"TraceID":%b,"Span":%b}' % (trace_id, bytes(span))
 
 
 def calls(event: Event) -> Iterable[Call]:
-    """One call a span of kind `llm.call`."""
-    for span in event.Spans if isinstance(event.Spans, list) else ():
-        if isinstance(span, Span) and span.Kind == "llm.call":
-            call = _call(event, span, nested(span.Attributes, Attributes))
-            if is_call(call.record):
-                yield call
-
-
-def _call(event: Event, span: Span, said: Attributes) -> Call:
+    """A span of kind `llm.call` is a call."""
+    span = nested(event.Span, Span)
+    if span.Kind != _CALL:
+        return ()
+    said = nested(span.Attributes, Attributes)
     record = Inference(
         id=b"",
         source=NAME,
@@ -75,31 +100,44 @@ def _call(event: Event, span: Span, said: Attributes) -> Call:
         start_time=instant(span.StartTime),
         end_time=instant(span.EndTime),
         provider=provider(said.provider, said.request_model),
-        operation=(text(span.Name) or "").partition(" ")[0] or None,
+        operation=_operation(text(span.Name) or ""),
         request_model=model_name(said.request_model, said.provider),
         response_model=model_name(said.response_model, said.provider),
         cost=money(said.cost, "gen_ai.usage.cost"),
-        api_key=key_name(said.key_name),
+        api_key=key_name(said.key_name, said.older_key_name),
     )
-    count_tokens(record, settled(
-        count(said.prompt_tokens, "gen_ai.usage.prompt_tokens"),
-        count(said.completion_tokens, "gen_ai.usage.completion_tokens"),
-        count(said.cache_read_tokens, "gen_ai.usage.cache_read.input_tokens"),
-        count(said.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
-        count(said.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
-    ))  # fmt: skip
+    count_tokens(record, _tokens(said))
+    if not is_call(record):
+        return ()
     if span.Status == "error":
-        fail(record, said.error_type)
-    metadata = Metadata()
-    metadata.describe(record)
+        fail(record, said.error_type, said.older_error_type)
     # The exporter's OTLP push carries the same trace and span ids.
-    return Call(record, of_call(record, response_id=text(said.response_id), span=True, own_id=record.request_id))
+    return (Call(record, of_call(record, response_id=text(said.response_id), span=True, own_id=record.request_id)),)
+
+
+def _operation(name: str) -> str | None:
+    """The name's first word; the first releases called every call by its kind."""
+    first_word = name.partition(" ")[0]
+    return None if first_word in ("", _CALL) else first_word
+
+
+def _tokens(said: Attributes) -> Tokens:
+    reasoning = first(said.reasoning_tokens, said.older_reasoning_tokens, said.plain_reasoning_tokens)
+    cache_write = first(said.cache_write_tokens, said.older_cache_write_tokens)
+    return settled(
+        count(first(said.input_tokens, said.prompt_tokens), "gen_ai.usage.prompt_tokens"),
+        count(first(said.output_tokens, said.completion_tokens), "gen_ai.usage.completion_tokens"),
+        count(first(said.cache_read_tokens, said.older_cache_read_tokens), "gen_ai.usage.cache_read.input_tokens"),
+        count(cache_write, "gen_ai.usage.cache_creation.input_tokens"),
+        count(reasoning, "gen_ai.usage.reasoning.output_tokens"),
+    )
 
 
 FORMAT = Format(
     NAME,
     Event,
     calls,
+    unwrap=unwrap,
     origins={
         "request_id": "SpanID",
         "trace_id": "TraceID",
@@ -109,11 +147,11 @@ FORMAT = Format(
         "operation": "the first word of Name",
         "request_model": "gen_ai.request.model",
         "response_model": "gen_ai.response.model",
-        "input_tokens": "gen_ai.usage.prompt_tokens",
-        "output_tokens": "gen_ai.usage.completion_tokens",
+        "input_tokens": "gen_ai.usage.input_tokens, else prompt_tokens",
+        "output_tokens": "gen_ai.usage.output_tokens, else completion_tokens",
         "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
         "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
-        "reasoning_tokens": "gen_ai.usage.reasoning_tokens",
+        "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
         "cost": "gen_ai.usage.cost",
         "status": "Status",
         "error_type": "error.type",

@@ -419,9 +419,55 @@ def test_bifrost_errors_and_several_calls():
         "Attributes": span["Attributes"] | {"error.type": "timeout"},
     }
     outcome = read(None, trace | {"Spans": [*trace["Spans"], failed, None, 3]})
-    assert (1, 1) == (outcome.received, outcome.split)
+    assert (6, {NOT_AI: 4}) == (outcome.received, dict(outcome.ignored))
     assert ["ok", "error"] == [record.status for record in outcome.records]
     assert digest(4, trace["TraceID"], "aaaaaaaaaaaaaaaa") == outcome.records[1].id
+
+
+def test_bifrost_bad_spans_cost_no_other():
+    """A trace is one message, and each of its spans an item."""
+    trace = case("bifrost", "trace-offset-times")
+    span = trace["Spans"][2]
+    bad = span | {"SpanID": "b", "Attributes": span["Attributes"] | {"gen_ai.usage.prompt_tokens": -1}}
+    outcome = read(None, trace | {"Spans": [bad, span]})
+    assert [span["SpanID"]] == [record.span_id for record in outcome.records]
+    assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (
+            "input_tokens",
+            "output_tokens",
+            "cache_read.input_tokens",
+            "cache_creation.input_tokens",
+            "reasoning.output_tokens",
+        ),
+        (
+            "prompt_tokens",
+            "completion_tokens",
+            "prompt_token_details.cached_read_tokens",
+            "prompt_token_details.cached_write_tokens",
+            "completion_token_details.reasoning_tokens",
+        ),
+    ],
+)
+def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]):
+    """Its releases renamed them; what a call cost does not depend on the release."""
+    trace = case("bifrost", "trace-offset-times")
+    usage = {f"gen_ai.usage.{name}": number for name, number in zip(names, (100, 50, 20, 10, 5), strict=True)}
+    older = {"gen_ai.request.model": "gpt-4o-mini", "gen_ai.virtual_key_name": "vk"}
+    trace["Spans"] = [trace["Spans"][2] | {"Name": "llm.call", "Attributes": usage | older}]
+    record = one(None, trace)
+    assert (100, 50, 20, 10, 5) == (
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.cache_write_tokens,
+        record.reasoning_tokens,
+    )
+    assert ("vk", None) == (record.api_key, record.operation)
 
 
 def test_bifrost_without_a_call_is_none():
