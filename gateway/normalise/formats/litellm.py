@@ -20,7 +20,7 @@ from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, GENERATE, IMAGE, SPEECH, TRANSCRIPTION
 from gateway.normalise.formats.times import instant
 from gateway.normalise.formats.usage import Tokens, Usage, of_usage, settled
-from gateway.normalise.formats.values import Other, count, first, is_true, mapping, money, nested, text
+from gateway.normalise.formats.values import Other, count, first, is_true, mapping, money, nested, of_json, text
 from spool.identity import Identity, of_call
 from spool.record import Inference
 
@@ -40,6 +40,7 @@ _CALLS = (
 )
 _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 _LISTS = msgspec.json.Decoder(list[Any])
+NULL = msgspec.Raw(b"null")
 
 
 class Requester(msgspec.Struct):
@@ -61,11 +62,13 @@ class Meta(msgspec.Struct):
     requester_metadata: Requester | Other = None
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
+    additional_usage_values: Usage | Other = None  # older spend rows
     error_information: Failure | Other = None
 
 
 class Response(msgspec.Struct):
     model: Any = None
+    usage: msgspec.Raw = NULL
 
 
 class Event(msgspec.Struct):
@@ -205,11 +208,19 @@ def _words(tags: Any) -> list[Any]:
 
 def _tokens(event: Event, meta: Meta) -> Tokens:
     """LiteLLM's totals are OpenAI-shaped whoever served; the details are in its usage object."""
-    details = of_usage(nested(meta.usage_object or event.usage, Usage))
+    details = _details(event, meta)
     came_in, came_out = count(event.prompt_tokens, "prompt_tokens"), count(event.completion_tokens, "completion_tokens")
     if came_in is None and came_out is None:
         return details
     return settled(came_in, came_out, details.cache_read, details.cache_write, details.reasoning)
+
+
+def _details(event: Event, meta: Meta) -> Tokens:
+    """From where the version that sent it keeps the usage object; the oldest have it in the answer alone."""
+    for said in (meta.usage_object, meta.additional_usage_values, event.usage):
+        if said is not None and (found := of_usage(nested(said, Usage))).stated:
+            return found
+    return of_usage(of_json(nested(event.response, Response).usage, Usage) or Usage())
 
 
 def _response_model(event: Event, record: Inference) -> str | None:

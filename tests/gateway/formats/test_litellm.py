@@ -87,7 +87,7 @@ def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, 
     assert one("litellm", event | {"response_cost": 0.0}).cost is None
     assert "0" == one("litellm", event | {"response_cost": 0.0, "cache_hit": True}).cost
     assert "0" == one("litellm", event | {"response_cost": 0.0, "status": "failure"}).cost
-    untokened = {"metadata": {}, "prompt_tokens": 0, "completion_tokens": 0}
+    untokened = {"metadata": {}, "response": {}, "prompt_tokens": 0, "completion_tokens": 0}
     assert "0" == one("litellm", event | untokened | {"response_cost": 0}).cost
 
 
@@ -179,9 +179,34 @@ def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]):
     assert (1, 2, event["prompt_tokens"]) == (record.cache_read_tokens, record.cache_write_tokens, record.input_tokens)
 
 
+DETAILS: dict[str, Any] = {
+    "prompt_tokens_details": {"cached_tokens": 1024},
+    "completion_tokens_details": {"reasoning_tokens": 7},
+}
+
+
+def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, Any]):
+    """Whatever else it has become there: text, a list, nothing."""
+    del event["metadata"]["usage_object"]
+    answer = event["response"] | {"usage": {"prompt_tokens": 1320, "completion_tokens": 212, **DETAILS}}
+    record = one("litellm", event | {"response": answer})
+    assert (1320, 1024, 7) == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
+    for odd in ("redacted-by-litellm", [], {"usage": None}, {"usage": 7}, {"usage": []}, None):
+        record = one("litellm", event | {"response": odd})
+        assert (1320, None) == (record.input_tokens, record.cache_read_tokens)
+
+
+@pytest.mark.parametrize("usage", [None, {}, "None"])
+def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str, Any], usage: object):
+    """Under a name of their own, before there was a usage object."""
+    row["metadata"] = json.dumps({"usage_object": usage, "additional_usage_values": DETAILS})
+    record = one("litellm", row)
+    assert (1320, 1024, 7) == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
+
+
 def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]):
     """MCP traffic goes through the same callback."""
-    untokened = {"metadata": {}, "prompt_tokens": 0, "completion_tokens": 0}
+    untokened = {"metadata": {}, "response": {}, "prompt_tokens": 0, "completion_tokens": 0}
     tool = event | untokened | {"call_type": "call_mcp_tool", "model": "MCP: search"}
     assert {NOT_AI: 1} == dict(read("litellm", tool | {"response_cost": 0}).ignored)
 
