@@ -26,6 +26,7 @@ LITELLM = (CASES / "litellm/slp-batch-array.json").read_bytes()
 LANGFUSE = (CASES / "langfuse/batch-create-update.json").read_bytes()
 FIREHOSE = (CASES / "bedrock/cloudwatch-subscription-via-firehose.json").read_bytes()
 OPENMETER = (CASES / "openmeter/cloudevent-single.json").read_bytes()
+BROADCAST = (CASES / "openrouter/broadcast-claude-cache-write.json").read_bytes()
 CANARY = "the-canary-sings"
 HELICONE = (CASES / "helicone/webhook-enhanced.json").read_bytes()
 
@@ -101,6 +102,20 @@ async def test_put_and_patch_mean_the_same_as_post(serving: Serving, path: str) 
         answer = await serving.send(path, LITELLM, method=method)
         assert 200 == answer.status
     assert len(json.loads(LITELLM)) == len(await serving.records())
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/openrouter", "/v1/ai-telemetry/otlp/traces"])
+async def test_openrouter_tries_its_destination_out_and_then_broadcasts(
+    serving: Serving, path: str, method: str
+) -> None:
+    """The webhook's address and method are its user's choice; the trial has no spans and wants a 2xx."""
+    trial = {"X-Test-Connection": "true"}
+    answer = await serving.send(path, b'{"resourceSpans": []}', method=method, headers=trial)
+    assert (200, 0) == (answer.status, json.loads(answer.body)["accepted"])
+    answer = await serving.send(path, BROADCAST, method=method)
+    assert (200, 1) == (answer.status, json.loads(answer.body)["accepted"])
+    assert ["openrouter"] == [record.source for record in await serving.records()]
 
 
 async def test_other_methods_are_405_in_the_house_style(serving: Serving) -> None:
