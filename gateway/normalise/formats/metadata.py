@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.normalise.formats.values import text
-from gateway.normalise.tags import is_secret, names_secret, put
+from gateway.normalise.tags import MAX_NAME, is_secret, names_secret, put
 from spool.record import Inference
 
 _USER = ("user_id", "userId", "user", "_user")
@@ -33,7 +33,7 @@ class Metadata:
         """Add a tag, or count what may not become one; nothing said is nothing left out."""
         if value is None or value == "":
             return
-        if "email" in name.lower() or names_secret(name) or is_secret(value) or not put(self.tags, name, value):
+        if not _may_be_named(name) or is_secret(value) or not put(self.tags, name, value):
             self.left_out += 1
 
     def label(self, words: Iterable[Any]) -> None:
@@ -74,6 +74,11 @@ def key_name(*values: Any) -> str | None:
         if (named := text(value)) is not None and not is_secret(named):
             return named
     return None
+
+
+def _may_be_named(name: str) -> bool:
+    # The length first: what is asked of a name is remembered, and senders may make names of any length.
+    return len(name) <= MAX_NAME and "email" not in name.lower() and not names_secret(name)
 
 
 def _first(facts: Mapping[str, Any], names: Iterable[str]) -> str | None:

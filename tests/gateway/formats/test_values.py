@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.normalise import tags
 from gateway.normalise.formats import metadata, models, operations, times, usage, values
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
 from spool.record import Inference, rfc3339
@@ -303,6 +304,14 @@ def test_metadata_names_who_and_leaves_tags():
     assert ("alice", "search", "s") == (record.user, record.team, record.session)
     assert {"env": "prod", "test": "true", "n": "1.5", "end_user": "7"} == record.tags
     assert 8 == free.left_out
+
+
+def test_names_of_any_length_are_not_remembered():
+    """A sender could fill the memory with them."""
+    free = metadata.Metadata()
+    tags.names_secret.cache_clear()
+    free.learn({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
+    assert ({"z": "1"}, 2, 1) == (free.tags, free.left_out, tags.names_secret.cache_info().currsize)
 
 
 def test_a_list_of_tags_is_cut_at_the_first_colon():
