@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats import payload
-from gateway.normalise.formats.call import Call, Format, count_tokens, is_call
+from gateway.normalise.formats.call import Call, Format, count_tokens
 from gateway.normalise.formats.metadata import Metadata
 from gateway.normalise.formats.models import model_name
 from gateway.normalise.formats.operations import CHAT, EMBEDDINGS
@@ -43,9 +43,10 @@ def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
 
 
 def calls(event: Event) -> Iterable[Call]:
-    """The row with a deployment is the call."""
+    """The row with a deployment, or with figures, is the call."""
     deployment = text(event.DeploymentName)
-    if deployment is None:
+    tokens = settled(count(event.PromptTokens, "PromptTokens"), count(event.CompletionTokens, "CompletionTokens"))
+    if deployment is None and not tokens:
         return ()
     record = Inference(
         id=b"",
@@ -57,11 +58,7 @@ def calls(event: Event) -> Iterable[Call]:
         request_model=model_name(deployment, PROVIDER),
         response_model=model_name(event.ModelName, PROVIDER),
     )
-    count_tokens(record, settled(
-        count(event.PromptTokens, "PromptTokens"), count(event.CompletionTokens, "CompletionTokens")
-    ))  # fmt: skip
-    if not is_call(record):
-        return ()
+    count_tokens(record, tokens)
     metadata = Metadata()
     metadata.describe(record)
     # RequestId is the model's response id; APIM itself makes the correlation id.

@@ -14,7 +14,7 @@ from gateway.normalise.formats.operations import of_path
 from gateway.normalise.formats.times import after, instant
 from gateway.normalise.formats.usage import Details, settled
 from gateway.normalise.formats.values import Other, count, first, nested, text
-from spool.identity import of_call
+from spool.identity import Identity, is_long, of_call
 from spool.record import Inference
 
 NAME = "higress"
@@ -31,12 +31,16 @@ class AiLog(msgspec.Struct):
     input_token_details: Details | Other = None
     output_token_details: Details | Other = None
     consumer: Any = None
+    chat_id: Any = None
+    cache_status: Any = None
 
 
 class Event(msgspec.Struct):
     ai_log: AiLog | Other = None
     start_time: Any = None
     request_id: Any = None
+    trace_id: Any = None
+    consumer: Any = None
     response_code: Any = None
     path: Any = None
     route_name: Any = None
@@ -49,6 +53,7 @@ def calls(event: Event) -> Iterable[Call]:
         id=b"",
         source=NAME,
         request_id=text(event.request_id),
+        trace_id=text(event.trace_id),
         start_time=instant(event.start_time),
         provider=provider(None, said.model),
         operation=of_path(event.path),
@@ -66,12 +71,18 @@ def calls(event: Event) -> Iterable[Call]:
     ))  # fmt: skip
     if not is_call(record):
         return ()
-    fail_by_status(record, event.response_code)
+    if not fail_by_status(record, event.response_code) and said.cache_status == "hit":
+        record.status = "cached"
     metadata = Metadata()
     metadata.tag("route", text(event.route_name))
-    metadata.describe(record, principal=text(said.consumer))
-    # request_id is Envoy's x-request-id: callers may choose it.
-    return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
+    metadata.describe(record, principal=first(said.consumer, event.consumer))
+    return (Call(record, _identity(record, text(said.chat_id)), metadata.left_out),)
+
+
+def _identity(record: Inference, response_id: str | None) -> Identity:
+    """By the provider's response id, which SDKs see too; the request's own is Envoy's: callers may choose it."""
+    unique = response_id if response_id and is_long(response_id) else None
+    return of_call(record, response_id=unique, shared_id=record.request_id)
 
 
 FORMAT = Format(
@@ -80,6 +91,7 @@ FORMAT = Format(
     calls,
     origins={
         "request_id": "request_id",
+        "trace_id": "trace_id",
         "start_time": "start_time",
         "end_time": "start_time + ai_log.llm_service_duration",
         "provider": "the model",
@@ -89,9 +101,9 @@ FORMAT = Format(
         "output_tokens": "ai_log.output_token",
         "cache_read_tokens": "ai_log.cached_tokens, else ai_log.input_token_details",
         "reasoning_tokens": "ai_log.reasoning_tokens, else ai_log.output_token_details",
-        "status": "response_code",
+        "status": "response_code, ai_log.cache_status",
         "error_type": "response_code",
-        "user": "ai_log.consumer",
+        "user": "ai_log.consumer, else consumer",
         "session": "ai_log.session_id",
     },
 )

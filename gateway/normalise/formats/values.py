@@ -59,7 +59,7 @@ def nested(value: Any, type: type[Struct]) -> Struct:
     """The object in a field: as it is, or out of JSON text; an empty one for anything else."""
     if isinstance(value, type):
         return value
-    if isinstance(value, str) and value[:1] == "{":
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
         return of_json(value, type) or type()
     return type()
 
@@ -78,7 +78,7 @@ def mapping(value: Any) -> dict[str, Any]:
     """A map of scalars as it is, or out of JSON text; empty for anything else."""
     if isinstance(value, dict):
         return value
-    if isinstance(value, str) and value[:1] == "{":
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
         found = of_json('{"map":' + value + "}", _Map)
         return found.map if found else {}
     return {}

@@ -21,7 +21,7 @@ from spool.record import Inference
 NAME = "vertex"
 PROVIDER = "gcp.vertex_ai"
 
-_DIGITS = re.compile(r"\d+")
+_DIGITS = re.compile(r"-?\d+")
 
 
 class Request(msgspec.Struct):
@@ -31,6 +31,7 @@ class Request(msgspec.Struct):
 class Failure(msgspec.Struct):
     status: Any = None
     code: Any = None
+    type: Any = None
 
 
 class Answer(Body):
@@ -66,14 +67,14 @@ def calls(event: Event) -> Iterable[Call]:
         start_time=instant(event.logging_time),
         provider=PROVIDER,
         operation=_operation(text(event.api_method)),
-        request_model=model_name((text(event.model) or "").rpartition("/models/")[2], PROVIDER),
+        request_model=model_name(_short(text(event.model) or ""), PROVIDER),
         response_model=model_name(answered.answered_by, PROVIDER),
     )
     count_tokens(record, answered.tokens())
     if not is_call(record):
         return ()
     if isinstance(answered.error, Failure):
-        fail(record, answered.error.status, answered.error.code)
+        fail(record, answered.error.status, answered.error.code, answered.error.type)
     metadata = Metadata()
     metadata.learn(mapping(nested(event.full_request, Request).labels))
     metadata.describe(record)
@@ -99,7 +100,12 @@ def _as_written(raw: msgspec.Raw) -> str | None:
     if written[:1] == b'"':
         found = of_json(b'{"value":' + written + b"}", _Text)
         return text(found.value) if found else None
-    return text(written.decode()) if written[:1].isdigit() else None
+    return text(written.decode()) if written[:1].isdigit() or written[:1] == b"-" else None
+
+
+def _short(model: str) -> str:
+    """Without the `publishers/google/models/` of a resource's name."""
+    return ("/" + model).rpartition("/models/")[2].removeprefix("/")
 
 
 def _operation(method: str | None) -> str | None:
@@ -127,7 +133,7 @@ FORMAT = Format(
         "cache_write_tokens": "full_response.usage",
         "reasoning_tokens": "full_response.usageMetadata.thoughtsTokenCount, else full_response.usage",
         "status": "full_response.error",
-        "error_type": "full_response.error.status",
+        "error_type": "full_response.error",
         "user": "full_request.labels.user",
         "team": "full_request.labels.team",
         "session": "full_request.labels.session",

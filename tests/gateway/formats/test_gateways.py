@@ -506,6 +506,32 @@ def test_higress_details_are_json_in_json():
     assert {NOT_AI: 1} == dict(outcome.ignored)
 
 
+def higress_line(outside: dict[str, Any] | None = None, **inside: Any) -> dict[str, Any]:
+    line = case("higress", "access-log-ai-log")
+    return line | {"ai_log": json.dumps(json.loads(line["ai_log"]) | inside)} | (outside or {})
+
+
+def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log():
+    """Its default format has the trace; the consumer stands outside where the operator asked for that."""
+    record = one(None, higress_line({"trace_id": "463ac35c9f6413ad48485a3953bb6124", "consumer": "c-1"}))
+    assert ("463ac35c9f6413ad48485a3953bb6124", "c-1") == (record.trace_id, record.user)
+    assert (None, None) == (one(None, higress_line({"trace_id": "-", "consumer": "-"})).trace_id, record.team)
+
+
+def test_higress_calls_are_known_by_the_providers_response_id():
+    """An SDK reports the same id; a short one is nobody's own, and the request's is the caller's choice."""
+    response_id = "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I"
+    assert digest(2, response_id) == one(None, higress_line(chat_id=response_id)).id
+    assert one(None, higress_line()).id == one(None, higress_line(chat_id="chatcmpl-7")).id
+
+
+def test_higress_answers_out_of_its_own_cache_are_cached():
+    """Unless the call failed."""
+    assert "cached" == one(None, higress_line(cache_status="hit")).status
+    assert "ok" == one(None, higress_line(cache_status="miss")).status
+    assert "error" == one(None, higress_line({"response_code": "503"}, cache_status="hit")).status
+
+
 def test_agentgateways_time_is_the_end():
     """The duration leads back, whatever its unit."""
     line = case("agentgateway", "json-log-line")
@@ -574,6 +600,35 @@ def test_vertex_ids_in_exponent_form_are_shared_by_others():
     assert [2] == [len(found.lookups) for found in outcome.identities]
 
 
+@pytest.mark.parametrize("written", ["-9876543210123456789", "98765432101234567.0", "123456789012345678901234567890"])
+def test_vertex_ids_stay_as_they_are_written(written: str):
+    """Whatever number a column holds."""
+    body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", written).encode()
+    assert written == one(None, body).request_id
+
+
+@pytest.mark.parametrize("resource", ["models/", "publishers/google/models/", "projects/p/publishers/google/models/"])
+def test_vertex_models_may_be_named_as_resources(resource: str):
+    """Their last part is the model."""
+    row = case("vertex", "bigquery-row-thoughts")
+    assert "gemini-2.5-pro" == one(None, row | {"model": resource + "gemini-2.5-pro"}).request_model
+
+
+@pytest.mark.parametrize(
+    ("answer", "error_type"),
+    [
+        ({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "CANARY"}}, "RESOURCE_EXHAUSTED"),
+        ({"error": {"code": 429, "message": "CANARY"}}, "429"),
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "CANARY"}}, "overloaded_error"),
+    ],
+)
+@pytest.mark.parametrize("write", [dict, json.dumps, lambda answer: "\n " + json.dumps(answer)])
+def test_vertex_answers_may_be_errors(answer: Any, error_type: str, write: Any):
+    """Google's own and those of its partners, as objects and as text."""
+    record = one(None, case("vertex", "bigquery-row-thoughts") | {"full_response": write(answer)})
+    assert ("error", error_type, None) == (record.status, record.error_type, record.input_tokens)
+
+
 def test_vertex_partner_models_count_in_their_own_way():
     """Anthropic's answer stands in the same column; the provider is still Vertex."""
     row = case("vertex", "bigquery-row-thoughts") | {
@@ -600,6 +655,14 @@ def test_azure_rows_of_messages_belong_to_the_row_with_figures():
     outcome = read(None, {"records": rows[::-1]})
     assert (3, 1, {MERGED: 2}) == (outcome.received, len(outcome.records), dict(outcome.ignored))
     assert "2025-11-04T09:12:33.456789Z" == rfc3339(outcome.records[0].start_time)
+
+
+def test_azure_rows_with_figures_are_calls_without_a_deployment():
+    """Models of other providers have none; a row that has neither is a piece of a message."""
+    header, *messages = case("azure_apim", "llm-log-rows")
+    record = one("azure_apim", header | {"DeploymentName": "", "ModelName": "claude-sonnet-4-5"})
+    assert (None, "claude-sonnet-4-5", 1320) == (record.request_model, record.response_model, record.input_tokens)
+    assert {MERGED: 2} == dict(read("azure_apim", messages).ignored)
 
 
 def test_azure_numbers_may_be_text_and_a_long_response_id_is_the_identity():
