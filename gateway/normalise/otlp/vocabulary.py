@@ -19,7 +19,7 @@ from gateway.normalise import tags as tag_rules
 from gateway.normalise.otlp.model import Attributes
 
 MAX_TOKENS = 1_000_000_000  # more than any model can take: a wrong unit or a time stamp
-MAX_TEXT = 1024  # a longer text is no name, id or model
+MAX_TEXT = 2048  # a longer text is no name, id or model; as for the formats, or an id would be one here and not there
 MOST_NAMES = 32  # of an item that nobody took
 LONGEST_NAME = 128
 

@@ -1,0 +1,149 @@
+"""Reports of AI calls as their reporters send them: one item of a payload each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from spool.record import NS, rfc3339
+from tests.gateway.normalise.payloads import span
+from tests.spool.contract.world import NOON
+
+MODEL = "toll-1"  # nobody has a price for it: costs are the reports' own
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report of a call, as an item of a payload of its format."""
+
+    call: str
+    format: str
+    item: dict[str, Any] = field(compare=False)
+    scope: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """The figures of one call that was made; every number of it is its own."""
+
+    number: int
+    id: str
+    call_id: str = ""
+    name: str = ""
+
+    @property
+    def start(self) -> float:
+        return NOON - 3000 + 20.0 * self.number
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        return 100 + self.number, 10 + self.number
+
+    def report(self, format: str, item: dict[str, Any], scope: str = "") -> Report:
+        return Report(f"{self.number}{self.name}", format, item, scope)
+
+
+def uuid(number: int) -> str:
+    return f"{number:08x}-aaaa-4bbb-8ccc-{number:012x}"
+
+
+def callback(call: Call, *, off: int = 0, **more: Any) -> Report:
+    """LiteLLM's generic callback."""
+    came_in, came_out = call.tokens
+    item = {
+        "id": call.id, "litellm_call_id": call.call_id, "trace_id": f"litellm-{call.number}", "status": "success",
+        "call_type": "acompletion", "startTime": call.start, "endTime": call.start + 1.5, "model": MODEL,
+        "custom_llm_provider": "openai", "prompt_tokens": came_in, "completion_tokens": came_out + off,
+        "response_cost": cost(call),
+        "request_tags": ["env:prod"],
+        "metadata": {
+            "user_api_key_team_id": "team", "user_api_key_alias": "alpha",
+            "usage_object": {
+                "prompt_tokens": came_in, "completion_tokens": came_out + off,
+                "prompt_tokens_details": {"cached_tokens": 7}, "completion_tokens_details": {"reasoning_tokens": 3},
+            },
+        },
+    }  # fmt: skip
+    return call.report("litellm", item | more)
+
+
+def row(call: Call, *, off: int = 0) -> Report:
+    """LiteLLM's spend log."""
+    came_in, came_out = call.tokens
+    item = {
+        "request_id": call.id, "litellm_call_id": call.call_id, "call_type": "acompletion", "cache_hit": "None",
+        "startTime": rfc3339(int(call.start * NS)), "endTime": rfc3339(int(call.start * NS) + NS), "model": MODEL,
+        "custom_llm_provider": "openai", "prompt_tokens": came_in, "completion_tokens": came_out + off,
+        "spend": cost(call), "user": "ada", "metadata": "{}", "request_tags": '["env:row"]',
+    }  # fmt: skip
+    return call.report("litellm", item)
+
+
+def proxy_span(call: Call, *, off: int = 0, place: int = 1, **more: Any) -> Report:
+    """LiteLLM's OTel callback; a failure has no figures."""
+    came_in, came_out = call.tokens
+    failed = more.pop("failed", False)
+    attributes = {
+        "gen_ai.operation.name": "acompletion", "gen_ai.system": "openai", "gen_ai.request.model": MODEL,
+        "gen_ai.response.id": call.id, "litellm.call_id": call.call_id, "metadata.user_api_key_alias": "alpha",
+    }  # fmt: skip
+    if not failed:
+        usage = {"gen_ai.usage.input_tokens": came_in, "gen_ai.usage.output_tokens": came_out + off}
+        attributes |= usage | {"gen_ai.cost.total_cost": cost(call)}
+    return _span(call, place, {**attributes, **more}, "litellm", 0.9, {"status": {"code": 2}} if failed else {})
+
+
+def sdk_span(call: Call, *, off: int = 0) -> Report:
+    """OpenTelemetry's instrumentation in the application, which knows no cost."""
+    came_in, came_out = call.tokens
+    attributes = {
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": MODEL,
+        "gen_ai.response.model": f"{MODEL}-2026", "gen_ai.response.id": call.id, "gen_ai.conversation.id": "s-1",
+        "gen_ai.usage.input_tokens": came_in, "gen_ai.usage.output_tokens": came_out + off,
+    }  # fmt: skip
+    return _span(call, 2, attributes, "opentelemetry.instrumentation.openai_v2", 3.1, {})
+
+
+def generation(call: Call, *, off: int = 0) -> Report:
+    """LiteLLM's Langfuse callback, which puts the clock before the provider's id."""
+    came_in, came_out = call.tokens
+    body = {
+        "id": f"time-07-15-06-{call.number:06d}_{call.id}", "traceId": f"trace-{call.number}", "model": MODEL,
+        "startTime": rfc3339(int(call.start * NS)), "endTime": rfc3339(int(call.start * NS) + 2 * NS),
+        "usageDetails": {"input": came_in, "output": came_out + off}, "costDetails": {"total": cost(call)},
+    }  # fmt: skip
+    event = {"id": body["id"], "type": "generation-create", "timestamp": "2026-11-20T07:15:06Z", "body": body}
+    return call.report("langfuse", event)
+
+
+def webhook(call: Call, *, off: int = 0) -> Report:
+    """Helicone's, which has no time; the provider's id stands in the answer's body."""
+    came_in, came_out = call.tokens
+    item = {
+        "request_id": uuid(call.number), "user_id": "end", "model": MODEL, "provider": "OPENAI",
+        "request_response_url": "https://kept.example", "response_body": {"id": call.id, "model": MODEL},
+        "metadata": {"cost": cost(call), "promptTokens": came_in, "completionTokens": came_out + off},
+    }  # fmt: skip
+    return call.report("helicone", item)
+
+
+def http_log(call: Call) -> Report:
+    """Kong's, which has its own id and not the provider's."""
+    came_in, came_out = call.tokens
+    usage = {"prompt_tokens": came_in, "completion_tokens": came_out, "cost": cost(call)}
+    item = {
+        "request": {"id": f"{call.number:032x}", "uri": "/chat/completions"}, "response": {"status": 200},
+        "started_at": int(call.start * 1000), "latencies": {"request": 1500}, "route": {"name": "ai"},
+        "ai": {"proxy": {"meta": {"provider_name": "openai", "request_model": MODEL}, "usage": usage}},
+    }  # fmt: skip
+    return call.report("kong", item)
+
+
+def cost(call: Call) -> float:
+    return call.number / 1000 + 0.0001
+
+
+def _span(call: Call, place: int, attributes: dict[str, Any], scope: str, later: float, more: dict[str, Any]) -> Report:
+    start = int((call.start + later) * NS)
+    ids = {"traceId": f"{1000 * place + call.number:032x}"}
+    return call.report("otlp/traces", span(place, attributes, start=start, **ids, **more), scope)
