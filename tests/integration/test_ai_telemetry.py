@@ -25,6 +25,8 @@ PAYLOADS = sorted(path for path in CASES.rglob("*.*json") if ".expected." not in
 LITELLM = (CASES / "litellm/slp-batch-array.json").read_bytes()
 LANGFUSE = (CASES / "langfuse/batch-create-update.json").read_bytes()
 FIREHOSE = (CASES / "bedrock/cloudwatch-subscription-via-firehose.json").read_bytes()
+DELIVERY = b'{"requestId": "r-1", "timestamp": 1, "records": [%b]}'
+BOMB = b'{"data": "%b"}' % base64.b64encode(gzip.compress(bytes((64 << 20) + 1), 1))
 OPENMETER = (CASES / "openmeter/cloudevent-single.json").read_bytes()
 BROADCAST = (CASES / "openrouter/broadcast-claude-cache-write.json").read_bytes()
 CANARY = "the-canary-sings"
@@ -184,6 +186,31 @@ async def test_firehose_gets_its_request_id_back(serving: Serving) -> None:
     read = json.loads(answer.body)
     assert (401, request_id) == (answer.status, read["requestId"])
     assert read["errorMessage"]
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "status"),
+    [
+        pytest.param(b"not gzip", "gzip", 400, id="no gzip"),
+        pytest.param(FIREHOSE, "br", 415, id="no known coding"),
+        pytest.param(b"{", "identity", 400, id="no JSON"),
+        pytest.param(DELIVERY % b'{"data": "*"}, {"data": 7}', "identity", 400, id="nothing readable"),
+        pytest.param(DELIVERY % b", ".join([BOMB] * 5), "identity", 413, id="unfolds to too much"),
+    ],
+)
+async def test_firehose_reads_its_request_id_in_every_refusal(
+    serving: Serving, body: bytes, coding: str, status: int
+) -> None:
+    """Whatever was wrong, and however little of the body was looked at."""
+    headers = {
+        "X-Amz-Firehose-Access-Key": serving.key,
+        "X-Amz-Firehose-Request-Id": "r-1",
+        "Content-Encoding": coding,
+    }
+    answer = await serving.send("/v1/ai-telemetry/bedrock", body, headers=headers, key=None)
+    read = json.loads(answer.body)
+    assert (status, {"requestId", "timestamp", "errorMessage"}) == (answer.status, read.keys())
+    assert "r-1" == read["requestId"]
 
 
 async def test_the_firehose_header_opens_no_other_door(serving: Serving) -> None:
