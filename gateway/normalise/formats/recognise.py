@@ -69,7 +69,7 @@ def _is_litellm(members: Members) -> bool:
     return (
         "litellm_call_id" in members
         or {"custom_llm_provider", "call_type"} <= members.keys()
-        or {"call_type", "modelParameters", "usage"} <= members.keys()  # the old payload names no provider
+        or {"call_type", "startTime"} <= members.keys()  # older payloads and rows name no provider
     )
 
 

@@ -262,6 +262,14 @@ def test_free_text_is_never_an_error_type(event: dict[str, Any]):
     assert "429" == one("litellm", failed).error_type
 
 
+def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str, Any]):
+    """They had neither a provider nor LiteLLM's call id."""
+    for payload in (event, row):
+        older = {name: payload[name] for name in payload.keys() - {"litellm_call_id", "custom_llm_provider"}}
+        record = one(None, [older])
+        assert ("openai", 1320, 1024) == (record.provider, record.input_tokens, record.cache_read_tokens)
+
+
 def old_payload() -> dict[str, str]:
     """As `generic_api_use_v1` sends it: Python's own text of every value."""
     usage = (
