@@ -208,7 +208,7 @@ def _destination(settings: DestinationSettings, topic: str, clock: Clock) -> Rou
         secret = endpoint.secret
         exporter = TelemetryExporter(Client(ClientSettings(), clock=clock), endpoint)
     elif settings.type == "webhook":
-        exporter = WebhookExporter(Client(ClientSettings(), clock=clock), settings, clock=clock)
+        exporter = WebhookExporter(Client(ClientSettings(compression="none"), clock=clock), settings, clock=clock)
         secret = exporter.secret
     else:
         raise ValueError(f"destination {settings.name}: type {settings.type!r} cannot take the topic {topic}")

@@ -1,10 +1,12 @@
 """
 The `webhook` destination: a signed POST of JSON for each delivery.
 
-The body is `{"topic": "...", "records": [...]}` with canonical records and no shadows. `Tollhouse-Timestamp` holds the
-time of sending in seconds since the epoch; `Tollhouse-Signature` holds `v1=` and the HMAC-SHA256 in hex, keyed with
-the secret, of the timestamp, a full stop and the body as sent before compression. A repeat is the same body under the
-same `Idempotency-Key`, with a timestamp of its own. A receiver that answers 2xx has taken all of it.
+The body is `{"topic": "...", "records": [...]}` with canonical records and no shadows, and it is not compressed:
+receivers are small programs. `Tollhouse-Timestamp` holds the time of sending in seconds since the epoch;
+`Tollhouse-Signature` holds `v1=` and the HMAC-SHA256 in hex, keyed with the secret, of the timestamp, a full stop and
+the body. A receiver that answers 2xx has taken all of it, whatever becomes of the rest of its answer. Anything may come
+again: after no answer as the same body under the same `Idempotency-Key`, later perhaps in other company, always with
+the same `id` in each record.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Sequence
 import orjson
 
 from exporters import batch as batches
-from exporters.errors import TooLarge
+from exporters.errors import Retryable, TooLarge
 from exporters.otlp import secret_of
 from exporters.service.client import Client
 from exporters.settings import DestinationSettings
@@ -51,13 +53,17 @@ class WebhookExporter:
         body = orjson.dumps({"topic": topic, "records": [as_json(record) for record, _ in batch.records]})
         if len(body) > MAX_BYTES and delivery.count > 1:
             raise TooLarge(f"{len(body)} bytes, over {MAX_BYTES}", answered=False)
-        await self._client.send(
-            self._url,
-            body,
-            content_type="application/json",
-            idempotency_key=delivery.idempotency_key,
-            headers={**self._headers, **self._signed(body)},
-        )
+        try:
+            await self._client.send(
+                self._url,
+                body,
+                content_type="application/json",
+                idempotency_key=delivery.idempotency_key,
+                headers={**self._headers, **self._signed(body)},
+            )
+        except Retryable as error:
+            if error.status is None or error.status >= 300:
+                raise
         return batch.settlement()
 
     async def close(self) -> None:

@@ -96,23 +96,18 @@ class Client:
                 allow_redirects=False,
                 proxy=self._settings.proxy or None,
             ) as response:
-                answer = await response.content.read(MOST_ANSWER_BYTES)
-                while answer and len(answer) < MOST_ANSWER_BYTES:
-                    more = await response.content.read(MOST_ANSWER_BYTES - len(answer))
-                    if not more:
-                        break
-                    answer += more
-                if not response.content.at_eof():
-                    response.close()  # the rest is not worth reading
                 said = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(status=response.status, headers=said, body=answer)
+                return Answer(status=response.status, headers=said, body=await _beginning(response))
         except aiohttp.InvalidURL as error:
             raise Refused(f"{redact(url, secrets)} is not an address", answered=False) from error
         except TimeoutError as error:
             message = f"no answer within {self._settings.timeout_s:g} s"
             raise Retryable(message, answered=False, keep_key=True) from error
         except (aiohttp.ClientError, OSError) as error:
-            message = f"no answer: {redact(str(error) or type(error).__name__, secrets)}"
+            words = (
+                error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+            )  # its text has the URL
+            message = f"no answer: {redact(words or type(error).__name__, secrets)}"
             raise Retryable(message, answered=False, keep_key=True) from error
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -127,6 +122,24 @@ class Client:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """At most MOST_ANSWER_BYTES. One that breaks off counts by its status; a yes is none yet: it may have said more."""
+    answer = b""
+    try:
+        while len(answer) < MOST_ANSWER_BYTES:
+            more = await response.content.read(MOST_ANSWER_BYTES - len(answer))
+            if not more:
+                return answer
+            answer += more
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        if 200 <= response.status < 300:
+            message = f"{response.status}, but the answer broke off"
+            raise Retryable(message, status=response.status, answered=False, keep_key=True) from error
+        return b""
+    response.close()  # the rest is not worth reading
+    return answer
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:

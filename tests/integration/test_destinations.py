@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -15,6 +17,7 @@ import pytest_asyncio
 
 from exporters.check import check
 from exporters.errors import Refused, Retryable
+from exporters.gate import PARKED
 from exporters.routes import Routes, build
 from exporters.service.client import MOST_ANSWER_BYTES, Client, ClientSettings
 from exporters.settings import DestinationSettings, KeySettings, UpstreamSettings
@@ -27,6 +30,7 @@ from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.ndjson_victim import RECORDS
 
 CLOCK = SystemClock()
+ROOT = Path(__file__).parents[2]
 
 
 @pytest_asyncio.fixture
@@ -94,8 +98,8 @@ async def test_each_destination_gets_everything(house: Spooled, upstream: FakeUp
         orjson.loads(hook.body)
     )
     timestamp = hook.headers["tollhouse-timestamp"]
-    assert sign("s3cret", timestamp, hook.body) == hook.headers["tollhouse-signature"]
-    assert "authorization" not in hook.headers
+    assert sign("s3cret", timestamp, hook.raw) == hook.headers["tollhouse-signature"]
+    assert not {"authorization", "content-encoding"} & hook.headers.keys()
     terms = {name: await house.terms(f"{name}/ai-telemetry") for name in ("archive", "otlp", "hook")}
     assert {
         "archive": {"delivered": 4},
@@ -107,6 +111,97 @@ async def test_each_destination_gets_everything(house: Spooled, upstream: FakeUp
 def test_a_signature_is_what_the_page_says() -> None:
     """HMAC-SHA256 over timestamp, full stop and body: a receiver in another language can check itself against this."""
     assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign("k", "1", b"{}")
+
+
+def test_the_receiver_of_the_readme_tells_ours_from_others() -> None:
+    """It takes what was signed now under its secret; another secret, body or time is not ours."""
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    now, body = str(int(CLOCK.now())), b'{"topic": "ai-telemetry", "records": [{"id": "1"}]}'
+    said = {"Tollhouse-Timestamp": now, "Tollhouse-Signature": sign("k", now, body)}
+    assert [{"id": "1"}] == names["records"](said, body, b"k")
+    early = str(int(now) - 3600)
+    for headers, content, secret in (
+        (said, body, b"other"),
+        (said, body + b" ", b"k"),
+        ({**said, "Tollhouse-Timestamp": early, "Tollhouse-Signature": sign("k", early, body)}, body, b"k"),
+    ):
+        with pytest.raises(ValueError, match="not from"):
+            names["records"](headers, content, secret)
+
+
+@pytest.mark.asyncio
+async def test_a_webhook_is_sent_the_same_until_it_is_taken(house: Spooled, upstream: FakeUpstream) -> None:
+    """No answer and 500: the same body again, under the same key when nobody answered; a 413 is sent in halves."""
+    await house.add([call(n) for n in range(4)])
+    upstream.answers += [Reply(drop=True), Reply(500), Reply(413)]
+    destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
+    async with forwarding(house, destination):
+        await settled(house, "hook/ai-telemetry")
+    first, second, third, *halves = upstream.requests
+    assert (first.raw, first.key) == (second.raw, second.key)
+    assert (first.raw, False) == (third.raw, third.key == second.key)
+    assert [call(n).id.hex() for n in range(4)] == sorted(
+        (row["id"] for half in halves for row in orjson.loads(half.raw)["records"]),
+        key=[call(n).id.hex() for n in range(4)].index,
+    )
+    assert 2 == len(halves)
+    assert "tollhouse-signature" not in first.headers
+    assert {"delivered": 4} == await house.terms("hook/ai-telemetry")
+
+
+@pytest.mark.asyncio
+async def test_a_webhook_follows_nobody(house: Spooled, upstream: FakeUpstream) -> None:
+    """A redirect parks the route: records go where the operator said, or nowhere."""
+    await house.add([call(1)])
+    upstream.judge = lambda request: Reply(307, headers={"Location": f"{upstream.url}/elsewhere"})
+    async with forwarding(house, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")):
+        await upstream.until(lambda: len(upstream.requests) == 1)
+        async with asyncio.timeout(5):
+            while (await house.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
+                await asyncio.sleep(0.01)
+    assert ["/hook"] == [request.path for request in upstream.requests]
+    assert 1 == (await house.state("hook/ai-telemetry")).queued
+
+
+@pytest.mark.asyncio
+async def test_a_yes_that_breaks_off_is_a_yes(house: Spooled) -> None:
+    """A receiver may close as soon as it said 200: what came again and again would count again and again."""
+    requests = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        requests += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nok")
+        await writer.drain()
+        writer.close()
+
+    await house.add([call(n) for n in range(50)])
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with forwarding(house, DestinationSettings(name="hook", type="webhook", url=url)):
+            await settled(house, "hook/ai-telemetry")
+    assert 1 == requests
+
+
+@pytest.mark.asyncio
+async def test_a_new_secret_signs_at_once(house: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
+    """The file is read again when it changes; one that is empty parks the route until it is not."""
+    secret_file = tmp_path / "secret"
+    secret_file.write_text("")
+    await house.add([call(1)])
+    destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file)
+    async with forwarding(house, destination):
+        async with asyncio.timeout(5):
+            while (await house.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
+                await asyncio.sleep(0.01)
+        secret_file.write_text("new")
+        await settled(house, "hook/ai-telemetry")
+    (request,) = upstream.requests
+    signed = sign("new", request.headers["tollhouse-timestamp"], request.raw)
+    assert signed == request.headers["tollhouse-signature"]
 
 
 @pytest.mark.parametrize(("type_", "topic"), [("ndjsonn", "ai-telemetry"), ("otlp", "usage-events")])
@@ -195,6 +290,26 @@ async def test_what_never_arrived_is_no_answer() -> None:
         with pytest.raises(Retryable) as failure:
             await client.send("http://127.0.0.1:1/v1/traces", b"", content_type="x/y", authorization="s3cret")
     assert (False, True) == (failure.value.answered, failure.value.keep_key)
+    assert "s3cret" not in str(failure.value)
+
+
+@pytest.mark.asyncio
+async def test_an_address_that_holds_a_secret_stays_untold() -> None:
+    """What answers is no HTTP server: the reason says so, without the address."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"hello\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with (
+        await asyncio.start_server(answer, "127.0.0.1", 0) as server,
+        Client(ClientSettings(), clock=CLOCK) as client,
+    ):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook?token=s3cret"
+        with pytest.raises(Retryable, match="Bad status line") as failure:
+            await client.send(url, b"{}", content_type="application/json")
     assert "s3cret" not in str(failure.value)
 
 
