@@ -35,7 +35,7 @@ from gateway.normalise.formats.call import Format
 from gateway.normalise.formats.recognise import format_shown, recognise
 from gateway.normalise.formats.unfolding import Hold
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import MALFORMED, Outcome
 
 __all__ = ["FORMATS", "format_shown", "normalise", "recognise"]
 
@@ -66,12 +66,21 @@ def normalise(
     """
     named = format if format in OTLP else export_requests.shown(body) or format or format_shown(body, how="name it")
     if named in OTLP:
-        signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
-        is_json = export_requests.is_json(body)
-        request = export_requests.joined(named, body) if is_json else body
-        return (yield from otlp.normalise(signal, request, json=is_json, options=options))
+        return (yield from _otlp(named, body, options))
     if named == langfuse.NAME:
         return (yield from langfuse.normalise(body, options=options))
     if named not in _BY_ITEM:
         raise BadPayload("the format is not known")
     return (yield from driver.read(_BY_ITEM[named], body, options=options, hold=hold))
+
+
+def _otlp(named: str, body: bytes, options: Options) -> Generator[None, None, Outcome]:
+    signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
+    if not export_requests.is_json(body):
+        return (yield from otlp.normalise(signal, body, json=False, options=options))
+    request, strangers = export_requests.joined(named, body)
+    outcome = yield from otlp.normalise(signal, request, json=True, options=options)
+    for place in strangers:
+        outcome.reject(outcome.received, MALFORMED, f"request {place} is no export request")
+        outcome.received += 1
+    return outcome

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from itertools import chain, islice
+from typing import Final, NamedTuple
 
 from gateway.errors import BadPayload
 from gateway.normalise.formats import payload
-from gateway.normalise.formats.recognise import recognise
+from gateway.normalise.formats.driver import MAX_REJECTS
+from gateway.normalise.formats.recognise import format_of, recognise
 
 SIGNALS: Final = ("otlp/traces", "otlp/metrics", "otlp/logs")
 _RESOURCES: Final = {
@@ -19,8 +21,7 @@ _NEAR: Final = 4096  # an OTLP request has no other member that its name could s
 
 def shown(body: bytes) -> str | None:
     """The signal of a JSON body, whatever it was called."""
-    start = payload.unmarked(body).lstrip()
-    if start[:1] not in (b"{", b"[") or b"resource" not in start[:_NEAR]:
+    if b"resource" not in body[:_NEAR]:
         return None
     found = recognise(body)
     return found if found in SIGNALS else None
@@ -29,12 +30,19 @@ def shown(body: bytes) -> str | None:
 def is_json(body: bytes) -> bool:
     """Whether a body is JSON; protobuf may begin with what JSON takes for a blank line and a brace."""
     text = payload.unmarked(body)
-    if text.lstrip()[:1] not in (b"{", b"["):
-        return False
-    return text[:1] != b"\n" or recognise(body) in SIGNALS
+    if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
+        return True
+    return recognise(body) in SIGNALS
 
 
-def joined(named: str, body: bytes) -> bytes:
+class Joined(NamedTuple):
+    """Several requests as one, and the places of those that are none."""
+
+    request: bytes
+    strangers: list[int]
+
+
+def joined(named: str, body: bytes) -> Joined:
     """
     The requests of a JSON body as one: collectors write one a line, people put them into arrays.
 
@@ -42,16 +50,23 @@ def joined(named: str, body: bytes) -> bytes:
     """
     text = payload.unmarked(body)
     try:
-        requests = list(payload.items(text))
+        requests = payload.items(text)
+        start = list(islice(requests, 2))
     except BadPayload:
-        return text
-    if len(requests) == 1 and text.lstrip()[:1] == b"{":
-        return text
+        return Joined(text, [])
+    if len(start) == 1 and text.lstrip()[:1] == b"{":
+        return Joined(text, [])
     resources: list[payload.Raw] = []
-    for index, request in enumerate(requests):
+    strangers: list[int] = []
+    for index, request in enumerate(chain(start, requests)):
         members = payload.peek(request)
         raw = next((members[name] for name in _RESOURCES[named] if name in members), None)
-        if raw is None and (members or bytes(request) != b"{}"):
+        if raw is not None:
+            resources += payload.array(raw)
+        elif format_of(members) in SIGNALS:
             raise BadPayload(f"request {index} is not of the signal {named}: send each signal by itself")
-        resources += payload.array(raw) if raw is not None else ()
-    return b'{"%s":[%s]}' % (_RESOURCES[named][0].encode(), b",".join(map(bytes, resources)))
+        elif bytes(request) not in (b"{}", b"null"):
+            strangers.append(index)
+        if len(strangers) > MAX_REJECTS:
+            raise BadPayload(f"more than {MAX_REJECTS} of its requests cannot be read")
+    return Joined(b'{"%s":[%s]}' % (_RESOURCES[named][0].encode(), b",".join(map(bytes, resources))), strangers)

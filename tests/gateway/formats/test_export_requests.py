@@ -55,6 +55,18 @@ def test_requests_of_two_signals_are_refused_whole():
         read(None, lines(request(1), {"resourceLogs": []}))
 
 
+@pytest.mark.parametrize("name", [None, "otlp/traces", "openrouter"])
+def test_a_broken_request_costs_only_itself(name: str | None):
+    """A file that is still being written ends in the middle of a line; nulls and blank lines are nothing."""
+    whole = lines(request(1), request(2))
+    cut = json.dumps(request(3)).encode()[:200]
+    for body in (whole + b"\r\n\r\n" + cut, cut + b"\nnull\n" + whole, b"listening\n" + whole + b"\n{}"):
+        outcome = read(name, body)
+        assert (3, 2) == (outcome.received, len(outcome.records))
+        assert ["is no export request"] == [reject.message[10:] for reject in outcome.rejects]
+    assert 2 == len(read(name, json.dumps([None, {"x": 1}, request(1), 3, request(2)]).encode()).records)
+
+
 def test_protobuf_that_begins_like_json_is_protobuf():
     """A first field of 123 bytes is a line feed and a brace."""
     sizes = (in_protobuf(traces(span(1, {"gen_ai.operation.name": "chat", "x": "y" * n}))) for n in range(60))
