@@ -143,7 +143,10 @@ async def test_langfuse_answers_207_under_basic(serving: Serving) -> None:
     assert "Tollhouse-Receipt" in answer.headers
 
 
-@pytest.mark.parametrize("value", ["Basic %%%", "Basic " + base64.b64encode(b"nocolon").decode(), "Basic dTp3cm9uZw=="])
+@pytest.mark.parametrize(
+    "value",
+    ["Basic %%%", "Basic \u00e9", "Basic /w==", "Basic " + base64.b64encode(b"nocolon").decode(), "Basic dTp3cm9uZw=="],
+)
 async def test_langfuse_refuses_bad_basic(serving: Serving, value: str) -> None:
     """401, whatever is wrong with it."""
     for path in ("/api/public/ingestion", "/api/public/otel/v1/traces"):
