@@ -78,7 +78,7 @@ def _otlp(named: str, body: bytes, options: Options) -> Generator[None, None, Ou
     signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
     if not export_requests.is_json(body):
         return (yield from otlp.normalise(signal, body, json=False, options=options))
-    request, strangers = export_requests.joined(named, body)
+    request, strangers = yield from export_requests.joined(named, body)
     outcome = yield from otlp.normalise(signal, request, json=True, options=options)
     for place in strangers:
         outcome.reject(outcome.received, MALFORMED, f"request {place} is no export request")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from gateway.errors import BadPayload
 from gateway.normalise.formats import payload
-from gateway.normalise.formats.driver import MAX_REJECTS
+from gateway.normalise.formats.driver import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
 from gateway.normalise.formats.recognise import format_of, recognise
 
 SIGNALS: Final = ("otlp/traces", "otlp/metrics", "otlp/logs")
@@ -42,9 +43,10 @@ class Joined(NamedTuple):
     strangers: list[int]
 
 
-def joined(named: str, body: bytes) -> Joined:
+def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
     """
-    The requests of a JSON body as one: collectors write one a line, people put them into arrays.
+    The requests of a JSON body as one: collectors write one a line, people put them into arrays. Each `next` works
+    through at most SLICE_BYTES of them.
 
     BadPayload when one of them is of another signal; what is no JSON at all is left for the decoder to refuse.
     """
@@ -58,7 +60,12 @@ def joined(named: str, body: bytes) -> Joined:
         return Joined(text, [])
     resources: list[payload.Raw] = []
     strangers: list[int] = []
+    worked = 0
     for index, request in enumerate(chain(start, requests)):
+        worked += len(request) + ITEM_BYTES
+        if worked > SLICE_BYTES:
+            yield
+            worked = 0
         members = payload.peek(request)
         raw = next((members[name] for name in _RESOURCES[named] if name in members), None)
         if raw is not None:

@@ -9,7 +9,9 @@ import pytest
 
 from gateway.errors import BadPayload
 from gateway.normalise import formats
-from tests.gateway.formats.payloads import read
+from gateway.normalise.formats import driver
+from gateway.normalise.options import Options
+from tests.gateway.formats.payloads import read, run
 from tests.gateway.normalise.payloads import in_protobuf, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 1}
@@ -35,6 +37,14 @@ def lines(*requests: dict[str, Any]) -> bytes:
 def test_several_requests_are_one(body: bytes):
     """As the Collector's file exporter writes them, one a line; also under the name of a gateway that pushes OTLP."""
     assert [2, 2, 2] == [len(read(name, body).records) for name in (None, "otlp/traces", "openrouter")]
+
+
+def test_joining_many_requests_gives_the_loop_its_turn():
+    """However small they are."""
+    count = 10_000
+    body = b"[" + b",".join([b"{}"] * count) + b"]"
+    _, turns = run(formats.normalise("otlp/traces", body, options=Options()))
+    assert turns >= count * driver.ITEM_BYTES // driver.SLICE_BYTES
 
 
 def test_calls_within_calls_are_found_across_requests():
