@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from decimal import MAX_EMAX, MIN_EMIN, Context
 from typing import Any
 
 import msgspec
@@ -19,6 +20,9 @@ from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "portkey"
+
+# Moves the point of any number that JSON can hold: 28 digits, the default, would round, and an exponent overflow.
+_EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 class Config(msgspec.Struct):
@@ -105,7 +109,7 @@ def _of_row(event: Event) -> Call:
         elif "hit" in (text(event.cache_status) or "").lower():
             record.status = "cached"
     cents = number_of(event.cost, "cost")
-    record.cost = known_cost(record, None if cents is None else money(cents.scaleb(-2), "cost"))
+    record.cost = known_cost(record, None if cents is None else money(cents.scaleb(-2, _EXACT), "cost"))
     metadata = Metadata()
     metadata.tag("environment", text(event.environment))
     _learn(metadata, event.metadata)

@@ -111,6 +111,15 @@ def test_portkey_cents_may_be_text():
     row = case("portkey", "analytics-row")
     assert "0.0001234567" == one("portkey", row | {"cost": "0.01234567"}).cost
     assert one("portkey", row | {"cost": 0}).cost is None
+    assert "0.0012345678901234567890123456789" == one("portkey", row | {"cost": "0.12345678901234567890123456789"}).cost
+
+
+@pytest.mark.parametrize("cost", ["1e99999999", "1e-99999999", "1E+15"])
+def test_portkey_cents_that_cannot_be_are_rejected(cost: str):
+    """Whatever their exponent, and they cost only their own row."""
+    row = json.dumps(case("portkey", "analytics-row"))
+    outcome = read("portkey", f"{row}\n{row.replace('1.65', cost)}".encode())
+    assert (1, [IMPLAUSIBLE]) == (len(outcome.records), [reject.reason for reject in outcome.rejects])
 
 
 @pytest.mark.parametrize(("said", "status", "cost"), [("semantic HIT", "cached", "0"), ("miss", "ok", None)])
