@@ -16,6 +16,7 @@ from gateway.devices.naming import Naming
 from gateway.normalise.outcome import Outcome, Reject
 from gateway.prices import PriceBook
 from gateway.shadows import Shadows
+from spool.identity import of_shadow
 from spool.log import Log, Receipt, Submission
 from spool.record import AiRecord, Inference
 
@@ -72,6 +73,8 @@ class Intake:
             if isinstance(record, Inference):
                 if place - 1 not in outcome.forwarded:
                     self._prices.price(record)
+                if record.shadow:
+                    _set_apart(outcome, place - 1)
                 self._shadows.note(record)
             else:
                 self._shadows.shade(record)
@@ -100,3 +103,11 @@ class Intake:
 
     def _device_labels(self, record: AiRecord) -> Mapping[str, str]:
         return NO_LABELS if self._naming is None else self._naming.labels(record.device)
+
+
+def _set_apart(outcome: Outcome, place: int) -> None:
+    """A shadow must not be the known report that a report which counts repeats."""
+    identity = outcome.identities[place]
+    if identity.certain:
+        outcome.identities[place] = of_shadow(identity)
+        outcome.records[place].id = outcome.identities[place].id

@@ -87,6 +87,17 @@ def of_derived(record_id: bytes, purpose: str) -> bytes:
     return digest(8, record_id.hex(), purpose)
 
 
+def of_shadow(identity: Identity) -> Identity:
+    """
+    Of a report whose source does not count: the call's when a report that counts was before it, else one of its own.
+
+    Nobody looks for that one but shadows: the first report that counts is a record, whatever came before it.
+    """
+    call = (identity.id, *identity.lookups)
+    own, *near = (of_derived(id, "shadow") for id in call)
+    return Identity(own, lookups=(*call, *near))
+
+
 def of_request(sender: str, path: str, idempotency_key: str, place: int) -> bytes:
     """The id of an item in a request that its sender can tell apart and may repeat."""
     return digest(9, sender, path, idempotency_key, place)

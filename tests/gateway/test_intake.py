@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from gateway.access import Bearer
 from gateway.attribution import Attribution
-from gateway.config import Config
+from gateway.config import Config, Source
 from gateway.intake import Intake
 from gateway.normalise.outcome import NOT_AI, PART, Outcome
 from gateway.prices import PriceBook
@@ -19,7 +19,7 @@ from spool import memory
 from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
 from spool.log import Log, LogSettings, Receipt, Submission
-from spool.record import AI_TELEMETRY, Inference
+from spool.record import AI_TELEMETRY, NS, Inference
 from tests.moved_clock import MovedClock
 
 BEARER = Bearer("sender", frozenset())
@@ -47,8 +47,8 @@ async def log() -> AsyncIterator[Log]:
     await spool.close()
 
 
-def intake(log: Log) -> Intake:
-    config = Config()
+def intake(log: Log, config: Config | None = None) -> Intake:
+    config = config or Config()
     prices = PriceBook.load(config.prices.file, config.prices.override)
     return Intake(log, attribution=Attribution(config), prices=prices, shadows=Shadows(MovedClock()))
 
@@ -119,3 +119,48 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
     assert ({0: "device-1", 1: "device-3"}, {1}) == (rest.named, rest.forwarded)
     assert [PART // 2, PART // 2] == [len(part.records) for part in (packed, rest)]
     assert PART == packed.received + rest.received
+
+
+SPANS_DO_NOT_COUNT = Config(sources={"otel": Source(count=False)})
+
+
+def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> Outcome:
+    """A call of a local server as one source reports it."""
+    outcome = Outcome(received=1)
+    call = Inference(id=b"", source=source, start_time=start * NS, input_tokens=5, output_tokens=1, **fields)  # type: ignore[arg-type]
+    outcome.add(call, of_call(call, response_id="chatcmpl-7"))
+    return outcome
+
+
+async def kept(log: Log) -> list[tuple[str, bool, str | None]]:
+    entries = await log.read(AI_TELEMETRY, 1, MANY)
+    records = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
+    return [(record.source, record.shadow, record.session) for record in records]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("later", [0, 4])
+async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int) -> None:
+    """The source that counts is on record whoever was faster; repeats of either are known."""
+    house = intake(log, SPANS_DO_NOT_COUNT)
+    for _ in range(2):
+        await house.take(told("otel", session="s"), BEARER)
+        await house.take(told("litellm", start=1_790_000_000 + later), BEARER)
+    await house.take(told("otel", start=1_790_000_000 + later), BEARER)
+    assert [("otel", True, "s"), ("litellm", False, None)] == await kept(log)
+    assert 3 == (await log.books()).topics[AI_TELEMETRY]["duplicates"]
+    assert [] == list((await log.verify()).imbalances)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("later", [0, 4])
+async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
+    """The call is one record: what the shadow knows fills it, and it still counts."""
+    clock = MovedClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=10), clock=clock)
+    house = intake(spool.log, SPANS_DO_NOT_COUNT)
+    await house.take(told("litellm"), BEARER)
+    await house.take(told("otel", start=1_790_000_000 + later, session="s"), BEARER)
+    clock.move(11)
+    assert [("litellm", False, "s")] == await kept(spool.log)
+    await spool.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from spool.identity import STEP_NS, is_long, of_call, of_event, of_point
+from spool.identity import STEP_NS, is_long, of_call, of_event, of_point, of_shadow
 from spool.record import Inference
 
 START = 1_790_000_000 * 1_000_000_000
@@ -25,6 +27,18 @@ def call(source: str = "otel", **fields: object) -> Inference:
         ("0123456789abcdef", True),
         ("resp_", False),
         ("req_" + "x" * 16, True),
+        ("gen-1732632000-abcdefghij", True),
+        ("gen-1732632000-abcd", False),
+        ("msg_bdrk_0123456789", False),  # letters up to the first - or _: `bdrk_` is of the id
+        ("msg_bdrk_01234567890", True),
+        ("31aec259-5224-4903-ad2a-91ade65c0987", True),
+        ("abcdefab-5224-4903-ad2a-91ade65c0987", True),  # eight letters that look like a prefix
+        ("abcdefab-0123456789abcde", False),
+        ("gpt4-0123456789a", True),  # no prefix: a digit is none of its letters
+        ("-0123456789abcde", True),
+        ("idé-0123456789ab", True),
+        ("", False),
+        ("resp_" + "bGl0ZWxsbTpj" * 30, True),
     ],
 )
 def test_sixteen_characters_after_the_prefix_are_enough(response_id: str, long: bool) -> None:
@@ -60,6 +74,38 @@ def test_a_neighbour_step_is_looked_up() -> None:
     late = of_call(call(start_time=START - START % STEP_NS + STEP_NS), response_id="chatcmpl-0")
     assert early.id in late.lookups
     assert late.id in early.lookups
+
+
+@given(
+    start=st.one_of(st.integers(-(2**62), 2**62), st.integers(-20, 20).map(lambda step: step * STEP_NS)),
+    apart=st.integers(-3 * STEP_NS, 3 * STEP_NS),
+)
+def test_clocks_a_step_apart_name_one_call(start: int, apart: int) -> None:
+    """Whatever the epoch and wherever the border of a step is; two steps apart are two calls."""
+    one, other = (of_call(call(start_time=at), response_id="chatcmpl-0") for at in (start, start + apart))
+    found = one.id in (other.id, *other.lookups)
+    assert found == (other.id in (one.id, *one.lookups))
+    if abs(apart) <= STEP_NS:
+        assert found
+    if abs(apart) >= 2 * STEP_NS:
+        assert not found
+
+
+def test_a_short_id_without_a_start_is_known_by_itself() -> None:
+    """No step, and none beside it: it is not the call of any moment."""
+    lost = of_call(call(start_time=None), response_id="chatcmpl-0")
+    assert ((), True) == (lost.lookups, lost.certain)
+    assert lost == of_call(call("litellm", start_time=None), shared_id="chatcmpl-0")
+    assert lost.id not in of_call(call(start_time=0), response_id="chatcmpl-0")
+
+
+def test_nobody_but_a_shadow_finds_a_shadow() -> None:
+    """It finds the call that it reports, at neighbour steps too."""
+    counts, shadow = of_call(call(), response_id="x"), of_shadow(of_call(call(), response_id="x"))
+    assert {counts.id, *counts.lookups} < {*shadow.lookups}
+    assert shadow.id not in (counts.id, *counts.lookups)
+    later = of_shadow(of_call(call(start_time=START + STEP_NS), response_id="x"))
+    assert shadow.id in later.lookups
 
 
 def test_the_rules_in_their_order() -> None:
