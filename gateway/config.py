@@ -129,7 +129,7 @@ class Destination:
     type: str = ""
     path: Path | None = None
     url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_file: Path | None = None
     topics: tuple[str, ...] = ("ai-telemetry",)
     required: bool = True

@@ -6,12 +6,13 @@ import difflib
 import re
 from collections.abc import Iterator
 from datetime import date
+from urllib.parse import urlsplit
 
 from gateway.config import KIB, MIB, Assignment, Config, Destination, Match, Server, Upstream
 from gateway.normalise.tags import is_content
 from spool.devices import is_device_id
 from spool.ledger import DIMENSIONS as LEDGER_DIMENSIONS
-from spool.record import TOPICS
+from spool.record import AI_TELEMETRY, TOPICS
 from spool.scopes import SCOPES, USE_CASES
 
 MAX_LEDGER_TAGS = 8
@@ -172,11 +173,23 @@ def _destination_problems(destinations: tuple[Destination, ...]) -> Iterator[str
         if destination.url and not _is_url(destination.url):
             yield f"{shown}.url must begin with http:// or https://"
         yield from _one_of(f"{shown}.start", destination.start, ("oldest", "now"))
-        for topic in destination.topics:
-            yield from _one_of(f"{shown}.topics", topic, TOPICS)
+        yield from _topic_problems(shown, destination)
+        for name, value in destination.headers.items():
+            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.isprintable():
+                yield f"{shown}.headers: {name!r} is not a header, or its value is not one line"
+
+
+def _topic_problems(shown: str, destination: Destination) -> Iterator[str]:
+    if len(set(destination.topics)) != len(destination.topics) or not destination.topics:
+        yield f"{shown}.topics must name at least one topic, and each once"
+    for topic in destination.topics:
+        yield from _one_of(f"{shown}.topics", topic, TOPICS)
+        if topic in TOPICS and topic != AI_TELEMETRY and destination.type in AI_TELEMETRY_ALONE:
+            yield f"{shown}.topics: type {destination.type!r} cannot take {topic!r}"
 
 
 DESTINATION_NEEDS = {"ndjson": "path", "focus": "path", "otlp": "url", "webhook": "url"}
+AI_TELEMETRY_ALONE = ("otlp", "focus")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
@@ -187,7 +200,11 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
 
 
 def _is_url(text: str) -> bool:
-    return text.startswith(("http://", "https://"))
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # brackets that do not close
+        return False
+    return text.startswith(("http://", "https://")) and bool(parts.hostname)
 
 
 def _is_day(text: str) -> bool:

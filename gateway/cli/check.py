@@ -14,6 +14,8 @@ import orjson
 
 from exporters.check import OK, REFUSED, StreamCheck
 from exporters.check import check as check_upstream
+from exporters.errors import Refused
+from exporters.secret import Secret
 from gateway.app import upstream_settings
 from gateway.cli import configured
 from gateway.config import Config, ConfigError, Source
@@ -54,8 +56,11 @@ def _file_problems(config: Config) -> Iterator[str]:
         if key.secret_env and not os.environ.get(key.secret_env):
             yield f"upstream.keys[{place}].secret_env: {key.secret_env} is not set"
     for place, destination in enumerate(config.destinations):
-        if destination.secret_file and not os.access(destination.secret_file, os.R_OK):
-            yield f"destinations[{place}].secret_file: {destination.secret_file} cannot be read"
+        if destination.secret_file:
+            try:
+                Secret(f"destinations[{place}].secret_file", file=destination.secret_file).value()
+            except Refused as error:
+                yield str(error)
     signing = config.sources.get("helicone", Source()).signing_secret_file
     secrets = {"server.api_key_file": config.server.api_key_file, "sources.helicone.signing_secret_file": signing}
     for setting, path in secrets.items():

@@ -39,6 +39,15 @@ def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None
     assert "cannot be read" in house.json("check", code=1)["problems"][0]
 
 
+def test_check_reads_the_secrets_of_destinations(installations: Any, tmp_path: Path) -> None:
+    """One that holds nothing would park its route."""
+    (tmp_path / "empty").touch()
+    hook = '[[destinations]]\nname = "hook"\ntype = "webhook"\nurl = "http://127.0.0.1:9"\n'
+    house = installations(more=f'{hook}secret_file = "{tmp_path / "empty"}"\n')
+    (problem,) = house.json("check", code=1)["problems"]
+    assert f"destinations[1].secret_file: {tmp_path / 'empty'} must hold one secret on one line" == problem
+
+
 def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:
     """What would keep the house from starting is a problem here, and named by its setting."""
     house = installations(more='[sources.helicone]\nsigning_secret_file = "none"\n')

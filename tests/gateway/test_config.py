@@ -127,6 +127,31 @@ def test_a_problem_is_a_sentence(env: dict[str, str], sentence: str) -> None:
     assert any(sentence in problem for problem in problems(**env))
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('url = "http://"', "destinations[0].url must begin with http:// or https://"),
+        ('headers = { X = "a\\nb" }', "destinations[0].headers: 'X' is not a header, or its value is not one line"),
+        ('headers = { "X y" = "a" }', "destinations[0].headers: 'X y' is not a header, or its value is not one line"),
+        ("topics = []", "destinations[0].topics must name at least one topic, and each once"),
+        (
+            'topics = ["ai-telemetry", "ai-telemetry"]',
+            "destinations[0].topics must name at least one topic, and each once",
+        ),
+        ('topics = ["usage-events"]', "destinations[0].topics: type 'otlp' cannot take 'usage-events'"),
+        (
+            'topics = ["usage-event"]',
+            "destinations[0].topics: 'usage-event' is not known; did you mean 'usage-events'?",
+        ),
+    ],
+)
+def test_a_destination_that_can_never_work_is_a_problem(tmp_path: Path, line: str, problem: str) -> None:
+    """Before it starts, not when its first delivery fails."""
+    url = "" if line.startswith("url") else 'url = "http://127.0.0.1:9"'
+    text = f'[[destinations]]\nname = "other"\ntype = "otlp"\n{url}\n{line}\n'
+    assert [problem] == problems(written(tmp_path, text))
+
+
 def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
     """The line and column of the parser reach the user."""
     assert "line 3" in problems(written(tmp_path, "data_dir = [\n\n= 3"))[0]
