@@ -50,7 +50,8 @@ class Body:
         if self.is_array:
             return b"[" + b",".join(self.items) + b"]"
         # A body is told by its first byte: what cannot begin one must not come first and spoil its neighbours.
-        return b"\n".join(sorted(self.items, key=lambda item: item[:1] != b"{"))
+        lines = sorted(self.items, key=lambda item: item[:1] != b"{")
+        return b"\n".join(lines)
 
     def halves(self) -> tuple[Body, Body]:
         """For a receiver that takes less at once."""
