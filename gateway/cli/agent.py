@@ -70,7 +70,7 @@ def agent(
     grpc_listen: str | None,
 ) -> None:
     """
-    Run on a laptop: take what coding assistants report, keep it, forward it to the gateway.
+    Run on a laptop: keep and forward what assistants report.
 
     Programs of this machine send without a key. What they sent while the gateway could not be reached waits on disk.
     """
@@ -225,7 +225,7 @@ def setup(
     data: Path | None,
     config: Path | None,
 ) -> None:
-    """Show what an assistant's settings need so that it reports to the agent; --write does it, --undo takes it back."""
+    """Show what an assistant's settings need. --write makes it report to the agent, --undo takes that back."""
     if do_write and do_undo:
         fail("--write or --undo, not both", 2)
     if file and len(assistants) > 1:
@@ -270,7 +270,7 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
 @data_option
 @config_option
 def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path | None) -> None:
-    """For each assistant: whether its settings point here, when it was last heard, and its records of today."""
+    """Show what was heard of each assistant, and whether it is set up."""
     settings = _agent_config(config, data, {})
     directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
     seen = tallies.read(directory)

@@ -11,7 +11,7 @@ from gateway.cli.operator import House, as_json, on_a_house, show_json
 
 @click.group()
 def billing() -> None:
-    """AI cost as billing drops; a server with upstream.connection_id sends them by itself."""
+    """AI cost as billing drops. A server with upstream.connection_id sends them by itself."""
 
 
 @billing.command()
@@ -32,7 +32,7 @@ def preview(house: House, since: str, until: str, as_json: bool) -> None:
 @as_json
 @on_a_house
 def push(house: House, since: str, until: str, dry_run: bool, as_json: bool) -> None:
-    """Send every hour of a span again: what the connection has of them is replaced."""
+    """Send every hour of a span again. What the connection has of them is replaced."""
     payload = house.ask("POST", "/billing/push", body={"since": since, "until": until, "dry_run": dry_run})
     show_json(payload) if as_json else _show(payload["billing"])
 

@@ -29,10 +29,10 @@ from spool.clock import SystemClock
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(config: Path | None, as_json: bool) -> None:
     """
-    Check the configuration, its files, and the upstream, without starting anything.
+    Check the configuration, its files, and the upstream.
 
-    An empty export goes to the upstream's OTLP endpoints; no other stream has a request that leaves nothing behind, so
-    those are marked unverified. Exit 1 when something would not work.
+    Nothing is started. An empty export goes to the upstream's OTLP endpoints; no other stream has a request that leaves
+    nothing behind, so those are marked unverified. Exit 1 when something would not work.
     """
     settings = configured(config)
     problems = list(_file_problems(settings))

@@ -25,7 +25,9 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 
 
 @click.command()
-@click.option("--data", required=True, type=click.Path(path_type=Path, file_okay=False), help="An empty directory.")
+@click.option(
+    "--data", required=True, type=click.Path(path_type=Path, file_okay=False), help="An empty directory, or a new one."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed and end give the same month.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True)
 @click.option("--records", type=click.IntRange(1, 10_000_000), default=30_000, show_default=True, help="About so many.")
@@ -33,7 +35,7 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 @click.option("--plant", "plants", default="", callback=_plants, metavar="WORDS", help="all, or some of: "
               + ", ".join(PLANTS) + ".")  # fmt: skip
 def demo(data: Path, seed: int, days: int, records: int, until: datetime | None, plants: tuple[str, ...]) -> None:
-    """Fill a data directory with a plausible month of AI traffic, and with what there is to find in it."""
+    """Fill a data directory with a plausible month of AI traffic. --plant adds what there is to find in it."""
     clock = SystemClock()
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
     span = Span(end=end, days=days, records=records)

@@ -29,7 +29,7 @@ def devices() -> None:
 @paged
 @on_a_house
 def list_devices(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List the devices; silent: nothing heard for three intervals, mute: alive without its usual telemetry."""
+    """List the devices. Silent: nothing heard for three intervals; mute: alive without its usual telemetry."""
     show_page(house, page, "devices", COLUMNS, asked)
 
 
@@ -38,7 +38,7 @@ def list_devices(house: House, page: Page, **asked: tuple[str, ...]) -> None:
 @paged
 @on_a_house
 def unenrolled(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List the names that telemetry gave under keys that may not enrol."""
+    """List names that telemetry gave under keys that may not enrol."""
     show_page(house, page, "unenrolled", UNENROLLED_COLUMNS, asked)
 
 
@@ -74,7 +74,7 @@ def revoke(house: House, id: str, as_json: bool) -> None:
 @as_json
 @on_a_house
 def reset(house: House, id: str, as_json: bool) -> None:
-    """Forget a device's fingerprint and end its key, so that another machine can take its place."""
+    """Forget a device's fingerprint and end its key. Another machine can then take its place."""
     _show(house.ask("POST", f"/devices/{part(id)}/reset"), as_json)
 
 

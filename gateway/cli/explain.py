@@ -40,9 +40,10 @@ from spool.record import as_json
 )
 def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path | None) -> None:
     """
-    Print what payloads would become: records, ignored and rejected items, as JSON.
+    Print what payloads would become, as JSON.
 
-    FILE may be `-` and may be gzipped. With more than one FILE, one JSON object a line with its "file".
+    Records, ignored and rejected items, worked out without a server. FILE may be `-` and may be gzipped. With more than
+    one FILE, one JSON object a line with its "file".
     """
     settings = configured(config)
     failed = False

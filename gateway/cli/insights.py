@@ -16,7 +16,7 @@ COLUMNS = ("id", "status", "cost_impact", "effort", "category", "title")
 
 @click.group()
 def insights() -> None:
-    """What the house noticed: spikes, missing prices, calls that count twice, keys that nobody uses."""
+    """What the house noticed about AI spend. Spikes, missing prices, calls that count twice, keys that nobody uses."""
 
 
 @insights.command("list")
@@ -33,7 +33,7 @@ def list_insights(house: House, page: Page, **asked: tuple[str, ...]) -> None:
 @as_json
 @on_a_house
 def show(house: House, id: str, as_json: bool) -> None:
-    """Show one insight: what was seen, what to do, and what people said."""
+    """Show one insight. What was seen, what to do, and what people said."""
     payload = house.ask("GET", f"/insights/{part(id)}")
     if as_json:
         show_json(payload)

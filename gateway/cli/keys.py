@@ -20,6 +20,7 @@ from gateway.cli.operator import (
     show_json,
     show_page,
 )
+from spool.scopes import USE_CASES
 
 COLUMNS = (
     "name", "status", "scope_count", "labels", "created_by", "updated_by", "last_modified", "last_accessed",
@@ -30,8 +31,13 @@ DETAILS = (
 )  # fmt: skip
 
 scope = click.option("--scope", "scopes", multiple=True, help="A fixed scope, GROUP:OPERATION; may repeat.")
-use_case = click.option("--use-case", "use_cases", multiple=True, help="A managed use case; may repeat.")
-label = click.option("--label", "labels", multiple=True, type=Label(), metavar="NAME=VALUE", help="May repeat.")
+use_case = click.option(
+    "--use-case", "use_cases", multiple=True, help=f"A managed use case; may repeat. {', '.join(USE_CASES)}."
+)
+label = click.option(
+    "--label", "labels", multiple=True, type=Label(), metavar="NAME=VALUE",
+    help="Fills what reports under the key leave out; may repeat.",
+)  # fmt: skip
 
 
 @click.group()
@@ -156,7 +162,7 @@ def disable(house: House, name: str, as_json: bool) -> None:
 @as_json
 @on_a_house
 def rotate(house: House, name: str, overlap: float, as_json: bool) -> None:
-    """Give a key a new secret; the old one opens until the overlap ends (0: it ends at once)."""
+    """Give a key a new secret. The old one opens until the overlap ends (0: it ends at once)."""
     payload = house.ask("POST", f"/keys/{part(name)}/rotate", body={"overlap_s": overlap})
     _show_secret(payload, as_json)
     if payload["previous_secret_until"] and not as_json:

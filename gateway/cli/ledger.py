@@ -25,7 +25,7 @@ def status(house: House, as_json: bool) -> None:
 @as_json
 @on_a_house
 def rebuild(house: House, as_json: bool) -> None:
-    """Count anew every hour whose records are all kept; the rest stays as it is."""
+    """Count anew every hour whose records are all kept. The rest stays as it is."""
     payload = house.ask("POST", "/ledger/rebuild", body={})
     if as_json:
         show_json(payload)
@@ -41,7 +41,7 @@ def rebuild(house: House, as_json: bool) -> None:
 @as_json
 @on_a_house
 def reprice(house: House, since: str, as_json: bool) -> None:
-    """Price estimated and unpriced sums again, with today's price book; reported costs stay."""
+    """Price estimated and unpriced sums again. The price book is today's; reported costs stay."""
     payload = house.ask("POST", "/ledger/reprice", body={"since": since})
     if as_json:
         show_json(payload)

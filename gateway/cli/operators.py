@@ -23,7 +23,7 @@ def operators() -> None:
 @as_json
 @on_a_house
 def add(house: House, email: str, role: str, as_json: bool) -> None:
-    """Add an account; the password is asked for, or read from standard input."""
+    """Add an account. The password is asked for, or read from standard input."""
     payload = house.ask("POST", "/operators", body={"email": email, "role": role, "password": _password()})
     _show(payload, as_json)
 

@@ -12,14 +12,15 @@ import click
 
 from gateway.cli.operator import House, on_a_house, show_json, show_table
 from gateway.doors.operator_ledger import MEASURES, TOTAL
-from spool.ledger import GRANULARITIES
+from spool.ledger import DIMENSIONS, GRANULARITIES
 
+_BY = f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, and tag:NAME for the tags of [ledger] tags."
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _MONEY = ("cost", "reported", "estimated", "saved")
 
 
 @click.command()
-@click.option("--by", multiple=True, default=("model",), show_default=True, help="Dimensions, separated by commas.")
+@click.option("--by", multiple=True, default=("model",), show_default=True, help=_BY)
 @click.option("--from", "since", metavar="DAY", help="First day, or a time; default: the first of this month.")
 @click.option("--to", "until", metavar="DAY", help="Last day, which is part of it, or a time; default: now.")
 @click.option("--per", type=click.Choice(GRANULARITIES), help="A line for each period; default: one for all.")

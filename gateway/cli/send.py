@@ -43,9 +43,10 @@ def send(
     wanted: str | None,
 ) -> None:
     """
-    Send FILEs to a gateway: JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input.
+    Send FILEs to a gateway.
 
-    Sending a file twice counts nothing twice. A run that was stopped goes on where it was.
+    JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice counts
+    nothing twice. A run that was stopped goes on where it was.
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("name FILEs to send, or ask for an --example")

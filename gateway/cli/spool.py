@@ -45,7 +45,7 @@ class Moment(click.ParamType[str]):
 
 @click.group()
 def spool() -> None:
-    """Look into the spool and settle by hand what cannot settle itself."""
+    """Look into the spool; settle by hand what cannot settle itself."""
 
 
 @spool.command()
@@ -74,7 +74,7 @@ def status(house: House, as_json: bool) -> None:
 @as_json
 @on_a_house
 def receipt(house: House, id: str, as_json: bool) -> None:
-    """What became of a submission, by the id of its receipt."""
+    """What became of a submission, by its Tollhouse-Receipt's id."""
     payload = house.ask("GET", f"/receipts/{part(id)}")
     show_json(payload) if as_json else show_fields(payload["receipt"])
 
@@ -178,7 +178,7 @@ def list_routes(house: House, page: Page, **asked: tuple[str, ...]) -> None:
 @as_json
 @on_a_house
 def drop_route(house: House, name: str, as_json: bool) -> None:
-    """Forget a route whose destination left the configuration; its queue is counted as discarded."""
+    """Forget a route whose destination left the configuration. Its queue is counted as discarded."""
     destination, slash, topic = name.rpartition("/")
     if not slash or not destination or not topic:
         fail("a route is named DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
@@ -219,7 +219,7 @@ def conflicts(house: House, page: Page, **asked: tuple[str, ...]) -> None:
 @as_json
 @on_a_house
 def verify(house: House, as_json: bool) -> None:
-    """Recount the books from the entries; exit 1 when they do not balance."""
+    """Recount the books from the entries. Exit 1 when they do not balance."""
     payload = house.ask("GET", "/verify")
     if as_json:
         show_json(payload)

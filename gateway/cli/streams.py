@@ -14,7 +14,7 @@ _MOST = 1000
 
 @click.group()
 def streams() -> None:
-    """Unit-cost streams: what they are, and deliveries whose fate nobody knows."""
+    """Unit-cost streams, and deliveries whose fate nobody knows."""
 
 
 @streams.command("list")
@@ -23,7 +23,7 @@ def streams() -> None:
 @paged
 @on_a_house
 def list_streams(house: House, page: Page, unknown: bool, **asked: tuple[str, ...]) -> None:
-    """List streams, or with --unknown what may have arrived upstream or not."""
+    """List streams. With --unknown: what may have arrived upstream or not."""
     if unknown:
         show_page(house, page, "unknown", UNKNOWN_COLUMNS, {})
     else:
@@ -49,7 +49,7 @@ def show(house: House, id: int) -> None:
 @as_json
 @on_a_house
 def resolve(house: House, id: int, fate: str, as_json: bool) -> None:
-    """Settle a delivery: `sent` when its records count upstream, `unsent` to send them again."""
+    """Settle a delivery of unknown fate. `sent` when its records count upstream, `unsent` to send them again."""
     payload = house.ask("POST", f"/unknown/{id}/resolve", body={"sent": fate == "sent"})
     if as_json:
         show_json(payload)
