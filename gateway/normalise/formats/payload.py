@@ -26,6 +26,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 
 _AT_ONCE = 1024 * 1024  # an array up to this size is parsed whole, which is faster and takes 72 bytes an element
 _LINES_TRIED = 4096
+_WINDOW = 1024  # of a gzip member at first: what is behind its end is copied, and there may be millions of ends
 
 _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\n]+")
@@ -118,20 +119,23 @@ def problem(error: Exception) -> str:
 
 def inflate(packed: bytes, max_bytes: int) -> bytes:
     """Gzip, one member or several; TooBig past `max_bytes`, ValueError when it is not gzip."""
-    parts, left = [], max_bytes
-    while packed:
-        stream = zlib.decompressobj(wbits=31)
-        try:
-            part = stream.decompress(packed, left + 1)
-        except zlib.error as error:
-            raise ValueError("not gzip") from error
-        left -= len(part)
-        if left < 0:
-            raise TooBig
-        if not stream.eof:
-            raise ValueError("gzip that breaks off")
-        parts.append(part)
-        packed = stream.unused_data
+    parts: list[bytes] = []
+    left, place = max_bytes, 0
+    while place < len(packed):
+        stream, window = zlib.decompressobj(wbits=31), _WINDOW
+        while not stream.eof:
+            piece = packed[place : place + window]
+            if not piece:
+                raise ValueError("gzip that breaks off")
+            try:
+                parts.append(stream.decompress(piece, left + 1))
+            except zlib.error as error:
+                raise ValueError("not gzip") from error
+            left -= len(parts[-1])
+            if left < 0:
+                raise TooBig
+            place += len(piece) - len(stream.unused_data)
+            window *= 2
     return b"".join(parts)
 
 

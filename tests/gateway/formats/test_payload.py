@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import random
 import json
 
 import pytest
@@ -97,6 +98,16 @@ def test_inflating_is_bounded():
 def test_gzip_of_several_members_is_one_text():
     """Firehose may join them."""
     assert b"onetwo" == payload.inflate(gzip.compress(b"one") + gzip.compress(b"two"), 100)
+
+
+@pytest.mark.timeout(20)
+def test_gzip_of_very_many_members_costs_no_more_than_its_bytes():
+    """With all that is behind a member copied at its end, these take a minute; larger ones took hours."""
+    long = random.Random(0).randbytes(1_000_000)
+    packed = gzip.compress(b"") * 400_000 + gzip.compress(long)
+    assert long == payload.inflate(packed, len(long))
+    with pytest.raises(payload.TooBig):
+        payload.inflate(packed, len(long) - 1)
 
 
 @pytest.mark.parametrize("packed", [b"plain", gzip.compress(b"x" * 1000)[:-4], b"\x1f\x8b"])
