@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.errors import Refusal
 from gateway.normalise.formats import langfuse, payload
-from gateway.normalise.outcome import Outcome, Reject
+from gateway.normalise.outcome import MALFORMED, Outcome, Reject
 
 JSON = "application/json"
 
@@ -45,7 +45,7 @@ def answer(format: str, body: bytes, outcome: Outcome, *, now: float) -> Answer:
         return langfuse_answer(body, outcome)
     if _is_all_malformed(outcome):
         first = outcome.rejects[0]
-        message = f"every item was rejected; the first ({first.item}): {first.message}"
+        message = f"every item is malformed; the first ({first.item}): {first.message}"
         return refusal_answer(format, body, Refusal(400, "bad_payload", message), now=now)
     if format == "bedrock" and (request_id := firehose_request_id(body)):
         return firehose_answer(request_id, now=now)
@@ -98,7 +98,9 @@ def firehose_request_id(body: bytes) -> str | None:
 
 
 def _is_all_malformed(outcome: Outcome) -> bool:
-    return 0 < outcome.received == len(outcome.rejects)
+    # A figure that no call can have was read, and Firehose and Kong would only send it again and again.
+    are_malformed = all(reject.reason == MALFORMED for reject in outcome.rejects)
+    return 0 < outcome.received == len(outcome.rejects) and are_malformed
 
 
 def _reject(reject: Reject) -> dict[str, object]:

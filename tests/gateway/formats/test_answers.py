@@ -44,6 +44,15 @@ def test_a_payload_of_bad_items_only_is_400():
     assert "(0)" in words["error"]["message"]
 
 
+def test_a_payload_of_impossible_figures_only_was_read():
+    """As at the doors of OTLP: it is told what was rejected, and need not come again."""
+    event = json.loads(body_of("litellm", "slp-batch-array"))[0]
+    status, words = said("litellm", json.dumps(event | {"prompt_tokens": -1}).encode())
+    assert (200, 0, ["implausible"]) == (
+        status, words["accepted"], [reject["reason"] for reject in words["rejected"]],
+    )  # fmt: skip
+
+
 def test_langfuse_hears_of_every_event():
     """207, under the sender's own event ids: 201 for what was taken or passed over, 400 for what was not."""
     body = batch(trace(), create(), update(usageDetails={"input": -1}), "text")
