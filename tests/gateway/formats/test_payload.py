@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
-import random
 import json
+import random
 
 import pytest
 
