@@ -13,15 +13,18 @@ from spool.record import Inference
 
 
 class Sum(msgspec.Struct, array_like=True):
-    """What one of the two sources says of the calls in question."""
+    """What one of the two sources says of the calls in question; None: it never said."""
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: str = "0"
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: str | None = None
 
     def plus(self, other: Sum) -> Sum:
-        cost = Decimal(self.cost) + Decimal(other.cost)
-        return Sum(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, plain(cost))
+        return Sum(
+            _added(self.input_tokens, other.input_tokens),
+            _added(self.output_tokens, other.output_tokens),
+            other.cost if self.cost is None else plain(Decimal(self.cost) + Decimal(other.cost or 0)),
+        )
 
 
 class Conflict(msgspec.Struct, array_like=True):
@@ -72,16 +75,22 @@ class Conflicts(dict[Pair, Conflict]):
 
 
 def _sum(record: Inference) -> Sum:
-    return Sum(record.input_tokens or 0, record.output_tokens or 0, _money(record.cost))
+    return Sum(record.input_tokens, record.output_tokens, _money(record.cost))
 
 
-def _money(text: str | None) -> str:
+def _added(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other + (one or 0)
+
+
+def _money(text: str | None) -> str | None:
     """A cost that is no finite decimal adds nothing: one bad report never stops a commit."""
+    if text is None:
+        return None
     try:
-        cost = Decimal(text or "0")
+        cost = Decimal(text)
     except InvalidOperation:
-        return "0"
-    return plain(cost) if cost.is_finite() else "0"
+        return None
+    return plain(cost) if cost.is_finite() else None
 
 
 def _named(one: Sum) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def _cell(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "-"
     if isinstance(value, dict):
-        return ", ".join(f"{name}={each}" for name, each in value.items()) or "-"
+        return ", ".join(f"{name}={'-' if each is None else each}" for name, each in value.items()) or "-"
     if isinstance(value, float):
         return f"{value:.1f}"
     return printable(str(value)) or "-"

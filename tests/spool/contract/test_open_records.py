@@ -126,6 +126,17 @@ async def test_reports_that_disagree_are_shown(
     assert 2 == (await topic_terms(log))["conflict"]
 
 
+async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
+    """A report that disagrees on tokens and knows no cost does not say that the calls cost nothing."""
+    log = (await open_spool(hold_s=10)).log
+    for number, cost in ((1, "0.25"), (2, None), (3, "0.5")):
+        await add(log, call(number, cost=cost, cache_read_tokens=1))
+        await add(log, call(number, source="sdk", input_tokens=None, cache_read_tokens=2))
+    (row,) = await log.conflicts()
+    assert {"input_tokens": 300, "output_tokens": 30, "cost": "0.75"} == row["first"]
+    assert {"input_tokens": None, "output_tokens": 30, "cost": None} == row["second"]
+
+
 @pytest.mark.parametrize("cost", ["0.2500000000000001", "0.250", None])
 async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, cost: str | None) -> None:
     """Sources that round money differently, or say nothing, do not disagree."""
