@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Set
+from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import asynccontextmanager
 
 from gateway.access import Bearer
 from gateway.intake import Intake
-from gateway.normalise.formats.langfuse_pending import Released, Sender, Waiting, keys_of
+from gateway.normalise.formats.langfuse_pending import Before, Released, Sender, Waiting, keys_of
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -49,8 +49,10 @@ class Window:
             return await self._intake.take(outcome, bearer)
         sender = Sender(bearer.name, dict(bearer.labels), bearer.device)
         async with self._turns.of(keys_of(outcome, sender)):
-            before = self._waiting.join(outcome, sender=sender, now=self._clock.now())
+            before: Before = {}
             try:
+                for _ in self._waiting.join(outcome, before, sender=sender, now=self._clock.now()):
+                    await asyncio.sleep(0)
                 receipt = await self._intake.take(outcome, bearer)
             except BaseException:
                 self._waiting.undo(before)
@@ -61,20 +63,22 @@ class Window:
 
     async def release(self) -> int:
         """Make records of what waited long enough; how many halves there were."""
-        released = self._waiting.released(now=self._clock.now(), busy=self._turns.taken)
-        async with self._turns.of({key for one in released for key in one.entries}):
-            for place, one in enumerate(released):
-                try:
-                    await self._put_on_record(one)
-                except BaseException:
-                    for left in reversed(released[place:]):
-                        self._waiting.restore(left)
-                    raise
-        return sum(len(one.entries) for one in released)
+        count = 0
+        while released := self._waiting.released(now=self._clock.now(), busy=self._turns.taken):
+            async with self._turns.of({key for one in released for key in one.entries}):
+                await self._put_on_record(released)
+            count += sum(len(one.entries) for one in released)
+        return count
 
-    async def _put_on_record(self, one: Released) -> None:
-        sender = one.sender
-        await self._intake.take(one.outcome, Bearer(sender.name, frozenset(), sender.labels, sender.device))
+    async def _put_on_record(self, released: Sequence[Released]) -> None:
+        for place, one in enumerate(released):
+            sender = one.sender
+            try:
+                await self._intake.take(one.outcome, Bearer(sender.name, frozenset(), sender.labels, sender.device))
+            except BaseException:
+                for left in reversed(released[place:]):
+                    self._waiting.restore(left)
+                raise
 
     async def run(self) -> None:
         """Release for ever, as a task of the house."""

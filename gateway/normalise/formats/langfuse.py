@@ -30,6 +30,8 @@ from spool.identity import Identity, of_call
 from spool.record import Inference
 
 NAME = "langfuse"
+TURN: Final = 500  # generations to work on without a pause
+
 # Kinds of halves.
 GENERATION: Final = "generation"
 WHOLE: Final = "whole generation"  # a record already: for the half that may wait for it
@@ -147,7 +149,7 @@ def normalise(body: bytes, *, options: Options) -> Generator[None, None, Outcome
             worked = 0
         batch.take(item)
         worked += len(item)
-    batch.finish()
+    yield from batch.finish()
     return outcome
 
 
@@ -259,18 +261,23 @@ class _Batch:
             self._outcome.ignored[NOT_AI] += 1
         return None
 
-    def finish(self) -> None:
+    def finish(self) -> Iterator[None]:
         """Whole generations are calls; the others and the traces are handed on."""
-        for generation in self._generations.values():
-            call = call_of(generation, self._traces.get(generation.trace_id or "")) if generation.is_whole else None
-            if call is None:
-                self._outcome.pending += 1
-            else:
-                why = None if self._outcome.why is None else explained(ORIGINS, call.record)
-                self._outcome.add(call.record, call.identity, why)
-            kind = GENERATION if call is None else WHOLE
-            self._outcome.halves.append(Half(kind, generation.id, msgspec.msgpack.encode(generation)))
+        for number, generation in enumerate(self._generations.values(), start=1):
+            if number % TURN == 0:
+                yield
+            self._finish(generation)
         self._outcome.halves += [Half(TRACE, one.id, msgspec.msgpack.encode(one)) for one in self._traces.values()]
+
+    def _finish(self, generation: Generation) -> None:
+        call = call_of(generation, self._traces.get(generation.trace_id or "")) if generation.is_whole else None
+        if call is None:
+            self._outcome.pending += 1
+        else:
+            why = None if self._outcome.why is None else explained(ORIGINS, call.record)
+            self._outcome.add(call.record, call.identity, why)
+        kind = GENERATION if call is None else WHOLE
+        self._outcome.halves.append(Half(kind, generation.id, msgspec.msgpack.encode(generation)))
 
     def _learn(self, event: _Event) -> bool:
         """Whether the event is about a generation; its facts are then kept."""

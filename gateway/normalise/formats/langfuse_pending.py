@@ -5,8 +5,11 @@ Halves wait up to ten minutes, bounded by number and bytes, and are found again 
 who called is remembered as long as anybody asks for it. Nothing here waits or writes: `Outcome.keep` and `forget` say
 what the commit of the outcome must leave on disk.
 
-    before = waiting.join(outcome, sender=..., now=...)
+    for _ in waiting.join(outcome, before, sender=..., now=...):    # a large batch in turns
+        await sleep(0)
     receipt = await intake.take(outcome)    # on failure: waiting.undo(before)
+
+Whoever joins has the turn of all `keys_of` the outcome until its commit.
 
 Halves join within one sender's key only: nobody completes, or names a user for, what another key reported.
 """
@@ -14,26 +17,28 @@ Halves join within one sender's key only: nobody completes, or names a user for,
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.normalise.formats.call import Call
 from gateway.normalise.formats.driver import explained
 from gateway.normalise.formats.langfuse import (
     GENERATION,
     ORIGINS,
     TRACE,
+    TURN,
     WHOLE,
     Generation,
     Trace,
     call_of,
     in_order,
     merge_traces,
-)  # fmt: skip
+)
 from gateway.normalise.formats.langfuse_told import Told
-from gateway.normalise.outcome import MERGED, NOT_AI, PART, Half, Outcome
+from gateway.normalise.outcome import MERGED, NOT_AI, Half, Outcome
 from spool.identity import Identity
 from spool.pending import Kept
 from spool.record import Inference
@@ -101,37 +106,43 @@ class Waiting:
 
     def load(self, kept: Iterable[Kept]) -> int:
         """What was waiting when the process ended; how many of them cannot be read."""
-        damaged = 0
+        damaged, traces = 0, []
         for half in kept:
             try:
                 entry = _entry_decoder.decode(half.body)
             except msgspec.DecodeError:
                 damaged += 1
+                continue
+            entry.at = half.at
+            if entry.kind == TRACE:
+                traces.append((half.key, entry))
             else:
-                entry.at = half.at
                 self._set(half.key, entry)
+        for key, entry in traces:  # after the generations that may ask for them
+            self._set(key, entry)
         return damaged
 
-    def join(self, outcome: Outcome, *, sender: Sender, now: float) -> Before:
+    def join(self, outcome: Outcome, before: Before, *, sender: Sender, now: float) -> Iterator[None]:
         """
         Bring the halves of one batch together with those that wait; the outcome's records and terms follow.
 
-        A generation that became whole is a record of this outcome; its earlier half is pending no more.
+        A generation that became whole is a record of this outcome; its earlier half is pending no more. What is changed
+        is in `before`, as it was.
         """
-        before: Before = {}
         places = {one.request_id: place for place, one in enumerate(outcome.records) if isinstance(one, Inference)}
-        for half in outcome.halves:
+        traces_first = sorted(outcome.halves, key=lambda half: half.kind != TRACE)
+        for number, half in enumerate(traces_first, start=1):
+            if number % TURN == 0:
+                yield
             if half.kind == TRACE:
                 self._remember(half, outcome, before, sender, now)
-        for half in outcome.halves:
-            if half.kind == WHOLE:
+            elif half.kind == WHOLE:
                 self._complete(half, places[half.key], outcome, before, sender, now)
-            elif half.kind == GENERATION:
+            else:
                 self._settle(half, outcome, before, sender, now)
-        self._tell(outcome, sender, now)
-        return before
+        self._told.forget_old(now)
 
-    def undo(self, before: Mapping[bytes, Entry | None]) -> None:
+    def undo(self, before: Before) -> None:
         """The request was refused after all; its sender will come again."""
         for key, entry in before.items():
             self._drop(key)
@@ -139,21 +150,19 @@ class Waiting:
                 self._set(key, entry)
 
     def released(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
-        """What waited for the whole window, or must make room, oldest first; nothing of what is `busy`."""
+        """Some of what waited for the whole window, or must make room, oldest first; nothing of what is `busy`."""
         due = self._due(now, busy)
         found: list[Released] = []
         of_sender: dict[bytes, Released] = {}
         for key in due:
             entry = self._entries[key]
             name = _encode(entry.sender)
-            if name not in of_sender or len(of_sender[name].entries) >= PART:
+            if name not in of_sender:
                 of_sender[name] = Released(entry.sender, Outcome(), {})
                 found.append(of_sender[name])
             self._release(key, entry, of_sender[name], now)
         for key in due:  # a trace only after the generations that ask for it
             self._drop(key)
-        for one in found:
-            self._tell(one.outcome, one.sender, now)
         return found
 
     def restore(self, released: Released) -> None:
@@ -170,6 +179,8 @@ class Waiting:
                 break
             if key not in busy:
                 due.append(key)
+                if len(due) == TURN:
+                    break
                 room, room_bytes = room + 1, room_bytes + len(entry.facts)
         return due
 
@@ -180,19 +191,19 @@ class Waiting:
         if entry.kind == GENERATION:
             outcome.pending -= 1
             generation = _generations.decode(entry.facts)
-            _add(outcome, generation, self._trace(entry.sender, generation.trace_id, now))
+            trace = self._trace(entry.sender, generation.trace_id, entry.at)
+            if (call := _add(outcome, generation, trace)) is not None:
+                self._tell(call, entry.sender, now)
 
-    def _tell(self, outcome: Outcome, sender: Sender, now: float) -> None:
+    def _tell(self, call: Call, sender: Sender, now: float) -> None:
         """
-        What is said of these records from now on is no half.
+        What is said of this call from now on is no half.
 
-        They are not kept yet: what comes before that carries the whole call, so either may be kept first, or alone.
+        It is not kept yet: what comes before that carries the whole call, so either may be kept first, or alone.
         """
-        for record, identity in zip(outcome.records, outcome.identities, strict=True):
-            if isinstance(record, Inference) and record.request_id is not None:
-                trace_key = key_of(sender, TRACE, record.trace_id) if record.trace_id else None
-                self._told.add(key_of(sender, GENERATION, record.request_id), trace_key, record, identity, now)
-        self._told.forget_old(now)
+        trace_id, own_id = call.record.trace_id, call.record.request_id or ""
+        trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
+        self._told.add(key_of(sender, GENERATION, own_id), trace_key, call.record, call.identity, now)
 
     def _remember(self, half: Half, outcome: Outcome, before: Before, sender: Sender, now: float) -> None:
         """What a trace says, also for its generations that are on record and open: it may come after them."""
@@ -215,17 +226,19 @@ class Waiting:
         if call is not None:
             call.record.id = call.identity.id
             outcome.records[place], outcome.identities[place] = call.record, call.identity
+            self._tell(call, sender, now)
 
     def _settle(self, half: Half, outcome: Outcome, before: Before, sender: Sender, now: float) -> None:
         """One half of this batch: it waits on, or it became whole."""
         generation, identity = self._joined(half, outcome, before, sender)
-        trace = self._trace(sender, generation.trace_id, now)
-        if generation.is_whole:
-            outcome.pending -= 1
-            _add(outcome, generation, trace, identity)
-        else:
+        if not generation.is_whole:
             entry = Entry(sender, GENERATION, _encode(generation), now)
             self._keep(key_of(sender, GENERATION, half.key), entry, outcome, before)
+        trace = self._trace(sender, generation.trace_id, now)  # after the half, so that it outlives it
+        if generation.is_whole:
+            outcome.pending -= 1
+            if (call := _add(outcome, generation, trace, identity)) is not None:
+                self._tell(call, sender, now)
 
     def _joined(
         self, half: Half, outcome: Outcome, before: Before, sender: Sender
@@ -289,13 +302,15 @@ def key_of(sender: Sender, kind: str, own_id: str) -> bytes:
     return blake2b(named, digest_size=16, person=b"langfuse").digest()
 
 
-def _add(outcome: Outcome, generation: Generation, trace: Trace | None, identity: Identity | None = None) -> None:
+def _add(
+    outcome: Outcome, generation: Generation, trace: Trace | None, identity: Identity | None = None
+) -> Call | None:
     call = call_of(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1
     else:
-        why = None if outcome.why is None else explained(ORIGINS, call.record)
-        outcome.add(call.record, call.identity, why)
+        outcome.add(call.record, call.identity, None if outcome.why is None else explained(ORIGINS, call.record))
+    return call
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.normalise.formats.langfuse_pending import Before, Sender, Waiting, keys_of
+import pytest
+
+from gateway.normalise.formats.langfuse_pending import TURN, Before, Sender, Waiting, keys_of
 from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.pending import Kept
 from spool.record import Inference
@@ -19,7 +21,9 @@ def join(waiting: Waiting, *events: object, sender: Sender = ALICE, now: float =
 
 def begin(waiting: Waiting, *events: object, sender: Sender = ALICE, now: float = 0.0) -> tuple[Outcome, Before]:
     outcome = read("langfuse", batch(*events))
-    before = waiting.join(outcome, sender=sender, now=now)
+    before: Before = {}
+    for _ in waiting.join(outcome, before, sender=sender, now=now):
+        pass
     assert_balanced(outcome)
     return outcome, before
 
@@ -257,3 +261,18 @@ def test_what_is_on_record_is_remembered_within_bounds():
     assert [1, 0, 0] == [join(waiting, update(f"g-{number}"), now=3.0).pending for number in range(3)]
     join(waiting, create("new"), update("new"), now=700.0)
     assert 1 == join(waiting, update("g-2"), now=700.0).pending
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool):
+    """Neither stops the house for long; the trace is there until its last generation is released."""
+    waiting, before = Waiting(), Before()
+    outcome = read("langfuse", batch(trace(), *(create(f"g-{number}") for number in range(2 * TURN))))
+    assert 2 == sum(1 for _ in waiting.join(outcome, before, sender=ALICE, now=0.0))
+    if restarted:
+        waiting = Waiting()
+        waiting.load(outcome.keep)
+    turns = [waiting.released(now=600.0) for _ in range(4)]
+    assert [TURN, TURN, 1, 0] == [sum(len(one.entries) for one in turn) for turn in turns]
+    released = [record for turn in turns for one in turn for record in records(one.outcome)]
+    assert (2 * TURN, {"u-1"}) == (len(released), {record.user for record in released})
