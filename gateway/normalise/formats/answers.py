@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 class _Firehose(msgspec.Struct, rename="camel"):
     request_id: str
-    records: list[msgspec.Raw]
+    records: msgspec.Raw  # there may be millions
 
 
 class _Event(msgspec.Struct):
