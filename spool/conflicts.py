@@ -45,6 +45,14 @@ class Conflict(msgspec.Struct, array_like=True):
 
 
 Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one
+MAX_PAIRS = 1000  # another Tollhouse's sender may name any source
+OTHER = "other"
+
+
+def counted_as(pair: Pair, *, is_known: bool, pairs: int) -> Pair:
+    """The pair itself, or the pair of all others once there are too many."""
+    topic, *_ = pair
+    return pair if is_known or pairs < MAX_PAIRS else (topic, OTHER, OTHER)
 
 
 class Conflicts(dict[Pair, Conflict]):
@@ -55,7 +63,8 @@ class Conflicts(dict[Pair, Conflict]):
         self.merge({(topic, first.source, later.source): found})
 
     def merge(self, others: Mapping[Pair, Conflict]) -> None:
-        for pair, conflict in others.items():
+        for named, conflict in others.items():
+            pair = counted_as(named, is_known=named in self, pairs=len(self))
             self[pair] = self[pair].plus(conflict) if pair in self else conflict
 
     def rows(self) -> list[dict[str, Any]]:

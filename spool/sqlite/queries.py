@@ -112,6 +112,7 @@ COUNT_SERIES = "SELECT count(*) FROM series"
 REMOVE_OLDEST_SERIES = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY seen_at LIMIT ?)"
 
 CONFLICT = "SELECT sums FROM conflicts WHERE topic = ? AND first_source = ? AND second_source = ?"
+CONFLICT_PAIRS = "SELECT count(*) FROM conflicts"
 CONFLICTS = "SELECT topic, first_source, second_source, sums FROM conflicts"
 KEEP_CONFLICT = """
     INSERT OR REPLACE INTO conflicts (topic, first_source, second_source, count, sums)

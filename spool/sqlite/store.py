@@ -16,7 +16,7 @@ import msgspec
 
 from spool import books, codec, duplicates, runs, shapes
 from spool.codec import pack_fields
-from spool.conflicts import Conflict, Conflicts
+from spool.conflicts import Conflict, Conflicts, counted_as
 from spool.counters import SeriesState
 from spool.duplicates import DuplicateIndex, Fold
 from spool.plan import Plan
@@ -98,7 +98,10 @@ def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> None:
-    for pair, conflict in conflicts.items():
+    for named, conflict in conflicts.items():
+        is_known = connection.execute(queries.CONFLICT, named).fetchone() is not None
+        (pairs,) = connection.execute(queries.CONFLICT_PAIRS).fetchone()
+        pair = counted_as(named, is_known=is_known, pairs=pairs)
         before = connection.execute(queries.CONFLICT, pair).fetchone()
         merged = _conflict.decode(before[0]).plus(conflict) if before else conflict
         connection.execute(queries.KEEP_CONFLICT, (*pair, merged.count, msgspec.msgpack.encode(merged)))

@@ -110,6 +110,6 @@ def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
 
 
 def text(attributes: Attributes, name: str) -> str | None:
-    """Texts are taken as they are: what stood for nothing was left out by the house that sent them."""
+    """Texts are taken as they are: what stood for nothing, or was too long, the house that sent them left out."""
     value = attributes.get(name)
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(value, str) and 0 < len(value) <= words.MAX_TEXT else None

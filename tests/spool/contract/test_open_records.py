@@ -126,6 +126,22 @@ async def test_reports_that_disagree_are_shown(
     assert 2 == (await topic_terms(log))["conflict"]
 
 
+async def test_sources_that_a_sender_makes_up_are_counted_together(
+    open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond a bound new pairs are one; those that are known stay by themselves, and every conflict is counted."""
+    monkeypatch.setattr("spool.conflicts.MAX_PAIRS", 2)
+    log = (await open_spool(hold_s=10)).log
+    await add(log, call(1))
+    for source in ("a", "b", "c", "d", "a"):
+        await add(log, call(1, source=source, input_tokens=7))
+    await add(log, *[call(1, source=source, input_tokens=8) for source in ("b", "e")])
+    assert {("otel", "a"): 2, ("otel", "b"): 2, ("other", "other"): 3} == {
+        (row["first_source"], row["second_source"]): row["count"] for row in await log.conflicts()
+    }
+    assert 7 == (await topic_terms(log))["conflict"]
+
+
 async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
     """A report that disagrees on tokens and knows no cost does not say that the calls cost nothing."""
     log = (await open_spool(hold_s=10)).log
