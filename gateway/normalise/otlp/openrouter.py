@@ -19,9 +19,11 @@ _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_toke
 
 
 def _operation(span: Span, shape: Shape) -> str | None:
+    operation = by_operation_name(span, shape)
+    if span.name == _CALL:  # a call whatever it did: images, speech
+        return operation or words.text(span.attributes.get("gen_ai.operation.name"))
     is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
-    is_call = span.name == _CALL or (bool(shape.request_model) and not is_part)
-    return by_operation_name(span, shape) if is_call else None
+    return operation if shape.request_model and not is_part else None
 
 
 def _cache_written(attributes: Attributes) -> Fields:

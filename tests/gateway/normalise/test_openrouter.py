@@ -35,6 +35,13 @@ def test_openrouters_call_may_have_a_name_of_its_users():
     assert ("openrouter", CALL, "chat") == (record.source, record.request_id, record.operation)
 
 
+def test_a_call_is_one_whatever_it_did():
+    """Operations that other products would mean nothing billable by."""
+    images = NAMED | {"gen_ai.operation.name": "image_generation", "gen_ai.usage.total_cost": 0.04}
+    record = only(traces(span(1, images, name="LLM Generation"), scope="openrouter"))
+    assert ("image_generation", "0.04") == (record.operation, record.cost)
+
+
 def test_a_failed_call_of_another_name_counts_too():
     """A client that hangs up leaves no usage behind, but the model that was asked."""
     failed = span(1, NAMED, name="Extract Order Details", status={"code": 2})
