@@ -30,6 +30,9 @@ CONFLICT_COLUMNS = ("first_source", "second_source", "count", "first", "second")
 TOPIC_COLUMNS = ("topic", "received", "accepted", "duplicates", "ignored", "rejected", "pending")
 
 
+_LONGEST_S = 50 * 365 * 86400.0  # before that nothing was kept
+
+
 class Moment(click.ParamType[str]):
     """A time (RFC 3339; UTC without a zone), or how long ago (2h)."""
 
@@ -39,7 +42,7 @@ class Moment(click.ParamType[str]):
         try:
             at = datetime.fromisoformat(str(value))
         except ValueError:
-            at = datetime.now(UTC) - timedelta(seconds=Seconds().convert(value, param, ctx))
+            at = datetime.now(UTC) - timedelta(seconds=min(Seconds().convert(value, param, ctx), _LONGEST_S))
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
 
 

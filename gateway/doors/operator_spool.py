@@ -151,7 +151,7 @@ def _time(name: str, text: str) -> float:
         at = datetime.fromisoformat(text)
     except ValueError:
         at = None
-    if at is None or at.tzinfo is None:
+    if at is None or at.tzinfo is None or not 1970 <= at.year < 9999:  # what lies outside may have no UTC time
         raise Invalid(f"{name} must be an RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z")
     return at.timestamp()
 

@@ -156,6 +156,7 @@ def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[st
         (("spool", "route", "drop", "archive"), "DESTINATION/TOPIC"),
         (("spool", "replay", "--route", "a/b", "--since", "1h"), "no route named"),
         (("spool", "replay", "--route", "a/b", "--since", "yesterday"), "24h"),
+        (("spool", "replay", "--route", "a/b", "--since", "99999999999d"), "no route named"),
         (("spool", "replay", "--route", "a/b", "--since", "2026-01-02", "--until", "2026-01-01"), "earlier"),
         (("operators", "remove", "eve@example.com"), "no operator"),
         (("console", "link", "--role", "king"), "viewer, operator, admin"),

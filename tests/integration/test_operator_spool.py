@@ -152,10 +152,16 @@ async def test_replay_counts_first_and_then_sends(house: OperatorHouse) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("since", "until"),
-    [("yesterday", None), ("2026-09-21T14:00:00", None), ("2026-09-21T14:00:00Z", "2026-09-21T13:00:00Z")],
+    [
+        ("yesterday", None),
+        ("2026-09-21T14:00:00", None),
+        ("2026-09-21T14:00:00Z", "2026-09-21T13:00:00Z"),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("2026-09-21T14:00:00Z", "9999-12-31T23:59:59-14:00"),
+    ],
 )
 async def test_replay_needs_a_time_range(house: OperatorHouse, since: str, until: str | None) -> None:
-    """RFC 3339 with a zone, since before until."""
+    """RFC 3339 with a zone and inside of the calendar, since before until."""
     assert 400 == (await house.ask("POST", "/replay", {"route": ROUTE, "since": since, "until": until})).status
 
 
