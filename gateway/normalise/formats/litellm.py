@@ -99,7 +99,7 @@ class Event(msgspec.Struct):
     team_id: Any = None
     api_key: Any = None
     # The old payload.
-    modelParameters: Other = None
+    modelParameters: Any = None
     usage: Usage | Other = None
     cost: Any = None
 

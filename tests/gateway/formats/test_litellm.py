@@ -354,6 +354,11 @@ def test_what_looks_like_python_and_is_not_costs_no_time(unit: str):
     assert time.process_time() - begin < 0.5
 
 
+def test_parameters_that_are_no_text_make_it_no_old_payload(event: dict[str, Any]):
+    """Other callbacks of LiteLLM write them as an object beside the same names."""
+    assert 1320 == one("litellm", event | {"modelParameters": {"temperature": 0.2}}).input_tokens
+
+
 def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]):
     """They are long encrypted texts."""
     long = "resp_" + "bGl0ZWxsbTpjdXN0b20" * 20
