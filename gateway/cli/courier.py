@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,13 +13,17 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from exporters.backoff import Backoff
+from exporters.service.answers import retry_after_s
 from gateway.cli.cuts import Body
 
 ATTEMPTS: Final = 8
-MAX_DELAY_S: Final = 30.0
+LONGEST_HINT_S: Final = 300.0
 TIMEOUT_S: Final = 60.0
+SLOWEST_BYTES_PER_S: Final = 64 * 1024
 RECEIPT: Final = "Tollhouse-Receipt"
 
+_BACKOFF: Final = Backoff()
 _RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
 _HOPELESS: Final = frozenset({401, 403, 404, 405, 415, 501})
 
@@ -94,14 +98,18 @@ class Courier:
                     raise Undeliverable(f"{self._url} did not take it in {ATTEMPTS} attempts ({later})") from later
                 if attempt == 0:
                     self._tell(f"{later}; trying again")
-                backoff = min(MAX_DELAY_S, 2.0**attempt) * random.uniform(0.5, 1.0)
-                await self._sleep(backoff if later.retry_after_s is None else later.retry_after_s)
+                await self._sleep(_BACKOFF.delay_s(attempt + 1, later.retry_after_s))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _post(self, body: Body) -> Answer:
         try:
+            content = body.content
             async with self._session.post(
-                self._url, data=io.BytesIO(body.content), headers=self._headers, allow_redirects=False
+                self._url,
+                data=io.BytesIO(content),
+                headers=self._headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_S + len(content) / SLOWEST_BYTES_PER_S),
             ) as response:
                 said = await response.read()
         except aiohttp.ClientSSLError as error:
@@ -117,7 +125,9 @@ class Courier:
         problem = f"{response.status}: {_words(said)}"
         if response.status in _RETRYABLE:
             raise _Later(problem, _asked(response.headers.get("Retry-After")))
-        if response.status in _HOPELESS or response.status < 400:
+        if response.status < 400:
+            raise Undeliverable(f"{response.status}: {self._url} sends elsewhere; name the address itself")
+        if response.status in _HOPELESS:
             raise Undeliverable(problem)
         if response.status == 413:
             raise TooLarge(problem)
@@ -126,7 +136,7 @@ class Courier:
 
 def session() -> aiohttp.ClientSession:
     """One connection that is kept open."""
-    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
+    return aiohttp.ClientSession()
 
 
 def _answer(said: bytes, receipt: str) -> Answer:
@@ -162,4 +172,5 @@ def _number(text: str | None) -> int:
 
 
 def _asked(retry_after: str | None) -> float | None:
-    return min(float(retry_after), 10 * MAX_DELAY_S) if retry_after and retry_after.isdecimal() else None
+    asked_s = retry_after_s(retry_after, now=time.time())
+    return None if asked_s is None else min(asked_s, LONGEST_HINT_S)

@@ -222,7 +222,7 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
     answers += [
         None,
         web.Response(status=503, headers={"Retry-After": "7"}),
-        web.Response(status=429),
+        web.Response(status=429, headers={"Retry-After": "Sat, 01 Jan 2000 00:00:00 GMT"}),
         web.Response(status=204, headers=receipt),
     ]
     slept: list[float] = []
@@ -237,6 +237,7 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
     assert (3, 1, {"not said": 2}) == (answer.accepted, answer.ignored, dict(answer.rejected))
     assert [b"{}"] * 4 == seen
     assert (3, 7.0) == (len(slept), slept[1])
+    assert 1.0 <= slept[0] <= 2.0 < 4.0 <= slept[2] <= 8.0  # a date that has passed hurries nobody
 
 
 @pytest.mark.parametrize(
