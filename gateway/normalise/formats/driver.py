@@ -4,21 +4,24 @@ Items of one body through one format, in slices: the account of every item, and 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final
 
 from gateway.errors import BadPayload
 from gateway.normalise.formats import payload
-from gateway.normalise.formats.call import Call, Format, Unreadable
+from gateway.normalise.formats.call import Format, Unreadable
+from gateway.normalise.formats.recognise import format_of
 from gateway.normalise.formats.unfolding import Hold, Unfolding
 from gateway.normalise.formats.values import BadValue, decoder
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import MALFORMED, NOT_AI, Outcome
+from gateway.normalise.otlp.vocabulary import names_shown
+from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.record import Inference
 
 SLICE_BYTES: Final = 256 * 1024  # a slice in which every item must be cleaned first still takes less than 100 ms
 ITEM_BYTES: Final = 256  # an item of two bytes is work, too
 MAX_REJECTS: Final = 250_000  # each is kept and told; a body of real items cannot hold as many
+MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 
 
 def read(format: Format, body: bytes, *, options: Options, hold: Hold) -> Generator[None, None, Outcome]:
@@ -62,20 +65,24 @@ def _take(outcome: Outcome, format: Format, item: payload.Raw | Unreadable) -> N
         return outcome.reject(index, MALFORMED, payload.problem(error))
     except BadValue as error:
         return outcome.reject(index, error.reason, error.message)
-    account(outcome, format, event, found)
+    if not found:
+        return _pass_over(outcome, format, item, event)
+    outcome.split += len(found) - 1  # each beyond the first was split off
+    for record, identity, left_out in found:
+        outcome.add(record, identity, None if outcome.why is None else explained(format.origins, record))
+        outcome.left_out += left_out
     return None
 
 
-def account(outcome: Outcome, format: Format, event: Any, found: Iterable[Call]) -> None:
-    """The calls of one item into the books: none is an item passed over, each beyond the first was split off."""
-    calls = list(found)
-    if not calls:
+def _pass_over(outcome: Outcome, format: Format, item: payload.Raw, event: Any) -> None:
+    """An item without a call. One that shows another format's sign may be one all the same, and an operator sees it."""
+    members = payload.peek(item)
+    if format_of(members) in (None, format.name):
         outcome.ignored[format.ignored_as(event) if format.ignored_as else NOT_AI] += 1
         return
-    outcome.split += len(calls) - 1
-    for record, identity, left_out in calls:
-        outcome.add(record, identity, None if outcome.why is None else explained(format.origins, record))
-        outcome.left_out += left_out
+    outcome.ignored[UNRECOGNISED_AI] += 1
+    if len(outcome.unrecognised) < MAX_SHAPES:
+        outcome.unrecognised.append(names_shown(members))
 
 
 def explained(origins: Mapping[str, str], record: Inference) -> dict[str, str]:

@@ -11,9 +11,9 @@ import pytest
 
 from gateway.errors import BadPayload
 from gateway.normalise import formats
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.record import as_json
-from tests.gateway.formats.payloads import Case, cases, read
+from tests.gateway.formats.payloads import Case, case, cases, read
 
 SIGNS: list[tuple[str, dict[str, Any]]] = [
     ("otlp/traces", {"resourceSpans": []}),
@@ -134,6 +134,15 @@ def test_the_first_that_shows_itself_decides():
     assert "kong" == formats.recognise(lines([{"x": 1}, kong, portkey]))
     assert "portkey" == formats.recognise(lines([{"x": 1}, portkey, kong]))
     assert "kong" == formats.recognise(json.dumps(portkey | kong).encode())
+
+
+@pytest.mark.parametrize("name", [None, "kong"])
+def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None):
+    """They are ignored like anything unknown, but an operator sees which names they have, and never a value."""
+    call, plain = case("kong", "http-log-bedrock-unpriced"), {"started_at": 1, "latencies": {}}
+    outcome = read(name, lines([call, {"ai_org": "CANARY", "ai_model": "m"}, plain, {"x": 1}, {"resourceSpans": []}]))
+    assert (1, {UNRECOGNISED_AI: 2, NOT_AI: 2}) == (len(outcome.records), dict(outcome.ignored))
+    assert [("ai_model", "ai_org"), ("resourceSpans",)] == outcome.unrecognised
 
 
 def test_what_shows_nothing_is_told_what_to_do():
