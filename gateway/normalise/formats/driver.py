@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final
 
-from gateway.errors import BadPayload
+from gateway.errors import BadPayload, Refusal
 from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Format, Unreadable
 from gateway.normalise.formats.recognise import format_of
@@ -20,7 +20,8 @@ from spool.record import Inference
 
 SLICE_BYTES: Final = 256 * 1024  # a slice in which every item must be cleaned first still takes less than 100 ms
 ITEM_BYTES: Final = 256  # an item of two bytes is work, too
-MAX_REJECTS: Final = 250_000  # each is kept and told; a body of real items cannot hold as many
+MAX_ITEMS: Final = 2_000_000  # a body of real items cannot hold as many
+MAX_REJECTS: Final = 250_000  # each is kept and told
 MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 
 
@@ -35,8 +36,7 @@ def read(format: Format, body: bytes, *, options: Options, hold: Hold) -> Genera
             worked = 0
         _take(outcome, format, item)
         worked += len(item) + ITEM_BYTES
-        if len(outcome.rejects) > MAX_REJECTS:
-            raise BadPayload(f"more than {MAX_REJECTS} items cannot be read")
+        _check(outcome)
     return outcome
 
 
@@ -48,6 +48,13 @@ def _items(format: Format, body: bytes, unfolding: Unfolding) -> Iterator[payloa
             yield from format.unwrap(raw)
         else:
             yield raw
+
+
+def _check(outcome: Outcome) -> None:
+    if len(outcome.rejects) > MAX_REJECTS:
+        raise BadPayload(f"more than {MAX_REJECTS} items cannot be read")
+    if outcome.received > MAX_ITEMS:
+        raise Refusal(413, "body_too_large", f"The body holds more than {MAX_ITEMS} items; send smaller batches.")
 
 
 def _take(outcome: Outcome, format: Format, item: payload.Raw | Unreadable) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.errors import BadPayload
+from gateway.errors import BadPayload, Refusal
 from gateway.normalise import formats
 from gateway.normalise.formats import driver
 from gateway.normalise.options import Options
@@ -39,3 +39,12 @@ def test_a_body_of_unreadable_items_is_given_up(monkeypatch: pytest.MonkeyPatch)
     assert 10 == len(read("kong", [1] * 10).rejects)
     with pytest.raises(BadPayload, match="more than 10 items"):
         read("kong", [1] * 11)
+
+
+def test_a_body_of_too_many_items_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    """Nulls pack to nothing, and each is work."""
+    monkeypatch.setattr(driver, "MAX_ITEMS", 10)
+    assert 10 == read("kong", [None] * 10).received
+    with pytest.raises(Refusal, match="more than 10 items") as refused:
+        read("kong", [None] * 11)
+    assert 413 == refused.value.status
