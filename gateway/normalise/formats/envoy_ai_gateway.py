@@ -1,4 +1,7 @@
-"""Envoy AI Gateway: JSON access-log lines under the documented keys; operators may write numbers as text."""
+"""
+Envoy AI Gateway: JSON access-log lines under the documented keys, those of today and those of its first versions;
+operators may write numbers as text.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,11 @@ class Event(msgspec.Struct):
     reasoning_tokens: Any = _key("gen_ai.usage.reasoning_tokens")
     response_code: Any = None
     response_flags: Any = None
+    old_backend: Any = _key("genai_backend_name")
+    old_model: Any = _key("genai_model_name")
+    old_model_override: Any = _key("genai_model_name_override")
+    old_input_tokens: Any = _key("genai_tokens_input")
+    old_output_tokens: Any = _key("genai_tokens_output")
     session_id: Any = _key("session.id")
     path: Any = _key("x-envoy-origin-path")
     route_name: Any = None
@@ -47,23 +55,26 @@ class Event(msgspec.Struct):
 
 def calls(event: Event) -> Iterable[Call]:
     """A line with a model is a call; MCP traffic shares the log and has none."""
-    sent = first(event.model_override, event.model)
+    sent = first(event.model_override, event.model, event.old_model_override, event.old_model)
+    backend = first(event.backend, event.old_backend)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(event.request_id),
         start_time=instant(event.start_time),
-        provider=provider(event.backend, sent or event.response_model),
+        provider=provider(backend, sent or event.response_model),
         operation=of_path(event.path),
-        request_model=model_name(sent, event.backend),
-        response_model=model_name(event.response_model, event.backend),
+        request_model=model_name(sent, backend),
+        response_model=model_name(event.response_model, backend),
         session=text(event.session_id),
     )
     record.end_time = after(record.start_time, event.duration)
+    came_in = event.old_input_tokens if event.input_tokens is None else event.input_tokens
+    came_out = event.old_output_tokens if event.output_tokens is None else event.output_tokens
     cached = first(event.cached_tokens, event.cache_read_tokens)
     count_tokens(record, settled(
-        count(event.input_tokens, "gen_ai.usage.input_tokens"),
-        count(event.output_tokens, "gen_ai.usage.output_tokens"),
+        count(came_in, "gen_ai.usage.input_tokens"),
+        count(came_out, "gen_ai.usage.output_tokens"),
         count(cached, "gen_ai.usage.cached_input_tokens"),
         count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),

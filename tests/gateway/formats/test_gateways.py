@@ -354,6 +354,20 @@ def test_envoy_numbers_may_be_text():
     )
 
 
+def test_envoys_first_versions_had_keys_of_their_own():
+    """What the documents of that time wrote under `genai_*` is the same call."""
+    line = case("envoy_ai_gateway", "access-log-line")
+    old = {
+        "genai_backend_name": line.pop("gen_ai.provider.name"),
+        "genai_model_name": line.pop("gen_ai.request.model"),
+        "genai_model_name_override": line.pop("gen_ai.request.model_override"),
+        "genai_tokens_input": line.pop("gen_ai.usage.input_tokens"),
+        "genai_tokens_output": line.pop("gen_ai.usage.output_tokens"),
+    }
+    assert one(None, case("envoy_ai_gateway", "access-log-line")) == one(None, line | old)
+    assert "gpt-4o" == one(None, line | old | {"genai_model_name_override": "gpt-4o"}).request_model
+
+
 def test_envoy_lines_without_a_model_are_no_calls():
     """Also when a filter wrote token counts of zero on them."""
     line = case("envoy_ai_gateway", "access-log-line")
