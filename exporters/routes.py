@@ -111,9 +111,6 @@ class Routes:
         """The tables brought upstream, shown as routes are."""
         return [sync.state() for sync in self._syncs]
 
-    async def states(self) -> Sequence[RouteState]:
-        return await self._deliveries.routes()
-
     def poke(self) -> None:
         """Let every route try again at once."""
         for route in self._routes:

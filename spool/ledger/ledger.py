@@ -94,11 +94,6 @@ class Ledger:
             raise
         return ledger
 
-    @property
-    def reach(self) -> int:
-        """The next number to count."""
-        return self._reach
-
     def needs(self, topic: str) -> int | None:
         """The lowest number of a topic that the log must keep for the ledger (a holder, see spool.retention)."""
         return self._reach if topic == AI_TELEMETRY else None
