@@ -97,7 +97,7 @@ def call_of(place: int, span: Span, shape: Shape, dialect: Dialect, operation: s
         error_type=error_type,
     )
     response_id = shared_id = None
-    if request_id is not None:
+    if request_id is not None or dialect.not_unique is not None:
         response_id, shared_id = _ids(attributes, dialect)
     return Call(
         place,

@@ -39,6 +39,8 @@ def _refine(span: Span, record: Inference) -> None:
     alias = span.attributes.get("litellm.model_group")
     if record.response_model == alias and alias != record.request_model:
         record.response_model = None
+    if record.request_id is None:
+        record.request_id = words.text(span.attributes.get(CALL_ID))  # as the generic callback does
 
 
 LITELLM = Dialect(
@@ -46,6 +48,7 @@ LITELLM = Dialect(
     operation=_operation,
     cached_id=_cached_id,
     refine=_refine,
+    shared_id=(*words.SHARED_ID, CALL_ID),
     not_unique=CALL_ID,
     zero_cost_is_unknown=True,
 )

@@ -604,6 +604,19 @@ def test_litellm_call_id_identifies_no_call():
     assert 2 == len({identity.id for identity in outcome.identities})
 
 
+def test_a_failure_that_names_no_response_is_known_by_its_call_id():
+    """As LiteLLM's newer spans have it; the generic callback reports the same failure under that id."""
+    call_id = "0f4c0a7e-1111-2222-3333-444455556666"
+    failed = {name: value for name, value in litellm(litellm__call_id=call_id).items() if "usage" not in name}
+    del failed["gen_ai.response.id"]
+    outcome = normalised(traces(span(1, failed, status={"code": 2}), scope="litellm"))
+    (record,), (identity,) = outcome.records, outcome.identities
+    assert isinstance(record, Inference)
+    assert (call_id, "error") == (record.request_id, record.status)
+    told = Inference(id=b"", source="litellm", status="error", start_time=record.start_time, input_tokens=0)
+    assert of_call(told, shared_id=call_id) == identity
+
+
 def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback():
     """An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first call's."""
     hit = "52c0ba39-6957-4485-be9c-503ea1e243b2_cache_hit1795176930.663056"
