@@ -16,6 +16,7 @@ import orjson
 from gateway.access import Bearer
 from gateway.attribution import Attribution
 from gateway.cli import configured
+from gateway.cli.choice import Choice
 from gateway.config import Config
 from gateway.errors import BadPayload, Refusal
 from gateway.intake import Intake
@@ -33,7 +34,7 @@ from spool.record import as_json
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--as", "format", type=click.Choice(formats.FORMATS), help="The payload's format (default: found).")
+@click.option("--as", "format", type=Choice(formats.FORMATS), help="The payload's format (default: found).")
 @click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."

@@ -25,3 +25,9 @@ def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path):
     explained = [json.loads(line) for line in result.stdout.splitlines()]
     assert (1, [str(good), str(packed)]) == (result.exit_code, [each["file"] for each in explained])
     assert 3 == result.stderr.count("cannot be read")
+
+
+def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path):
+    """Wrong use, before anything is read."""
+    result = CliRunner().invoke(explain, [str(tmp_path / "none"), "--as", "bedrok"])
+    assert (2, True) == (result.exit_code, "did you mean 'bedrock'?" in result.stderr)
