@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
@@ -321,15 +322,18 @@ class _Batch:
 
 
 def events(body: bytes) -> Iterator[payload.Raw]:
-    """The events of the body's batches, undecoded; BadPayload when a batch cannot be read, or is none."""
-    for document in payload.items(body):
+    """The events of the body's batches, undecoded; BadPayload when it cannot be read, or is one object and no batch."""
+    documents = payload.items(body)
+    first = list(islice(documents, 2))
+    is_alone = len(first) == 1 and body.lstrip()[:1] != b"["
+    for document in chain(first, documents):
         members = payload.peek(document)
         if bytes(members.get("batch", b""))[:1] == b"[":
             yield from payload.array(members["batch"])
-        elif "type" in members and "body" in members:  # an event of its own
-            yield document
-        else:
+        elif is_alone and not {"type", "body"} <= members.keys():
             raise BadPayload("the body has no batch of events")
+        else:  # an event of its own, or an item that is none
+            yield document
 
 
 def _generation(own_id: str, said: _Observation, *, at: int | None, created: bool) -> Generation:

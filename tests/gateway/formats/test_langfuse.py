@@ -221,8 +221,10 @@ def test_a_body_without_a_batch_is_refused_whole(body: bytes):
 
 def test_lines_of_batches_and_of_events_are_read_too():
     """What a shipper makes of them."""
-    body = batch(whole()) + b"\n" + json.dumps(whole(own_id="g-2")).encode()
-    assert 2 == len(read("langfuse", body).records)
+    body = batch(whole()) + b"\n{}\n" + json.dumps(whole(own_id="g-2")).encode()
+    outcome = read("langfuse", body)
+    assert (2, {NOT_AI: 1}) == (len(outcome.records), dict(outcome.ignored))
+    assert (1, {NOT_AI: 1}) == (read("langfuse", b"[{}]").received, dict(read("langfuse", b"[{}]").ignored))
 
 
 def test_halves_are_pending_and_records_when_nothing_else_will_come():
