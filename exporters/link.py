@@ -136,7 +136,7 @@ class Link:
         )
         try:
             said = msgspec.json.decode(answer.body, type=_Answer)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise Refused("what answers at this address is no gateway", status=answer.status) from error
         self.state = said.device.state
         self._interval_s = min(max(1.0, said.device.heartbeat_interval_s), LONGEST_INTERVAL_S)

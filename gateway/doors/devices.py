@@ -137,7 +137,7 @@ async def _body(request: web.Request, house: House, bearer: Bearer, kind: type[T
         house.access.charge(bearer, requests=0, bytes=len(body))
         try:
             return msgspec.json.decode(body or b"{}", type=kind)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise BadPayload(f"The body is not what this address takes: {error}.") from None
 
 

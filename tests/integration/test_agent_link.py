@@ -139,9 +139,10 @@ async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) ->
     assert laptop.link.reason is None
 
 
-async def test_an_address_that_is_no_gateway(laptop: Laptop) -> None:
+@pytest.mark.parametrize("page", [b"<html>", b'{"deep": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"])
+async def test_an_address_that_is_no_gateway(laptop: Laptop, page: bytes) -> None:
     """A page that says 200 to everything is not taken for an enrolment."""
-    laptop.upstream.judge = lambda request: Reply(200, b"<html>", "text/html")
+    laptop.upstream.judge = lambda request: Reply(200, page, "text/html")
     await laptop.link.report_once()
     assert "no gateway" in str(laptop.link.reason)
     assert not laptop.key_file.exists()
