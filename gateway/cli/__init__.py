@@ -38,6 +38,15 @@ COMMANDS = {
     "version": "gateway.cli.version",
 }
 
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML)."
+)
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The data directory; default: that of the configuration, else ./tollhouse-data.",
+)
+
 
 class Commands(click.Group):
     """Looks commands up in the table; a wrong word gets the nearest right one."""

@@ -32,7 +32,7 @@ from gateway.agent.identity import KEY_FILE, Identity, identity, write_private
 from gateway.agent.settings import Edited, NotEditable, configured_for, undo, write
 from gateway.agent.tally import Tally
 from gateway.app import App, upstream_settings
-from gateway.cli import configured, fail
+from gateway.cli import config_option, configured, fail
 from gateway.cli.operator import show_table
 from gateway.cli.serve import run_app, why
 from gateway.config import Config, ConfigError, UpstreamKey, split_address
@@ -41,18 +41,19 @@ from spool.clock import SystemClock
 from spool.errors import SpoolError
 from spool.scopes import INGEST, SEND_AI_TELEMETRY
 
-config_option = click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML)."
-)
 endpoint_option = click.option(
     "--endpoint", metavar="URL", help="Where this machine's agent listens; default: its server.listen over HTTP."
 )
-data_option = click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The agent's directory.")
+directory_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The agent's directory; default: that of the configuration, else ~/.local/share/tollhouse-agent.",
+)
 
 
 @click.group(invoke_without_command=True)
 @config_option
-@data_option
+@directory_option
 @click.option("--gateway", metavar="URL", help="The gateway to forward to.")
 @click.option("--enrolment-key-file", metavar="PATH", help="A key that may enrol; not needed once enrolled.")
 @click.option("--device-id", metavar="ID", help="Instead of the id that is made once and kept.")
@@ -214,7 +215,7 @@ def _user() -> str:
 @click.option("--undo", "do_undo", is_flag=True, help="Take back what --write changed.")
 @endpoint_option
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Another settings file; one assistant.")
-@data_option
+@directory_option
 @config_option
 def setup(
     assistants: tuple[str, ...],
@@ -267,7 +268,7 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
 @agent.command()
 @endpoint_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@data_option
+@directory_option
 @config_option
 def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path | None) -> None:
     """Show what was heard of each assistant, and whether it is set up."""

@@ -17,7 +17,7 @@ from exporters.check import check as check_upstream
 from exporters.errors import Refused
 from exporters.secret import Secret
 from gateway.app import upstream_settings
-from gateway.cli import configured
+from gateway.cli import config_option, configured
 from gateway.config import Config, ConfigError, Source
 from gateway.prices import PriceBook
 from gateway.secret_file import SecretFile
@@ -25,7 +25,7 @@ from spool.clock import SystemClock
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML).")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(config: Path | None, as_json: bool) -> None:
     """

@@ -26,7 +26,7 @@ import orjson
 from yarl import URL
 
 from gateway.app import billing_of
-from gateway.cli import configured, fail
+from gateway.cli import config_option, configured, data_option, fail
 from gateway.config import Config, ConfigError
 from gateway.doors.operator_sign_in import AS
 from gateway.house import opened
@@ -36,7 +36,6 @@ from spool.errors import SpoolError, SpoolLocked
 PATIENCE_S = 5.0
 RETRY_EVERY_S = 0.1
 WRONG_USE = (400, 404, 409, 422)
-DATA = "The data directory; default: that of the configuration, else ./tollhouse-data."
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ async def _answers(socket: Path) -> bool:
 def on_a_house(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its `house` from --data, --config and --as."""
 
-    @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help=DATA)
-    @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML).")
+    @data_option
+    @config_option
     @click.option(
         "--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: the user of the system."
     )

@@ -15,14 +15,14 @@ import click
 
 from gateway import logs
 from gateway.app import App
-from gateway.cli import configured, fail, last_resort
+from gateway.cli import config_option, configured, data_option, fail, last_resort
 from gateway.config import Config, ConfigError
 from spool.errors import SpoolError
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML).")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The data directory.")
+@config_option
+@data_option
 @click.option("--listen", metavar="HOST:PORT", help="Where HTTP listens; port 0 picks one and prints it.")
 @click.option("--grpc-listen", metavar="HOST:PORT", help='Where OTLP/gRPC listens; "" switches it off.')
 def serve(config: Path | None, data: Path | None, listen: str | None, grpc_listen: str | None) -> None:
