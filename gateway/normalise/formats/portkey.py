@@ -1,4 +1,4 @@
-"""Portkey: analytics rows, export lines, and the JSON file of one log. Its costs are US cents."""
+"""Portkey: analytics rows, export lines, and the JSON file of one log, which may hold its row. Costs are US cents."""
 
 from __future__ import annotations
 
@@ -68,6 +68,8 @@ class Event(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
+    metadata_keys: Any = msgspec.field(name="metadata.key", default=None)  # columns as the table has them
+    metadata_values: Any = msgspec.field(name="metadata.value", default=None)
     environment: Any = msgspec.field(name="_environment", default=None)
     end_user: Any = msgspec.field(name="_user", default=None)
     user_id: Any = None
@@ -78,26 +80,29 @@ class Event(msgspec.Struct):
     organisation_id: Any = None
     request: Request | Other = None
     response: Response | Other = None
+    metrics: Event | Other = None
 
 
 def calls(event: Event) -> Iterable[Call]:
-    """One row, line or file is one call; a line may also hold the request and its answer, which a file has alone."""
-    call = _of_row(event)
-    if not is_call(call.record):
-        call = _of_file(event)
-    return (call,) if is_call(call.record) else ()
+    """One row, line or file is one call; a line may hold what a file has, and a file without bodies has its row."""
+    for read, source in ((_of_row, event), (_of_file, event), (_of_row, nested(event.metrics, Event))):
+        call = read(source)
+        if is_call(call.record):
+            return (call,)
+    return ()
 
 
 def _of_row(event: Event) -> Call:
+    model = None if event.ai_model == "NA" else event.ai_model  # written where none was found
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(event.id),
         trace_id=text(event.trace_id),
         start_time=instant(event.created_at),
-        provider=provider(event.ai_org, event.ai_model),
+        provider=provider(event.ai_org, model),
         operation=of_path(event.request_url),
-        request_model=model_name(event.ai_model, event.ai_org),
+        request_model=model_name(model, event.ai_org),
         team=text(event.workspace_slug),
         api_key=key_name(event.api_key_id),
     )
@@ -108,11 +113,10 @@ def _of_row(event: Event) -> Call:
             fail(record)
         elif "hit" in (text(event.cache_status) or "").lower():
             record.status = "cached"
-    cents = number_of(event.cost, "cost")
-    record.cost = known_cost(record, None if cents is None else money(cents.scaleb(-2, _EXACT), "cost"))
+    record.cost = known_cost(record, _dollars(event.cost))
     metadata = Metadata()
     metadata.tag("environment", text(event.environment))
-    _learn(metadata, event.metadata)
+    _learn(metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values})
     metadata.describe(record, principal=text(event.user_id), end_user=text(event.end_user))
     return Call(record, of_call(record, own_id=record.request_id), metadata.left_out)
 
@@ -121,13 +125,14 @@ def _of_file(event: Event) -> Call:
     request, response = nested(event.request, Request), nested(event.response, Response)
     asked, answered = nested(request.body, Body), nested(response.body, Body)
     headers, said = nested(request.portkeyHeaders, Headers), nested(response.headers, Headers)
+    row = nested(event.metrics, Event)
     written_provider = nested(headers.config, Config).provider or headers.provider
     record = Inference(
         id=b"",
         source=NAME,
         request_id=first(event.file_id, event.id),
         trace_id=first(headers.trace_id, event.trace_id),
-        start_time=instant(event.created_at),
+        start_time=instant(event.created_at) or instant(row.created_at),
         provider=provider(written_provider, asked.model or answered.answered_by),
         operation=of_path(request.url),
         request_model=model_name(asked.model, written_provider),
@@ -138,10 +143,16 @@ def _of_file(event: Event) -> Call:
     count_tokens(record, answered.tokens())
     if not fail_by_status(record, response.status) and "hit" in (text(said.cache_status) or "").lower():
         record.status = "cached"
+    record.cost = known_cost(record, _dollars(row.cost))
     metadata = Metadata()
     _learn(metadata, headers.metadata)
     metadata.describe(record)
     return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
+
+
+def _dollars(written: Any) -> str | None:
+    cents = number_of(written, "cost")
+    return None if cents is None else money(cents.scaleb(-2, _EXACT), "cost")
 
 
 def _learn(metadata: Metadata, facts: Any) -> None:

@@ -149,6 +149,25 @@ def test_portkey_lines_may_hold_what_a_file_holds():
     assert (line["id"], 9, "gpt-3.5-turbo") == (record.request_id, record.input_tokens, record.request_model)
 
 
+def test_portkey_rows_of_the_store_have_dotted_columns():
+    """As the table names them; and a model that was not found stands for nothing."""
+    row = case("portkey", "analytics-row")
+    facts = row.pop("metadata")
+    dotted = row | {"metadata.key": facts["key"], "metadata.value": facts["value"]}
+    assert one(None, row | {"metadata": facts}) == one(None, dotted)
+    assert None is one("portkey", dotted | {"ai_model": "NA"}).request_model
+
+
+def test_portkey_log_files_may_hold_their_row():
+    """Which prices them, and is all there is where bodies are not logged; the time is then a text of JavaScript."""
+    file, row = case("portkey", "log-file"), case("portkey", "analytics-row")
+    file |= {"metrics": row, "created_at": "Wed Aug 28 2024 10:30:45 GMT+0000 (Coordinated Universal Time)"}
+    record = one(None, file)
+    assert (9, "0.0165", "2024-08-28T10:30:45.123Z") == (record.input_tokens, record.cost, rfc3339(record.start_time))
+    del file["request"]["body"], file["response"]["body"]
+    assert one("portkey", row) == one(None, file)
+
+
 def test_portkey_log_files_count_anthropics_cache():
     """Raw Anthropic bodies leave it out of the input; the response id is the identity."""
     file = case("portkey", "log-file")
