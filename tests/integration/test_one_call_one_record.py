@@ -263,11 +263,41 @@ async def live(history: Sequence[tuple[str, Report]], root: Path) -> None:
         await memory.close()
 
 
-async def assert_came_true(expected: Expected, log: Log) -> None:
+async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path) -> None:
+    """Every pause is a stop in good order, after which only the ids of calls are known and not their numbers."""
+    clock, expected = MovedClock(NOON), Expected()
+    for pause, report in history:
+        if pause in (LATER, RESTARTED):
+            clock.move(HOLD_S + 1)
+            expected.close()
+        disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+        try:
+            expected.close()
+            expected.hear(report.call, read_alone(report))
+            await take(disk.log, [report], clock)
+        finally:
+            await disk.close()
+    disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+    try:
+        await assert_records(expected, disk.log)
+        terms = await topic_terms(disk.log, AI_TELEMETRY)
+        assert [expected.terms[term] for term in ("accepted", "duplicates")] == [
+            terms.get(term, 0) for term in ("accepted", "duplicates")
+        ]
+        await assert_books_balance(disk.log)
+    finally:
+        await disk.close()
+
+
+async def assert_records(expected: Expected, log: Log) -> None:
     records = [record for record in await everything(log) if isinstance(record, Inference)]
     assert list(expected.records.values()) == [
         {name: getattr(record, name) for name in (*FACTS, "tags", "status")} for record in records
     ]
+
+
+async def assert_came_true(expected: Expected, log: Log) -> None:
+    await assert_records(expected, log)
     terms = await topic_terms(log, AI_TELEMETRY)
     counted = ("accepted", "duplicates", "amended", "amended_late")
     assert [expected.terms[term] for term in counted] == [terms.get(term, 0) for term in counted]
@@ -283,3 +313,11 @@ def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
     """In both logs, with the figures of the first report; what a report adds and where two disagree is counted."""
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live(history, Path(root)))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(history=histories())
+def test_no_call_is_forgotten_over_a_stop(history: list[tuple[str, Report]]) -> None:
+    """Whatever the report that comes after it: the record stays as it was, and nothing is counted again."""
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(live_with_stops(history[:12], Path(root)))
