@@ -4,19 +4,18 @@ Langfuse's usage: OpenAI's shape inside `usageDetails`, free buckets that exclud
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.usage import Tokens, Usage, added, of_usage, settled
+from gateway.normalise.buckets import is_bucket, sums
+from gateway.normalise.formats.usage import Tokens, Usage, of_usage, settled
 from gateway.normalise.formats.values import BadValue, count, money, text
 from gateway.normalise.outcome import MALFORMED
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
-_WRITE = re.compile("creation|write|ephemeral")
 
 
 class Named(Usage):
@@ -37,15 +36,7 @@ def of_details(details: Mapping[str, Any]) -> Tokens | None:
     if any(name in details for name in _OPENAI):
         return _said(of_usage(_usage(details)))
     buckets = {name: number for name, value in details.items() if (number := _bucket(name, value)) is not None}
-    came_in, came_out, total = (_either(buckets, name, f"{name}_tokens") for name in ("input", "output", "total"))
-    reasoning = added(*(number for name, number in buckets.items() if "output" in name and "reasoning" in name))
-    inputs = {name: number for name, number in buckets.items() if "input" in name}
-    write = added(*(number for name, number in inputs.items() if _WRITE.search(name)))
-    read = added(*(number for name, number in inputs.items() if "cache" in name and not _WRITE.search(name)))
-    if came_in is not None and came_out is not None and total == came_in + came_out:
-        return _said(settled(came_in, came_out, read, write, reasoning))
-    outputs = (number for name, number in buckets.items() if "output" in name)
-    return _said(Tokens(added(*inputs.values()), added(*outputs), read, write, reasoning))
+    return _said(settled(*sums(buckets)))
 
 
 def of_named(usage: Named) -> Tokens | None:
@@ -85,13 +76,7 @@ def _usage(details: Mapping[str, Any]) -> Usage:
 
 
 def _bucket(name: str, value: Any) -> int | None:
-    """One bucket of input, of output, or the total; other names are free for other things, and so is what is nested."""
-    is_counted = "input" in name or "output" in name or name in ("total", "total_tokens")
-    return count(value, "usageDetails") if is_counted and not isinstance(value, dict | list) else None
-
-
-def _either(buckets: Mapping[str, int], *names: str) -> int | None:
-    return next((buckets[name] for name in names if name in buckets), None)
+    return count(value, "usageDetails") if is_bucket(name) and not isinstance(value, dict | list) else None
 
 
 def _said(tokens: Tokens) -> Tokens | None:

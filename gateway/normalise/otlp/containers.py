@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from gateway.normalise.buckets import sums
 from gateway.normalise.otlp import vocabulary as words
 
 Fields = Mapping[str, Any]  # input, output, cache_read, cache_write, reasoning, total, cost, model, provider
@@ -111,11 +112,6 @@ def _invocation_parameters(value: Any) -> Fields:
     return value if isinstance(value, dict) else {}
 
 
-# Langfuse's own buckets exclude one another and add up; with OpenAI's names the totals include their parts.
-_LANGFUSE_READ = ("input_cached_tokens", "input_cache_read", "cache_read_input_tokens", "input_cached")
-_LANGFUSE_WRITTEN = ("input_cache_creation", "cache_creation_input_tokens", "input_cache_write")
-
-
 def _langfuse_usage(value: Any) -> Fields:
     buckets = words.json_object(value)
     if "prompt_tokens" in buckets or "completion_tokens" in buckets:
@@ -123,27 +119,7 @@ def _langfuse_usage(value: Any) -> Fields:
     if any(isinstance(buckets.get(f"{side}_tokens_details"), dict) for side in ("input", "output")):
         return _openai_usage(buckets, "input", "output")
     counts = {name: number for name, value in buckets.items() if (number := words.count(value)) is not None}
-    total = counts.pop("total", counts.pop("total_tokens", None))
-    whole_in = counts.get("input", counts.get("input_tokens"))
-    whole_out = counts.get("output", counts.get("output_tokens"))
-    fields = _named(
-        counts,
-        {
-            "cache_read": _LANGFUSE_READ,
-            "cache_write": _LANGFUSE_WRITTEN,
-            "reasoning": ("output_reasoning_tokens", "output_reasoning"),
-        },
-    )
-    if total is not None and total == (whole_in or 0) + (whole_out or 0):
-        sums = {"input": whole_in, "output": whole_out}
-    else:
-        sums = {"input": _sum(counts, ("input", "cache_")), "output": _sum(counts, ("output",))}
-    return {**fields, **{side: number for side, number in sums.items() if number is not None}}
-
-
-def _sum(counts: Mapping[str, int], beginnings: tuple[str, ...]) -> int | None:
-    parts = [number for name, number in counts.items() if name.startswith(beginnings)]
-    return sum(parts) if parts else None
+    return {name: number for name, number in sums(counts)._asdict().items() if number is not None}
 
 
 def _openai_usage(usage: dict[str, Any], input_side: str, output_side: str) -> Fields:
