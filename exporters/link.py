@@ -128,9 +128,7 @@ class Link:
         return self._interval_s
 
     async def _post(self, stream: str, body: Mapping[str, Any], secret: str) -> _Answer:
-        url = self._paths.url(stream)
-        if url is None:
-            raise Refused(f"the path of {stream} is empty", answered=False)
+        url = self._paths.needed(stream)
         answer = await self._client.send(
             url, msgspec.json.encode(body), content_type="application/json", authorization=secret
         )

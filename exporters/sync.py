@@ -176,9 +176,7 @@ class DeviceSync:
         self._table.touch(replace(self._table.find(device.id) or device, sent_version=device.version, held=None))
 
     async def _post(self, stream: str, body: Mapping[str, object]) -> Answer:
-        url = self._paths.url(stream)
-        if url is None:
-            raise Refused(f"the path of {stream} is empty", answered=False)
+        url = self._paths.needed(stream)
         return await self._client.send(
             url,
             msgspec.json.encode(body),

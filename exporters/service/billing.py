@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from exporters.errors import Refused
 from exporters.keyring import Keyring
 from exporters.pace import InOrder
 from exporters.service.client import Client
@@ -56,9 +55,7 @@ class BillingExporter:
         await self._client.close()
 
     async def _post(self, drop: BillingDrop, idempotency_key: str) -> None:
-        url = self._paths.url(STREAM, connection_id=drop.connection_id)
-        if url is None:
-            raise Refused(f"the path of {STREAM} is empty", answered=False)
+        url = self._paths.needed(STREAM, connection_id=drop.connection_id)
         await self._client.send(
             url,
             drop.body,

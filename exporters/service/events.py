@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from exporters import batch as batches
-from exporters.errors import Refused, TooLarge
+from exporters.errors import TooLarge
 from exporters.keyring import Keyring
 from exporters.service.client import Client
 from exporters.service.paths import STREAMS, Paths
@@ -47,9 +47,7 @@ class EventExporter:
         batch = batches.without_shadows(delivery, entries)
         if not batch.records:
             return batch.settlement()
-        url = self._paths.url(STREAM)
-        if url is None:
-            raise Refused(f"the path of {STREAM} is empty", answered=False)
+        url = self._paths.needed(STREAM)
         body = orjson.dumps([
             cloud_event(record, at) for record, at in batch.records if isinstance(record, UsageEvent)
         ])  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from exporters.errors import Refused
 from exporters.settings import UpstreamSettings
 from spool import scopes
 
@@ -64,8 +65,15 @@ class Paths:
         given = {"segment": settings.billing_segment, "connection_id": settings.connection_id, **parts}
         return address.format_map({part: quote(value, safe="") for part, value in given.items()})
 
+    def needed(self, name: str, /, **parts: str) -> str:
+        """Like `url`; Refused when the path is empty: what would leave there waits until the operator mends it."""
+        url = self.url(name, **parts)
+        if url is None:
+            raise Refused(f"the path of {name} is empty", answered=False)
+        return url
+
     def template(self, name: str) -> str | None:
-        """The same with its placeholders left in place."""
+        """Like `url`, with its placeholders left in place."""
         settings, stream = self._settings, STREAMS[name]
         path = settings.paths.get(name, stream.tollhouse if settings.kind == "tollhouse" else stream.path)
         if not path or path.startswith(("http://", "https://")):

@@ -189,9 +189,7 @@ class UnitCostExporter:
 
     async def _post(self, shape: _Shape, body: bytes, idempotency_key: str) -> None:
         stream, kind, operation, _, _ = shape
-        url = self._paths.url(STREAM, kind=kind, stream=stream, operation=operation)
-        if url is None:
-            raise Refused(f"the path of {STREAM} is empty", answered=False)
+        url = self._paths.needed(STREAM, kind=kind, stream=stream, operation=operation)
         await self._client.send(
             url,
             body,
@@ -202,9 +200,7 @@ class UnitCostExporter:
 
     async def _drop(self, stream: str) -> None:
         """A stream that is gone already is what was asked for."""
-        url = self._paths.url(DROPS, stream=stream)
-        if url is None:
-            raise Refused(f"the path of {DROPS} is empty", answered=False)
+        url = self._paths.needed(DROPS, stream=stream)
         try:
             await self._client.send(
                 url,
