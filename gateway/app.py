@@ -233,7 +233,14 @@ class App:
         await shadows.remember(spool.log)
         prices = PriceBook.load(self._config.prices.file, self._config.prices.override)
         intake = Intake(spool.log, attribution=attribution, prices=prices, shadows=shadows, naming=naming)
-        window = Window(spool.pending, intake, self._clock, waiting=Waiting(hold_s=self._config.spool.hold))
+        section = self._config.spool
+        waiting = Waiting(
+            window_s=section.pending_window,
+            hold_s=section.hold,
+            max_halves=section.pending_items,
+            max_bytes=section.pending_bytes,
+        )
+        window = Window(spool.pending, intake, self._clock, waiting)
         await window.start()
         return window
 

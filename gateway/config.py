@@ -55,6 +55,9 @@ class Spool:
     hold: Duration = Duration(10)
     duplicate_window: Duration = Duration(7 * 86400)
     duplicate_ids: int = 10_000_000
+    pending_window: Duration = Duration(600)
+    pending_items: int = 20_000
+    pending_bytes: Size = Size(16 * MIB)
 
 
 @dataclass(frozen=True, kw_only=True)

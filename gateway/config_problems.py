@@ -29,6 +29,8 @@ def problems(config: Config) -> Iterator[str]:
         yield "spool.max_bytes must be at least 16MiB"
     if config.spool.duplicate_ids < 1:
         yield "spool.duplicate_ids must be at least 1"
+    if config.spool.pending_items < 1:
+        yield "spool.pending_items must be at least 1"
     yield from _upstream_problems(config.upstream)
     yield from _destination_problems(config.destinations)
     yield from _stream_problems(config)

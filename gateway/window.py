@@ -31,11 +31,11 @@ class Window:
     and books agree on what waits.
     """
 
-    def __init__(self, pending: Pending, intake: Intake, clock: Clock, *, waiting: Waiting | None = None) -> None:
+    def __init__(self, pending: Pending, intake: Intake, clock: Clock, waiting: Waiting) -> None:
         self._pending = pending
         self._intake = intake
         self._clock = clock
-        self._waiting = Waiting() if waiting is None else waiting
+        self._waiting = waiting
         self._turns = _Turns()
 
     async def start(self) -> None:

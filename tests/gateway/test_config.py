@@ -110,6 +110,7 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     ("env", "sentence"),
     [
         ({"TOLLHOUSE_SPOOL__HOLD": "8d"}, "spool.hold must be shorter than spool.retention"),
+        ({"TOLLHOUSE_SPOOL__PENDING_ITEMS": "0"}, "spool.pending_items must be at least 1"),
         ({"TOLLHOUSE_SERVER__TLS_CERT_FILE": "a"}, "go together"),
         ({"TOLLHOUSE_SERVER__ACCEPT_BEARER": "perhaps"}, "server.accept_bearer must be true or false"),
         ({"TOLLHOUSE_DEVICES__POLICY": "maybe"}, "devices.policy"),

@@ -45,7 +45,8 @@ class House:
         self.intake = Intake(
             spool.log, attribution=Attribution(config), prices=PriceBook.load(), shadows=Shadows(clock)
         )
-        self.window = Window(spool.pending, self.intake, clock, waiting=Waiting(hold_s=hold_s))
+        waiting = Waiting(window_s=600.0, hold_s=hold_s, max_halves=20_000, max_bytes=2**24)
+        self.window = Window(spool.pending, self.intake, clock, waiting)
 
     @classmethod
     async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0) -> House:

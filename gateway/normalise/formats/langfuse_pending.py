@@ -1,9 +1,9 @@
 """
 The merge window: Langfuse's SDKs send the create of a generation and its update, which holds the usage, apart.
 
-Halves wait up to ten minutes, bounded by number and bytes, and are found again after a restart; what a trace says of
-who called is remembered as long as anybody asks for it. Nothing here waits or writes: `Outcome.keep` and `forget` say
-what the commit of the outcome must leave on disk.
+Halves wait for `spool.pending_window`, bounded by number and bytes, and are found again after a restart; what a trace
+says of who called is remembered as long as anybody asks for it. Nothing here waits or writes: `Outcome.keep` and
+`forget` say what the commit of the outcome must leave on disk.
 
     for _ in waiting.join(outcome, before, sender=..., now=...):    # a large batch in turns
         await sleep(0)
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,10 +42,6 @@ from gateway.normalise.outcome import MERGED, NOT_AI, Half, Outcome
 from spool.identity import Identity
 from spool.pending import Kept
 from spool.record import Inference
-
-WINDOW_S: Final = 600.0
-MAX_HALVES: Final = 20_000
-MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class Sender(msgspec.Struct, frozen=True):
@@ -82,14 +78,7 @@ class Released(NamedTuple):
 class Waiting:
     """Halves by sender, kind and id, oldest first."""
 
-    def __init__(
-        self,
-        *,
-        window_s: float = WINDOW_S,
-        hold_s: float = 0.0,
-        max_halves: int = MAX_HALVES,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
+    def __init__(self, *, window_s: float, hold_s: float, max_halves: int, max_bytes: int) -> None:
         self._window_s = window_s
         self._max_halves = max_halves
         self._max_bytes = max_bytes

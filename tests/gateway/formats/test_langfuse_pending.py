@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from gateway.normalise.formats.langfuse_pending import TURN, Before, Sender, Waiting, keys_of
@@ -11,6 +13,7 @@ from spool.record import Inference
 from tests.gateway.formats.langfuse_events import batch, create, trace, update
 from tests.gateway.formats.payloads import assert_balanced, read
 
+room = partial(Waiting, window_s=600.0, hold_s=0.0, max_halves=20_000, max_bytes=2**24)
 ALICE, BOB = Sender("alice", {"team": "search"}), Sender("bob")
 
 
@@ -34,7 +37,7 @@ def records(outcome: Outcome) -> list[Inference]:
 
 def test_a_create_waits_for_its_update():
     """The call is one record, with the model of the one and the tokens of the other; nothing is pending any more."""
-    waiting = Waiting()
+    waiting = room()
     first, second = join(waiting, create()), join(waiting, update())
     (record,) = records(second)
     assert ("gpt-4o-mini", 10, 4) == (record.request_model, record.input_tokens, record.output_tokens)
@@ -45,7 +48,7 @@ def test_a_create_waits_for_its_update():
 
 def test_an_update_waits_for_its_create():
     """Requests overtake one another; the model of the answer stays, because its event is the later one."""
-    waiting = Waiting()
+    waiting = room()
     answered = update(model="gpt-4o-mini-2024-07-18") | {"timestamp": "2026-11-20T07:15:07Z"}
     join(waiting, answered)
     second = join(waiting, create())
@@ -56,7 +59,7 @@ def test_an_update_waits_for_its_create():
 
 def test_a_half_that_comes_again_is_counted_once():
     """The sender never heard our answer and repeats the request."""
-    waiting = Waiting()
+    waiting = room()
     first, again = join(waiting, create()), join(waiting, create())
     assert (1, 0) == (first.pending, again.pending)
     assert 1 == len(waiting)
@@ -64,7 +67,7 @@ def test_a_half_that_comes_again_is_counted_once():
 
 def test_an_old_half_that_comes_again_takes_nothing_back():
     """A repeat has the time stamps of its first."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, create())
     told = update(model="gpt-4o", endTime=None, usageDetails=None) | {"timestamp": "2026-11-20T07:15:07Z"}
     join(waiting, told)
@@ -75,7 +78,7 @@ def test_an_old_half_that_comes_again_takes_nothing_back():
 
 def test_a_whole_report_makes_its_half_obsolete():
     """A second create with everything in it; what only the half knew is taken over."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, create())
     outcome = join(waiting, create(startTime=None, model=None, usageDetails={"input": 1, "output": 1}))
     assert (-1, 1, 1) == (outcome.pending, len(outcome.records), len(outcome.forget))
@@ -85,7 +88,7 @@ def test_a_whole_report_makes_its_half_obsolete():
 
 def test_what_is_said_of_a_call_on_record_is_no_half():
     """The end first, the usage in a later request, and every repeat: the same call at once, under the same identity."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, create())
     ended = join(waiting, update(usageDetails=None))
     used = join(waiting, update())
@@ -103,7 +106,7 @@ def test_what_is_said_of_a_call_on_record_is_no_half():
 
 def test_an_id_that_attempts_share_does_not_split_a_call_on_record():
     """LiteLLM's call id is known with its tokens: what comes later keeps the identity that the record has."""
-    waiting = Waiting()
+    waiting = room()
     shared = "time-14-13-16-469836_31aec259-5224-4903-ad2a-91ade65c0987"
     first = join(waiting, create(shared, endTime="2026-11-20T07:15:07Z"))
     later = join(waiting, update(shared))
@@ -113,7 +116,7 @@ def test_an_id_that_attempts_share_does_not_split_a_call_on_record():
 
 def test_a_generation_that_names_no_model_yet_waits():
     """Ended without usage and model it is no call, until an update says more."""
-    waiting = Waiting()
+    waiting = room()
     first = join(waiting, create(model=None, endTime="2026-11-20T07:15:07Z"))
     assert (1, []) == (first.pending, first.records)
     outcome = join(waiting, update(model="gpt-4o"))
@@ -125,7 +128,7 @@ def test_a_generation_that_names_no_model_yet_waits():
 
 def test_a_trace_of_another_batch_says_who_called():
     """Before the generation, for whole and for halved ones; a later trace event adds to it."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, trace(userId=None), create())
     join(waiting, trace(sessionId=None, tags=["beta"]))
     halved = join(waiting, update())
@@ -137,7 +140,7 @@ def test_a_trace_of_another_batch_says_who_called():
 
 def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open():
     """An amendment of each: the same identity and figures, counted as split off the trace's event. Later ones none."""
-    waiting = Waiting(hold_s=10)
+    waiting = room(hold_s=10)
     join(waiting, create("old"), update("old"), now=0.0)
     first = join(waiting, create(), update(), now=5.0)
     after = join(waiting, trace(), now=11.0)
@@ -151,7 +154,7 @@ def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open():
 
 def test_a_trace_is_remembered_while_its_calls_ask_for_it():
     """Long sessions: the window begins again with each of them."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, trace(), now=0.0)
     for minute in range(5, 30, 5):
         outcome = join(waiting, create(f"g-{minute}"), update(f"g-{minute}"), now=minute * 60.0)
@@ -161,7 +164,7 @@ def test_a_trace_is_remembered_while_its_calls_ask_for_it():
 
 def test_many_trace_events_do_not_pile_up_tags():
     """The bound is that of every record; what is over it is counted."""
-    waiting = Waiting()
+    waiting = room()
     for number in range(10):
         outcome = join(waiting, trace(tags=[f"tag-{number}-{place}" for place in range(8)]))
     assert 8 == outcome.left_out
@@ -171,7 +174,7 @@ def test_many_trace_events_do_not_pile_up_tags():
 
 def test_nobody_completes_what_another_key_reported():
     """The same id under two keys is two halves, and a trace names users for its own sender only."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, create())
     outcome = join(waiting, update(), trace(userId="mallory"), sender=BOB)
     assert (1, []) == (outcome.pending, outcome.records)
@@ -181,7 +184,7 @@ def test_nobody_completes_what_another_key_reported():
 
 def test_when_the_window_ends_the_generation_is_released_as_it_is():
     """Under its own sender and with its trace, and the books get it back out of pending."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, trace(), create(), now=100.0)
     join(waiting, update("g-9", model="gpt-4o"), sender=BOB, now=100.0)
     assert [] == waiting.released(now=699.0)
@@ -197,7 +200,7 @@ def test_when_the_window_ends_the_generation_is_released_as_it_is():
 
 def test_what_a_request_has_in_hand_is_not_released():
     """It is about to become a record with its other half."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, create(), now=0.0)
     busy = keys_of(read("langfuse", batch(update())), ALICE)
     assert [] == waiting.released(now=600.0, busy=busy)
@@ -206,7 +209,7 @@ def test_what_a_request_has_in_hand_is_not_released():
 
 def test_a_restart_finds_what_was_kept():
     """Halves and traces, from the bytes on disk alone; what is damaged there is counted and spoils no other."""
-    before, after = Waiting(), Waiting()
+    before, after = room(), room()
     kept = join(before, trace(), create()).keep
     assert 1 == after.load([*kept, Kept(b"x", 0.0, b"\xc1")])
     assert [("gpt-4o-mini", 10, "u-1")] == [
@@ -216,7 +219,7 @@ def test_a_restart_finds_what_was_kept():
 
 def test_a_refused_request_leaves_no_trace():
     """Its sender comes again, and everything happens as if for the first time."""
-    waiting = Waiting()
+    waiting = room()
     _, before = begin(waiting, create())
     waiting.undo(before)
     assert 0 == len(waiting)
@@ -229,7 +232,7 @@ def test_a_refused_request_leaves_no_trace():
 
 def test_what_could_not_be_made_a_record_is_the_next_to_go():
     """A full disk when the window ended."""
-    waiting = Waiting()
+    waiting = room()
     join(waiting, create(), now=0.0)
     join(waiting, create("g-2"), now=1.0)
     (first,) = waiting.released(now=600.0)
@@ -239,7 +242,7 @@ def test_what_could_not_be_made_a_record_is_the_next_to_go():
 
 def test_the_window_is_bounded_by_number_and_bytes():
     """The oldest make room: released as they are, never lost."""
-    waiting = Waiting(max_halves=3)
+    waiting = room(max_halves=3)
     for number in range(3):
         join(waiting, create(f"g-{number}"), now=float(number))
     assert not waiting.is_over_full
@@ -248,14 +251,14 @@ def test_the_window_is_bounded_by_number_and_bytes():
     assert waiting.is_over_full
     (released,) = waiting.released(now=5.0)
     assert (["g-0", "g-1"], 3) == ([record.request_id for record in records(released.outcome)], len(waiting))
-    small = Waiting(max_bytes=1)
+    small = room(max_bytes=1)
     join(small, create())
     assert 1 == len(small.released(now=0.0))
 
 
 def test_what_is_on_record_is_remembered_within_bounds():
     """By number and by time: what comes later waits like any half, and meets its record in the log."""
-    waiting = Waiting(max_halves=2)
+    waiting = room(max_halves=2)
     for number in range(3):
         join(waiting, create(f"g-{number}"), update(f"g-{number}"), now=float(number))
     assert [1, 0, 0] == [join(waiting, update(f"g-{number}"), now=3.0).pending for number in range(3)]
@@ -266,11 +269,11 @@ def test_what_is_on_record_is_remembered_within_bounds():
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool):
     """Neither stops the house for long; the trace is there until its last generation is released."""
-    waiting, before = Waiting(), Before()
+    waiting, before = room(), Before()
     outcome = read("langfuse", batch(trace(), *(create(f"g-{number}") for number in range(2 * TURN))))
     assert 2 == sum(1 for _ in waiting.join(outcome, before, sender=ALICE, now=0.0))
     if restarted:
-        waiting = Waiting()
+        waiting = room()
         waiting.load(outcome.keep)
     turns = [waiting.released(now=600.0) for _ in range(4)]
     assert [TURN, TURN, 1, 0] == [sum(len(one.entries) for one in turn) for turn in turns]
