@@ -42,9 +42,11 @@ DIALECT = (1 << 19) - 1
 KIND = 1 << 19  # says what kind of span it is
 END_USER = 1 << 20
 AI_NAME = 1 << 21  # speaks of models or tokens
+PORTKEY = 1 << 22  # a row, which its format reads
 
 _MARKS: dict[str, int] = {
     "tollhouse.id": TOLLHOUSE,
+    "ai_org": PORTKEY,
     "openinference.span.kind": OPENINFERENCE | KIND,
     "langfuse.observation.type": LANGFUSE | KIND,
     "mlflow.spanType": MLFLOW | KIND,

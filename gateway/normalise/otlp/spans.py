@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import dialects, explanation, item_tags, shapes, tollhouse
+from gateway.normalise.otlp import dialects, explanation, item_tags, portkey, shapes, tollhouse
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call, call_of, who_of
 from gateway.normalise.otlp.dialect import Dialect, has_usage
@@ -64,6 +64,10 @@ class Spans:
         shape = shape_of(span.attributes)
         if shape.marks & shapes.TOLLHOUSE:
             tollhouse.take(place, span, self._outcome)
+            return
+        if shape.marks & shapes.PORTKEY and portkey.take(
+            place, span, self._outcome, tags=self._resource_tags, device=self._device
+        ):
             return
         dialect = dialects.spoken(span, shape, self._sender)
         operation = dialects.operation_of(span, shape, dialect)

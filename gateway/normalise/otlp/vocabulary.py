@@ -30,10 +30,12 @@ _USAGE = "gen_ai.usage."
 INPUT = (
     "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens",
     "ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens",
+    "gen_ai.response.input_tokens",  # Portkey's first gen_ai traces
 )  # fmt: skip
 OUTPUT = (
     "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
     "llm.usage.completion_tokens", "ai.usage.outputTokens", "ai.usage.completionTokens",
+    "gen_ai.response.output_tokens",
 )  # fmt: skip
 CACHE_READ = (
     *(_USAGE + name for name in (
