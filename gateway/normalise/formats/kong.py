@@ -13,7 +13,7 @@ from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION, of_path
 from gateway.normalise.formats.times import after, instant
 from gateway.normalise.formats.usage import Usage, of_usage
-from gateway.normalise.formats.values import Other, first, money, nested, text
+from gateway.normalise.formats.values import Other, first, money, nested, of_json, text
 from spool.identity import of_call
 from spool.record import Inference
 
@@ -74,7 +74,7 @@ class Named(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    ai: dict[str, Block | Other] | str | int | float | bool | list[msgspec.Raw] | None = None
+    ai: dict[str, msgspec.Raw] | str | int | float | bool | list[msgspec.Raw] | None = None
     request: Named | Other = None
     response: Named | Other = None
     latencies: Named | Other = None
@@ -89,7 +89,7 @@ class Event(msgspec.Struct):
 
 def calls(event: Event) -> Iterable[Call]:
     """One call a block that has both `meta` and `usage`."""
-    blocks = event.ai if isinstance(event.ai, dict) else {}
+    blocks = _blocks(event.ai) if isinstance(event.ai, dict) else {}
     own_taken = False
     for name in (*_PROXIES, *(name for name in blocks if name not in _PROXIES)):
         block = blocks.get(name)
@@ -100,6 +100,12 @@ def calls(event: Event) -> Iterable[Call]:
         if is_call(call.record):
             own_taken = own_taken or plugin is None
             yield call
+
+
+def _blocks(ai: dict[str, msgspec.Raw]) -> dict[str, Block | None]:
+    if "meta" in ai and "usage" in ai:  # version 3.6 knew one plugin, and did not name it
+        return {"ai-proxy": Block(meta=of_json(ai["meta"], Meta), usage=of_json(ai["usage"], PricedUsage))}
+    return {name: of_json(block, Block) for name, block in ai.items()}
 
 
 def _call(event: Event, block: Block, meta: Meta, usage: PricedUsage, plugin: str | None) -> Call:

@@ -79,6 +79,15 @@ def test_kong_counted_in_the_singular_once():
     assert (28, 20, "0.0038") == (record.input_tokens, record.output_tokens, record.cost)
 
 
+def test_kong_did_not_name_its_first_plugin():
+    """Version 3.6 has `meta` and `usage` where later ones have blocks."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    block = line["ai"]["proxy"]
+    del block["tried_targets"]
+    first = line | {"ai": {"meta": block["meta"], "usage": block["usage"], "payload": {"request": "CANARY"}}}
+    assert one(None, line) == one(None, first)
+
+
 def test_kong_unspecified_stands_for_nothing():
     """It is written where a request was answered before its model was known; the answer's model tells the provider."""
     line = case("kong", "http-log-bedrock-unpriced")
