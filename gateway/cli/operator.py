@@ -32,6 +32,7 @@ from gateway.doors.operator_sign_in import AS
 from gateway.house import opened
 from gateway.operator_socket import PREFIX, socket_path
 from spool.errors import SpoolError, SpoolLocked
+from spool.sqlite import FILE
 
 PATIENCE_S = 5.0
 RETRY_EVERY_S = 0.1
@@ -121,6 +122,8 @@ def on_a_house(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_house(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+        if not (settings.data_dir / FILE).exists():  # a mistyped directory would look like a house that lost everything
+            click.echo(f"tollhouse: there was nothing in {settings.data_dir}: this is a new house", err=True)
         command(House(settings, actor or _user(), has_file=config is not None), **rest)
 
     return with_house

@@ -91,6 +91,12 @@ def test_lists_take_their_options(run: Run) -> None:
     assert "next: --cursor" in run("keys", "list", "--limit", "2").stderr
 
 
+def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
+    """Books that balance over nothing are no answer to a mistyped directory."""
+    assert "this is a new house" in run("spool", "verify").stderr
+    assert "" == run("spool", "verify").stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [
