@@ -12,7 +12,7 @@ from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Format, Unreadable
 from gateway.normalise.formats.recognise import format_of
 from gateway.normalise.formats.unfolding import Hold, Unfolding
-from gateway.normalise.formats.values import BadValue, decoder
+from gateway.normalise.formats.values import BadValue, decoded
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.vocabulary import names_shown
 from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
@@ -63,7 +63,7 @@ def _take(outcome: Outcome, format: Format, item: payload.Raw | Unreadable) -> N
     if isinstance(item, Unreadable):
         return outcome.reject(index, MALFORMED, item.message)
     try:
-        event = payload.decode(item, decoder(format.event))
+        event = decoded(item, format.event)
         found = list(format.calls(event))
     except payload.UNREADABLE as error:
         if bytes(item) == b"null":  # LiteLLM's arrays hold them

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from gateway.normalise.formats.large_items import struct_in
+
 MAX_LITERAL: Final = 64 * 1024
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -45,7 +47,7 @@ def _struct(written: str, type: type[Struct]) -> Struct:
             continue
         if not member.has_members:
             found[field.name] = member.value
-        elif (inner := _struct_in(field.type)) is not None:
+        elif (inner := struct_in(field.type)) is not None:
             found[field.name] = _struct(member.value, inner)
     return type(**found)
 
@@ -85,8 +87,3 @@ def _members(written: str) -> Iterator[_Member]:
 def _plain(token: str) -> str:
     """A name or a number as it is, a text without its quotes."""
     return _ESCAPED.sub(r"\1", token[1:-1]) if token[0] in "'\"" else token
-
-
-def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
-    options = getattr(annotation, "__args__", (annotation,))
-    return next((one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from gateway.normalise.formats.large_items import LARGE, slim
 from gateway.normalise.formats.payload import UNREADABLE, Raw, decode
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
 
@@ -55,6 +56,12 @@ def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
     return msgspec.json.Decoder(type, float_hook=exact)
 
 
+def decoded(raw: Raw, type: type[Struct]) -> Struct:
+    """One object of any size. Raises one of UNREADABLE."""
+    found: Struct = decode(raw if len(raw) < LARGE else slim(raw, type), decoder(type))
+    return found
+
+
 def nested(value: Any, type: type[Struct]) -> Struct:
     """The object in a field: as it is, or out of JSON text; an empty one for anything else."""
     if isinstance(value, type):
@@ -68,10 +75,9 @@ def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
     """None when it is not JSON of that shape: bodies are cut at some length, and then hold nothing we can read."""
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
-        found: Struct = decode(packed, decoder(type))
+        return decoded(packed, type)
     except UNREADABLE:
         return None
-    return found
 
 
 def mapping(value: Any) -> dict[str, Any]:
