@@ -23,7 +23,7 @@ from gateway.normalise.formats.metadata import Metadata
 from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.times import instant
 from gateway.normalise.formats.usage import Tokens
-from gateway.normalise.formats.values import BadValue, Other, decoder, is_true, mapping, nested, text
+from gateway.normalise.formats.values import BadValue, Other, decoded, is_true, mapping, nested, text
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Half, Outcome
 from gateway.normalise.tags import is_secret, put
@@ -250,7 +250,7 @@ class _Batch:
         index = self._outcome.received
         self._outcome.received += 1
         try:
-            event = payload.decode(raw, decoder(_Event))
+            event = decoded(raw, _Event)
             is_generation = self._learn(event)
         except payload.UNREADABLE as error:
             if bytes(raw) != b"null":
@@ -284,10 +284,10 @@ class _Batch:
         """Whether the event is about a generation; its facts are then kept."""
         kind, _, verb = (text(event.type) or "").rpartition("-")
         if kind == TRACE:
-            self._learn_trace(payload.decode(event.body, decoder(_TraceBody)))
+            self._learn_trace(decoded(event.body, _TraceBody))
         if kind not in _CALLS and kind != "observation":
             return False
-        said = payload.decode(event.body, decoder(_Observation))
+        said = decoded(event.body, _Observation)
         if kind == "observation" and (text(said.type) or "").lower() not in _CALLS:
             return False
         if (own_id := text(said.id)) is None:
