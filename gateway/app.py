@@ -231,7 +231,7 @@ class App:
         self, spool: SqliteSpool, *, attribution: Attribution, naming: Naming, shadows: Shadows
     ) -> Window:
         await shadows.remember(spool.log)
-        prices = PriceBook.load(self._config.prices.file, self._config.prices.override)
+        prices = PriceBook.load(self._config.prices)
         intake = Intake(spool.log, attribution=attribution, prices=prices, shadows=shadows, naming=naming)
         section = self._config.spool
         waiting = Waiting(
@@ -319,7 +319,7 @@ class App:
             devices=devices,
             syncs=routes.syncs,
             ledger=ledger,
-            prices=lambda: PriceBook.load(self._config.prices.file, self._config.prices.override),
+            prices=lambda: PriceBook.load(self._config.prices),
         )
 
     def _health(self, spool: SqliteSpool, registry: Registry | None, house: House, routes: Routes) -> Health:

@@ -71,7 +71,7 @@ async def opened(
             console_url=lambda: _console_url(config),
             ledger=ledger,
             devices=devices_of(spool, registry, config, clock),
-            prices=lambda: PriceBook.load(config.prices.file, config.prices.override),
+            prices=lambda: PriceBook.load(config.prices),
         )
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
         socket = OperatorSocket(Path(place), application(services))

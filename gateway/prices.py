@@ -21,10 +21,9 @@ from dataclasses import astuple
 from decimal import Decimal
 from hashlib import blake2b
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
-from gateway.config import PriceOverride
+from gateway.config import PriceOverride, Prices
 from gateway.rate_cards import card as cards
 from gateway.rate_cards import names
 from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
@@ -60,6 +59,7 @@ class Quote(NamedTuple):
 
 
 _NEVER = Quote(1, 0, None)
+_PACKAGED = Prices()
 
 
 class PriceBook:
@@ -76,9 +76,9 @@ class PriceBook:
         self._memo: dict[_Names, Quote] = {}
 
     @classmethod
-    def load(cls, path: Path | None = None, overrides: Sequence[PriceOverride] = ()) -> PriceBook:
-        """The card at `path`, without one that of the package; CardUnreadable says what is wrong with it."""
-        return cls(cards.read(path or cards.newest()), overrides)
+    def load(cls, section: Prices = _PACKAGED) -> PriceBook:
+        """The card that [prices] names, else that of the package; CardUnreadable says what is wrong with it."""
+        return cls(cards.read(section.file or cards.newest()), section.override)
 
     def price(self, record: Inference) -> None:
         """Fill in estimated_cost, price_book and cost_source; a reported cost never changes."""

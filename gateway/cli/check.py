@@ -70,7 +70,7 @@ def _file_problems(config: Config) -> Iterator[str]:
         except ConfigError as error:
             yield from error.problems
     try:
-        PriceBook.load(config.prices.file, config.prices.override)
+        PriceBook.load(config.prices)
     except (OSError, ValueError) as error:
         yield f"prices: {error}"
 

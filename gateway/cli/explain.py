@@ -74,7 +74,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         intake = Intake(
             spool.log,
             attribution=Attribution(config),
-            prices=PriceBook.load(config.prices.file, config.prices.override),
+            prices=PriceBook.load(config.prices),
             shadows=Shadows(clock),
         )
         await intake.take(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))

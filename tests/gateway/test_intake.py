@@ -49,7 +49,7 @@ async def log() -> AsyncIterator[Log]:
 
 def intake(log: Log, config: Config | None = None) -> Intake:
     config = config or Config()
-    prices = PriceBook.load(config.prices.file, config.prices.override)
+    prices = PriceBook.load(config.prices)
     return Intake(log, attribution=Attribution(config), prices=prices, shadows=Shadows(MovedClock()))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import PriceOverride
+from gateway.config import PriceOverride, Prices
 from gateway.prices import PriceBook
 from gateway.rate_cards import card as cards
 from spool.ledger import SIZES, TokenSum
@@ -205,13 +205,12 @@ def test_exact_to_the_last_digit() -> None:
 
 def test_overrides_win() -> None:
     """A negotiated price counts from its day on; what it leaves open stays as the card has it."""
-    book = PriceBook.load(
-        overrides=(
-            PriceOverride(model="gpt-4o*", input=Decimal("2"), since="2026-01-01"),
-            PriceOverride(model="house-model", input=Decimal("0.1"), output=Decimal("0.2")),
-            PriceOverride(model="free-model", provider="house", input=Decimal(0), output=Decimal(0)),
-        )
+    overrides = (
+        PriceOverride(model="gpt-4o*", input=Decimal("2"), since="2026-01-01"),
+        PriceOverride(model="house-model", input=Decimal("0.1"), output=Decimal("0.2")),
+        PriceOverride(model="free-model", provider="house", input=Decimal(0), output=Decimal(0)),
     )
+    book = PriceBook.load(Prices(override=overrides))
     assert "0.003" == book.estimate(call("gpt-4o"))
     assert "0.0035" == book.estimate(call("gpt-4o", time="2025-12-31"))
     assert "0.00012" == book.estimate(call("house-model", provider="anything"))
@@ -221,8 +220,8 @@ def test_overrides_win() -> None:
 
 def test_overrides_show_in_the_version() -> None:
     """Another set of own prices is another price book."""
-    one = PriceBook.load(overrides=(PriceOverride(model="a", input=Decimal(1)),)).version
-    two = PriceBook.load(overrides=(PriceOverride(model="a", input=Decimal(2)),)).version
+    one = PriceBook.load(Prices(override=(PriceOverride(model="a", input=Decimal(1)),))).version
+    two = PriceBook.load(Prices(override=(PriceOverride(model="a", input=Decimal(2)),))).version
     assert one.startswith(BOOK.version + "+overrides-")
     assert len({BOOK.version, one, two}) == 3
 
@@ -261,7 +260,7 @@ def test_unreadable_card(tmp_path: Path, text: str) -> None:
     path = tmp_path / "card.json"
     path.write_text(text)
     with pytest.raises(cards.CardUnreadable, match=r"card\.json"):
-        PriceBook.load(path)
+        PriceBook.load(Prices(file=path))
 
 
 @settings(max_examples=200, deadline=None)
