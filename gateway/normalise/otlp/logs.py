@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import log_dialects as dialects
+from gateway.normalise.otlp import rows
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.gemini_twins import GeminiTwins
 from gateway.normalise.otlp.log_dialects import CallEvent
@@ -35,7 +36,9 @@ class Logs:
         name = dialects.event_name(record)
         source = source_of(record.resource, record.scope)
         event = dialects.find(name, source)
-        if event is None:
+        if event is None and any(column in record.attributes for column in rows.ENVOYS_COLUMNS):
+            self._take_row(place, record)
+        elif event is None:
             self._ignore(name, record)
         elif event.dialect is dialects.GEMINI_CLI:
             self._twins.hold(place, record, event)
@@ -59,6 +62,12 @@ class Logs:
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
             self._outcome.unrecognised.append(words.names_shown(record.attributes))
+
+    def _take_row(self, place: int, record: LogRecord) -> None:
+        tags = self._senders.tags_of(record.resource)
+        device = self._senders.device
+        if not rows.take(rows.ENVOY, place, record.attributes, self._outcome, tags=tags, device=device):
+            self._outcome.ignored[NOT_AI] += 1
 
     def _take_twin(self, record: LogRecord) -> None:
         # It never counts: its call is the other record, be that one in this payload or in the one before.

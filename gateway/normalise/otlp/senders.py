@@ -44,6 +44,11 @@ class Senders:
         record.user, record.team, record.session, record.api_key = words.nearest(own, self._resource_who)
         record.tags = self._tags(source, record.user, attributes, shape)
 
+    def tags_of(self, resource: Resource) -> dict[str, str]:
+        """What a resource says of everything it sends; `device` is its own afterwards."""
+        self._read(resource)
+        return self._resource_tags
+
     def _read(self, resource: Resource) -> None:
         if resource is not self._resource:
             self._resource = resource

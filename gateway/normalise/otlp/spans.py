@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import dialects, explanation, item_tags, portkey, shapes, tollhouse
+from gateway.normalise.otlp import dialects, explanation, item_tags, rows, shapes, tollhouse
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call, call_of, who_of
 from gateway.normalise.otlp.dialect import Dialect, has_usage
@@ -65,8 +65,8 @@ class Spans:
         if shape.marks & shapes.TOLLHOUSE:
             tollhouse.take(place, span, self._outcome)
             return
-        if shape.marks & shapes.PORTKEY and portkey.take(
-            place, span, self._outcome, tags=self._resource_tags, device=self._device
+        if shape.marks & shapes.PORTKEY and rows.take(
+            rows.PORTKEY, place, span.attributes, self._outcome, tags=self._resource_tags, device=self._device
         ):
             return
         dialect = dialects.spoken(span, shape, self._sender)

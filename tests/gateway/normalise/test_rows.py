@@ -1,4 +1,4 @@
-"""Portkey's push: a span for each row of its analytics, and its gen_ai traces."""
+"""Rows of gateways as OTLP: Portkey's analytics as spans (and its gen_ai traces), Envoy's access log as log records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import IMPLAUSIBLE
+from gateway.normalise.otlp.model import LogRecord
+from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI
 from tests.gateway.formats import payloads as formats
+from tests.gateway.normalise.items import log, read_logs
 from tests.gateway.normalise.payloads import ENCODINGS, normalised, only, records, span, traces
 
 
@@ -79,3 +81,27 @@ def test_its_gen_ai_traces_count_under_both_names(beginning: str):
         record.input_tokens,
         record.output_tokens,
     )
+
+
+def logged(line: dict[str, Any]) -> LogRecord:
+    """An access-log line as Envoy's own exporter sends it: all values are text, and a dash is nothing."""
+    texts = {name: "-" if value is None else str(value) for name, value in line.items()}
+    return log(texts, resource={"service.name": "envoy"})
+
+
+def test_envoys_access_log_is_the_call_of_its_line():
+    """Under the same id; lines of other traffic are no calls."""
+    line = formats.case("envoy_ai_gateway", "access-log-line")
+    plain = {name: value for name, value in line.items() if not name.startswith("gen_ai.")}
+    tool = {name: value if name in plain else None for name, value in line.items()}
+    outcome = read_logs(logged(line), logged(plain), logged(tool))
+    expected = formats.one("envoy_ai_gateway", line)
+    expected.tags["service"] = "envoy"
+    assert ([expected], {NOT_AI: 2}) == (outcome.records, dict(outcome.ignored))
+
+
+def test_a_log_line_that_cannot_be_costs_only_itself():
+    """And is named by its place and column."""
+    line = formats.case("envoy_ai_gateway", "access-log-line")
+    outcome = read_logs(logged(line), logged(line | {"gen_ai.usage.input_tokens": -1}))
+    assert (1, [(1, IMPLAUSIBLE)]) == (len(outcome.records), [(each.item, each.reason) for each in outcome.rejects])
