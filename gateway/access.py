@@ -12,9 +12,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from gateway.attempts import Buckets, neighbourhood
+from gateway.config import Server
 from gateway.errors import Refusal
 from gateway.legacy_key import LegacyKey
 from spool.clock import Clock
@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 FLUSH_EVERY_S = 5.0
 GUESSES = 30  # unknown keys from one address at once, then one every two seconds
 GUESSES_PER_S = 0.5
+_DEFAULTS = Server()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +59,22 @@ class Access:
     def __init__(
         self,
         registry: Registry | None,
+        settings: Server = _DEFAULTS,
         *,
         clock: Clock,
-        accept_bearer: bool = False,
-        api_key_file: Path | None = None,
-        max_key_requests_per_s: int = 0,
-        max_key_bytes_per_s: int = 0,
         devices: Callable[[str], Bearer | None] | None = None,
         local: Bearer | None = None,
     ) -> None:
         self._registry = registry
         self._clock = clock
-        self._accept_bearer = accept_bearer
-        self._legacy = LegacyKey(api_key_file) if api_key_file else None
+        self._accept_bearer = settings.accept_bearer
+        self._legacy = LegacyKey(settings.api_key_file) if settings.api_key_file else None
         self._devices = devices
         self.local = local
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._limits = {
             word: Buckets(clock, burst=rate, per_s=rate, size=50_000)
-            for word, rate in (("requests", max_key_requests_per_s), ("bytes", max_key_bytes_per_s))
+            for word, rate in (("requests", settings.max_key_requests_per_s), ("bytes", settings.max_key_bytes_per_s))
             if rate
         }
         self._seen: dict[int, float] = {}  # last access of keys since start

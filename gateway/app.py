@@ -10,7 +10,6 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 
 from exporters import routes as outbound
 from exporters.routes import Routes
@@ -18,11 +17,10 @@ from exporters.service import topics as outbound_topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import DestinationSettings, EventStream, KeySettings, UpstreamSettings
-from gateway import listener
 from gateway.access import Access, Bearer
 from gateway.addresses import Rooms, application
 from gateway.attribution import Attribution
-from gateway.config import Config, ConfigError, Server, Upstream, split_address
+from gateway.config import Config, ConfigError, Upstream, split_address
 from gateway.deposits import Deposits
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
@@ -30,11 +28,11 @@ from gateway.doors import bodies, operator
 from gateway.doors.cors import Cors
 from gateway.doors.door import House
 from gateway.doors.operator_insights import inspector
-from gateway.doors.otlp_grpc import GrpcServer, Tls
+from gateway.doors.otlp_grpc import GrpcServer
 from gateway.health import Health
 from gateway.house import devices_of, log_settings
 from gateway.intake import Intake
-from gateway.listener import Listener, operator_listen
+from gateway.listener import Listener, operator_listen, tls_context
 from gateway.metrics import Exposition, Metrics, Snapshot
 from gateway.normalise.formats.langfuse_pending import Waiting
 from gateway.normalise.options import Options
@@ -212,17 +210,8 @@ class App:
         return registry
 
     async def _open_access(self, registry: Registry | None, devices: Registrar) -> Access:
-        server = self._config.server
-        access = Access(
-            registry,
-            clock=self._clock,
-            accept_bearer=server.accept_bearer,
-            api_key_file=server.api_key_file,
-            max_key_requests_per_s=server.max_key_requests_per_s,
-            max_key_bytes_per_s=server.max_key_bytes_per_s,
-            devices=devices.keys.find,
-            local=self._local,
-        )
+        find = devices.keys.find
+        access = Access(registry, self._config.server, clock=self._clock, devices=find, local=self._local)
         await access.start()
         self._stack.push_async_callback(access.stop)
         return access
@@ -351,10 +340,8 @@ class App:
         self._stack.push_async_callback(socket.stop)
         await socket.start()
         operator_address = operator_listen(server)
-        tls = server.tls_cert_file and listener.tls_context(
-            server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file
-        )
-        public = Listener(application(rooms, doors=True, operator_side=operator_address is None), tls=tls or None)
+        outer = application(rooms, doors=True, operator_side=operator_address is None)
+        public = Listener(outer, tls=tls_context(server))
         listeners = [public]
         self._stack.push_async_callback(public.stop)
         await public.start(server.listen)
@@ -368,7 +355,7 @@ class App:
         if server.grpc_listen:
             grpc = GrpcServer(rooms.house)
             self._stack.push_async_callback(grpc.stop, CUT_S)
-            await grpc.start(server.grpc_listen, _grpc_tls(server))
+            await grpc.start(server)
             self.grpc_address = grpc.address
         self._stack.push_async_callback(self._drain, rooms.house, listeners)
 
@@ -400,14 +387,3 @@ def upstream_settings(upstream: Upstream, *, single_writer: frozenset[str] = fro
     values["keys"] = tuple(KeySettings(**vars(key)) for key in upstream.keys)
     values["events"] = {type: EventStream(**vars(stream)) for type, stream in upstream.events.items()}
     return UpstreamSettings(**values, single_writer=single_writer)
-
-
-def _grpc_tls(server: Server) -> Tls | None:
-    if server.tls_cert_file is None or server.tls_key_file is None:
-        return None
-    client_ca: Path | None = server.tls_client_ca_file
-    return Tls(
-        cert=server.tls_cert_file.read_bytes(),
-        key=server.tls_key_file.read_bytes(),
-        client_ca=client_ca.read_bytes() if client_ca else None,
-    )

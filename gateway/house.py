@@ -54,7 +54,7 @@ async def opened(
         ledger = await Ledger.open(config.data_dir, clock=clock, tags=config.ledger.tags)
         stack.push_async_callback(ledger.close)
         spool.log.holders.append(ledger.needs)
-        access = Access(registry, clock=clock, api_key_file=config.server.api_key_file)
+        access = Access(registry, config.server, clock=clock)
         await access.start()
         stack.push_async_callback(access.stop)
         services = OperatorServices(

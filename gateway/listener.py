@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import os
 import ssl
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -126,11 +125,13 @@ class Listener:
         await self._runner.cleanup()
 
 
-def tls_context(cert_file: Path, key_file: Path | None, client_ca_file: Path | None) -> ssl.SSLContext:
-    """TLS 1.2 or later; with a client CA a client must show a certificate of it."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca_file)
-    context.load_cert_chain(cert_file, key_file)
-    if client_ca_file:
+def tls_context(server: Server) -> ssl.SSLContext | None:
+    """TLS 1.2 or later, None without a certificate; with a client CA a client must show a certificate of it."""
+    if server.tls_cert_file is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=server.tls_client_ca_file)
+    context.load_cert_chain(server.tls_cert_file, server.tls_key_file)
+    if server.tls_client_ca_file:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import grpc
 
 from gateway.access import Bearer
+from gateway.config import Server
 from gateway.doors import answers, bodies
 from gateway.doors.door import DEVICE_ID, House, drive, naming, refusal_of
 from gateway.doors.otlp import MEMBERS, refuse_when_all_malformed
@@ -29,14 +30,6 @@ _log = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
-
-
-class Tls(NamedTuple):
-    """PEM bytes; with `client_ca` a client must show a certificate of it."""
-
-    cert: bytes
-    key: bytes
-    client_ca: bytes | None
 
 
 _PREFIX = "opentelemetry.proto.collector."
@@ -60,13 +53,14 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(house))))
         self.address = ""
 
-    async def start(self, address: str, tls: Tls | None = None) -> None:
-        """OSError when the address cannot be had."""
+    async def start(self, server: Server) -> None:
+        """OSError when the address or a file of TLS cannot be had."""
+        address, credentials = server.grpc_listen, _credentials(server)
         try:
-            if tls is None:
+            if credentials is None:
                 port = self._server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(address, _credentials(tls))
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen on {address} for gRPC: the address is in use or not of this machine"
@@ -190,7 +184,12 @@ def _address(context: Context) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
 
 
-def _credentials(tls: Tls) -> Any:
+def _credentials(server: Server) -> Any:
+    """None without a certificate; with a client CA a client must show a certificate of it."""
+    if server.tls_cert_file is None or server.tls_key_file is None:
+        return None
+    pair = (server.tls_key_file.read_bytes(), server.tls_cert_file.read_bytes())
+    client_ca = server.tls_client_ca_file.read_bytes() if server.tls_client_ca_file else None
     return grpc.ssl_server_credentials(  # type: ignore[no-untyped-call]
-        [(tls.key, tls.cert)], root_certificates=tls.client_ca, require_client_auth=tls.client_ca is not None
+        [pair], root_certificates=client_ca, require_client_auth=client_ca is not None
     )

@@ -16,7 +16,7 @@ from exporters.routes import billing_sync
 from exporters.service.billing import Lanes
 from exporters.settings import UpstreamSettings
 from gateway.access import Access
-from gateway.config import Devices
+from gateway.config import Devices, Server
 from gateway.devices.registrar import Registrar
 from gateway.doors.operator import PREFIX, OperatorServices, application
 from gateway.operator_socket import OperatorSocket
@@ -93,7 +93,7 @@ async def operator_house(
     clock = clock or MovedClock()
     secret = installation_secret(directory)
     registry = await Registry.open(directory, secret=secret, clock=clock)
-    access = Access(registry, clock=clock, api_key_file=api_key_file)
+    access = Access(registry, Server(api_key_file=api_key_file), clock=clock)
     spool = await open_spool(settings=LogSettings(hold_s=0), clock=clock)
     ledger = await Ledger.open(directory, clock=clock)
     spool.devices.auditor = registry.note_all
