@@ -6,6 +6,8 @@ import base64
 import gzip
 import json
 import random
+import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -87,6 +89,27 @@ def test_deep_nesting_costs_one_item():
     """A parser's limit is no reason to lose the neighbours."""
     deep = b"[" * 5000 + b"]" * 5000
     assert [b'{"a":1}', deep, b'{"b":2}'] == [bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')]
+
+
+@pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
+def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any):
+    """However it was printed, and whatever their names and values hold."""
+    members = {"a": 1, "b": {"c": [1, 2, {"d": '"}{,\\":'}]}, 'é"\\': None, "": [], "n": 1.5e-7, "z": "end"}
+    small = payload.peek(json.dumps(members, **layout).encode())
+    large = payload.peek(json.dumps({"pad": "x" * 2**20, **members, "more": ["x" * 2**20]}, **layout).encode())
+    assert {"pad", "more"} == large.keys() - small.keys()
+    assert {name: json.loads(bytes(value)) for name, value in small.items()} == members
+    assert all(bytes(value).split() == bytes(large[name]).split() for name, value in small.items())
+
+
+def test_an_item_of_millions_of_members_shows_the_first():
+    """All of them at once would take twenty times its bytes; no format has as many."""
+    item = b'{"records":null,' + b",".join(b'"a%d":1' % n for n in range(200_000)) + b"}"
+    tracemalloc.start()
+    assert b"null" == bytes(payload.peek(item)["records"])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * len(item)
 
 
 def test_inflating_is_bounded():
