@@ -222,7 +222,7 @@ def _is_document(text: Raw) -> bool:
 
 def _split(body: bytes) -> Iterator[bytes]:
     """
-    The elements of an array that no strict parser takes as a whole, cut at the commas between them.
+    The elements of an array that is large, or that no strict parser takes as a whole, cut at the commas between them.
 
     BadPayload on the way when the array breaks off: what was given out until then must not be kept.
     """
