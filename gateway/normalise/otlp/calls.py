@@ -8,10 +8,9 @@ from gateway.normalise.otlp import containers
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, TokenNames, failed
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.shapes import Names, Shape
+from gateway.normalise.otlp.shapes import Shape
 from gateway.normalise.otlp.tokens import Tokens, settle
-from gateway.normalise.otlp.vocabulary import NOBODY, Who
-from gateway.normalise.tags import is_secret
+from gateway.normalise.otlp.who import NOBODY, Who, who_of
 from spool.record import Inference
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
@@ -110,26 +109,6 @@ def call_of(place: int, span: Span, shape: Shape, dialect: Dialect, operation: s
         words.text(attributes.get(dialect.run_id)) if dialect.run_id else None,
         own_id,
     )
-
-
-def who_of(attributes: Attributes, shape: Shape, user_names: Names = words.USER) -> Who:
-    """The identity that a span states itself."""
-    if user_names is words.USER:
-        user_names = shape.user
-    if not (user_names or shape.session or shape.team or shape.api_key):
-        return NOBODY
-    return Who(
-        words.first_text(attributes, user_names),
-        words.first_text(attributes, shape.team) if shape.team else None,
-        words.first_text(attributes, shape.session) if shape.session else None,
-        _key_name(attributes, shape.api_key) if shape.api_key else None,
-    )
-
-
-def _key_name(attributes: Attributes, names: Names) -> str | None:
-    """The alias of a caller's key, unless somebody named it after the key itself."""
-    alias = words.first_text(attributes, names)
-    return None if is_secret(alias) else alias
 
 
 _NOTHING: containers.Fields = {}

@@ -7,7 +7,7 @@ from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call
 from gateway.normalise.otlp.dialect import Dialect
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.vocabulary import Who
+from gateway.normalise.otlp.who import Who
 
 _FIELDS = {
     "response_model": words.RESPONSE_MODEL,

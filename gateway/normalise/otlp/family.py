@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.normalise.otlp.calls import Call
-from gateway.normalise.otlp.vocabulary import NOBODY, Who, nearest
+from gateway.normalise.otlp.who import NOBODY, Who, nearest
 
 TURN = 4096  # nodes to settle without a pause
 

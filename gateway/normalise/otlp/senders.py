@@ -6,9 +6,9 @@ from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import item_tags, shapes
 from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.calls import who_of
 from gateway.normalise.otlp.model import Attributes, Resource
 from gateway.normalise.otlp.shapes import Shape, shape_of
+from gateway.normalise.otlp.who import NOBODY, device_of, end_user_of, nearest, resource_who, who_of
 from gateway.normalise.outcome import Outcome
 from spool.record import AiRecord
 
@@ -30,7 +30,7 @@ class Senders:
         self._host_id = options.host_id
         self.device: str | None = None  # as the resource of the record that was signed last names it
         self._resource: Resource | None = None
-        self._resource_who = words.NOBODY
+        self._resource_who = NOBODY
         self._resource_tags: dict[str, str] = {}
 
     def sign(self, record: AiRecord, resource: Resource, attributes: Attributes) -> None:
@@ -41,7 +41,7 @@ class Senders:
         own = who_of(attributes, shape, _USER.get(source, words.USER))
         if source in _SESSION:
             own = own._replace(session=words.first_text(attributes, _SESSION[source]))
-        record.user, record.team, record.session, record.api_key = words.nearest(own, self._resource_who)
+        record.user, record.team, record.session, record.api_key = nearest(own, self._resource_who)
         record.tags = self._tags(source, record.user, attributes, shape)
 
     def tags_of(self, resource: Resource) -> dict[str, str]:
@@ -52,8 +52,8 @@ class Senders:
     def _read(self, resource: Resource) -> None:
         if resource is not self._resource:
             self._resource = resource
-            self._resource_who = words.resource_who(resource.attributes)
-            self.device = words.device_of(resource.attributes, self._host_id)
+            self._resource_who = resource_who(resource.attributes)
+            self.device = device_of(resource.attributes, self._host_id)
             self._resource_tags = item_tags.resource_tags(resource.attributes, self._keep)
 
     def _tags(self, source: str, user: str | None, attributes: Attributes, shape: Shape) -> dict[str, str]:
@@ -65,7 +65,7 @@ class Senders:
                 left_out += not tag_rules.put(tags, tag, value)
         if source == "claude_code" and (device := words.text(attributes.get("user.id"))) not in (None, user):
             left_out += not tag_rules.put(tags, "device", device)
-        if shape.marks & shapes.END_USER and (end_user := words.end_user(attributes, user)) is not None:
+        if shape.marks & shapes.END_USER and (end_user := end_user_of(attributes, user)) is not None:
             left_out += not tag_rules.put(tags, "end_user", end_user)
         if shape.named_tags or shape.metadata or self._keep:
             left_out += item_tags.add_tags(tags, attributes, shape, self._keep)

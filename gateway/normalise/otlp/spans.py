@@ -13,12 +13,12 @@ from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import dialects, explanation, item_tags, rows, shapes, tollhouse
 from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.calls import Call, call_of, who_of
+from gateway.normalise.otlp.calls import Call, call_of
 from gateway.normalise.otlp.dialect import Dialect, has_usage
 from gateway.normalise.otlp.family import TURN, Family, Key, Node
 from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.shapes import Shape, shape_of
-from gateway.normalise.otlp.vocabulary import NOBODY, nearest
+from gateway.normalise.otlp.who import NOBODY, device_of, end_user_of, nearest, resource_who, who_of
 from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from spool.identity import of_call
 
@@ -128,8 +128,8 @@ class Spans:
         self._scope = scope
         if resource is not self._resource:
             self._resource = resource
-            self._resource_who = words.resource_who(resource.attributes)
-            self._device = words.device_of(resource.attributes, self._host_id)
+            self._resource_who = resource_who(resource.attributes)
+            self._device = device_of(resource.attributes, self._host_id)
             self._resource_tags = item_tags.resource_tags(resource.attributes, self._keep)
 
     def _call(self, place: int, span: Span, shape: Shape, dialect: Dialect, operation: str) -> Call | None:
@@ -155,7 +155,7 @@ class Spans:
         for name in dialect.tags:
             if (value := words.text(attributes.get(name))) is not None:
                 self._outcome.left_out += not tag_rules.put(tags, name, value)
-        if shape.marks & shapes.END_USER and (end_user := words.end_user(attributes, user)) is not None:
+        if shape.marks & shapes.END_USER and (end_user := end_user_of(attributes, user)) is not None:
             self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
         return tags
 

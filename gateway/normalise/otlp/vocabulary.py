@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -346,55 +346,6 @@ def model_provider(model: str) -> str | None:
         return "gcp.gen_ai"
     vendor, slash, _ = name.partition("/")
     return provider(vendor) if slash and vendor else None
-
-
-class Who(NamedTuple):
-    """On whose account a call ran, as far as one attribute dict says."""
-
-    user: str | None = None
-    team: str | None = None
-    session: str | None = None
-    api_key: str | None = None
-
-
-NOBODY = Who()
-
-
-def nearest(who: Who, further: Who) -> Who:
-    """Field by field, the nearer one that says something."""
-    if further is NOBODY:
-        return who
-    if who is NOBODY:
-        return further
-    return Who(
-        who.user if who.user is not None else further.user,
-        who.team if who.team is not None else further.team,
-        who.session if who.session is not None else further.session,
-        who.api_key if who.api_key is not None else further.api_key,
-    )
-
-
-def resource_who(attributes: Attributes) -> Who:
-    """What a resource says for everything that it sends."""
-    who = Who(
-        first_text(attributes, RESOURCE_USER),
-        first_text(attributes, RESOURCE_TEAM),
-        first_text(attributes, RESOURCE_SESSION),
-    )
-    return NOBODY if who == NOBODY else who
-
-
-def device_of(attributes: Attributes, host_id: bool) -> str | None:
-    """The device that a resource names; `service.instance.id` is a process and never one."""
-    return first_text(attributes, RESOURCE_DEVICE_OR_HOST if host_id else RESOURCE_DEVICE)
-
-
-def end_user(attributes: Attributes, user: str | None) -> str | None:
-    """The end user beside an authenticated principal, for the tag `end_user`."""
-    stated = text(attributes.get(END_USER))
-    if stated is None and PRINCIPAL in attributes:
-        stated = text(attributes.get("llm.user"))
-    return stated if stated is not None and stated != user else None
 
 
 def unquoted(value: Any) -> Any:
