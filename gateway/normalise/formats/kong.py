@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call, known_cost
 from gateway.normalise.formats.metadata import Metadata, key_name
 from gateway.normalise.formats.models import model_name, provider
@@ -74,7 +75,7 @@ class Named(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    ai: dict[str, msgspec.Raw] | str | int | float | bool | list[msgspec.Raw] | None = None
+    ai: msgspec.Raw = msgspec.Raw()
     request: Named | Other = None
     response: Named | Other = None
     latencies: Named | Other = None
@@ -89,7 +90,7 @@ class Event(msgspec.Struct):
 
 def calls(event: Event) -> Iterable[Call]:
     """One call a block that has both `meta` and `usage`."""
-    blocks = _blocks(event.ai) if isinstance(event.ai, dict) else {}
+    blocks = _blocks(payload.peek(event.ai))
     own_taken = False
     for name in (*_PROXIES, *(name for name in blocks if name not in _PROXIES)):
         block = blocks.get(name)
