@@ -31,6 +31,14 @@ def _pydantic_ai_operation(span: Span, shape: Shape) -> str | None:
     return None if _is_run(span) else by_operation_name(span, shape)
 
 
+def _cloudflare_operation(span: Span, shape: Shape) -> str | None:
+    """Each span is a request to a model, also one that counts no tokens, like an image."""
+    is_unnamed = "gen_ai.operation.name" not in span.attributes
+    if is_unnamed and words.first_text(span.attributes, shape.request_model) is not None:
+        return words.CHAT
+    return by_operation_name(span, shape)
+
+
 def _is_run(span: Span) -> bool:
     """Whether a span is a run of Pydantic AI's first version: an agent that repeats the sums of its calls."""
     attributes = span.attributes
@@ -62,7 +70,12 @@ _TABLE = (
     Dialect(source="copilot_cli", provider="github"),
     LITELLM,
     OPENROUTER,
-    Dialect(source="cloudflare", user=(*words.USER, "user_id"), zero_cost_is_unknown=True),
+    Dialect(
+        source="cloudflare",
+        operation=_cloudflare_operation,
+        user=(*words.USER, "user_id"),
+        zero_cost_is_unknown=True,
+    ),
     Dialect(source="kong", zero_cost_is_unknown=True),
     Dialect(source="agentgateway"),
     Dialect(source="bifrost"),

@@ -113,6 +113,19 @@ def test_openlit_counts_as_the_provider_does(provider: str, expected: int):
     } == said(only(payload), "source", "input_tokens", "cost", "tags")
 
 
+def test_cloudflares_spans_are_calls_without_tokens_too():
+    """An image has a price and no tokens; an operation that is none stays none."""
+    image = {"gen_ai.model.provider": "workers-ai", "gen_ai.request.model": "@cf/flux", "gen_ai.usage.cost": 0.004}
+    record = only(traces(span(1, image)))
+    assert ("cloudflare", "chat", None, "0.004") == (
+        record.source,
+        record.operation,
+        record.input_tokens,
+        record.cost,
+    )
+    assert [] == records(traces(span(1, image | {"gen_ai.operation.name": "execute_tool"})))
+
+
 def test_vllm_names_no_provider():
     """The server's span has a request id that callers may choose, and only the response's model."""
     record = only(
