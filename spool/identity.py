@@ -89,13 +89,13 @@ def of_derived(record_id: bytes, purpose: str) -> bytes:
 
 def of_shadow(identity: Identity) -> Identity:
     """
-    Of a report whose source does not count: the call's when a report that counts was before it, else one of its own.
+    Of a report whose source does not count: that of the shadow or of the call on record, else one of its own.
 
     Nobody looks for that one but shadows: the first report that counts is a record, whatever came before it.
     """
     call = (identity.id, *identity.lookups)
     own, *near = (of_derived(id, "shadow") for id in call)
-    return Identity(own, lookups=(*call, *near))
+    return Identity(own, lookups=(*near, *call))
 
 
 def of_request(sender: str, path: str, idempotency_key: str, place: int) -> bytes:

@@ -24,7 +24,7 @@ import spool.memory
 import spool.sqlite
 from gateway.access import Bearer
 from gateway.attribution import Attribution
-from gateway.config import Config
+from gateway.config import Config, Source
 from gateway.intake import Intake
 from gateway.normalise import formats
 from gateway.normalise.options import Options
@@ -155,7 +155,8 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Report]]:
 class Expected:
     """The record of each call and the counts, by the words of the design."""
 
-    def __init__(self) -> None:
+    def __init__(self, uncounted: str = "") -> None:
+        self._uncounted = uncounted
         self.records: dict[str, dict[str, Any]] = {}
         self.sources: dict[str, str] = {}
         self.terms: Counter[str] = Counter()
@@ -166,7 +167,12 @@ class Expected:
         self._closed |= self.records.keys()
 
     def hear(self, call: str, report: Inference) -> None:
-        said = {name: getattr(report, name) for name in FACTS} | {"tags": dict(report.tags), "status": report.status}
+        shadow = report.source == self._uncounted
+        said = {name: getattr(report, name) for name in FACTS}
+        said |= {"tags": dict(report.tags), "status": report.status, "shadow": shadow}
+        beside = f"{call} beside the record"
+        if shadow and (beside in self.records or call not in self.records):
+            call = beside
         if call not in self.records:
             self.records[call] = said
             self.sources[call] = report.source
@@ -194,9 +200,9 @@ def _differ(one: Any, other: Any) -> bool:
 # -- the houses --------------------------------------------------------------------------------------------------------
 
 
-async def take(log: Log, reports: Sequence[Report], clock: MovedClock) -> None:
+async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
     """Each payload is a request of its own; they wait for one commit together."""
-    intake = Intake(log, attribution=Attribution(Config()), prices=prices(), shadows=Shadows(clock))
+    intake = Intake(log, attribution=Attribution(config), prices=prices(), shadows=Shadows(clock))
     await asyncio.gather(*[intake.take(outcome_of(part), ANYBODY) for part in payloads(reports)])
 
 
@@ -231,9 +237,10 @@ def read_alone(report: Report) -> Inference:
     return record
 
 
-async def live(history: Sequence[tuple[str, Report]], root: Path) -> None:
+async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: str = "") -> None:
     """Both logs are told the same; only the one on disk can be killed."""
-    clock, lives, expected, waiting = MovedClock(NOON), count(), Expected(), list[Report]()
+    clock, lives, expected, waiting = MovedClock(NOON), count(), Expected(uncounted), list[Report]()
+    config = Config(sources={uncounted: Source(count=False)})
     directory = root / str(next(lives))
     disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
     memory = await spool.memory.open_spool(settings=SETTINGS, clock=clock)
@@ -242,8 +249,8 @@ async def live(history: Sequence[tuple[str, Report]], root: Path) -> None:
             if pause != TOGETHER:
                 for one in waiting:
                     expected.hear(one.call, read_alone(one))
-                await take(disk.log, waiting, clock)
-                await take(memory.log, waiting, clock)
+                await take(disk.log, waiting, clock, config)
+                await take(memory.log, waiting, clock, config)
                 waiting.clear()
             if pause in (LATER, RESTARTED):
                 clock.move(HOLD_S + 1)
@@ -274,7 +281,7 @@ async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path
         try:
             expected.close()
             expected.hear(report.call, read_alone(report))
-            await take(disk.log, [report], clock)
+            await take(disk.log, [report], clock, Config())
         finally:
             await disk.close()
     disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
@@ -292,7 +299,7 @@ async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path
 async def assert_records(expected: Expected, log: Log) -> None:
     records = [record for record in await everything(log) if isinstance(record, Inference)]
     assert list(expected.records.values()) == [
-        {name: getattr(record, name) for name in (*FACTS, "tags", "status")} for record in records
+        {name: getattr(record, name) for name in (*FACTS, "tags", "status", "shadow")} for record in records
     ]
 
 
@@ -313,6 +320,14 @@ def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
     """In both logs, with the figures of the first report; what a report adds and where two disagree is counted."""
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live(history, Path(root)))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(history=histories(), uncounted=st.sampled_from(["otel", "litellm", "langfuse"]))
+def test_a_source_that_does_not_count_takes_no_call_away(history: list[tuple[str, Report]], uncounted: str) -> None:
+    """Its reports fill the record that counts, or stand beside it when they came first."""
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(live(history, Path(root), uncounted=uncounted))
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
