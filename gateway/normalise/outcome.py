@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ UNRECOGNISED_AI = "unrecognised_ai"  # model- or token-like names that no dialec
 MERGED = "merged"  # one call described twice within the payload
 DUPLICATE = "duplicate"
 
+MOST_NAMES = 32  # of an item that nobody took
+LONGEST_NAME = 128
 PART = 4096  # records of a large payload that are kept together
 
 
@@ -106,6 +108,11 @@ class Outcome:
 
     def reject(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(Reject(item, reason, message))
+
+    def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
+        """The names of an item that nobody took, behind those that say what it is; bounded, and never a value."""
+        shown = (*of, *sorted(names)[:MOST_NAMES])
+        self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 
     def pack(self) -> None:
         """

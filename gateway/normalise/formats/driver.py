@@ -14,7 +14,6 @@ from gateway.normalise.formats.recognise import format_of
 from gateway.normalise.formats.unfolding import Hold, Unfolding
 from gateway.normalise.formats.values import BadValue, decoded
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.vocabulary import names_shown
 from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.record import Inference
 
@@ -89,7 +88,7 @@ def _pass_over(outcome: Outcome, format: Format, item: payload.Raw, event: Any) 
         return
     outcome.ignored[UNRECOGNISED_AI] += 1
     if len(outcome.unrecognised) < MAX_SHAPES:
-        outcome.unrecognised.append(names_shown(members))
+        outcome.show_shape(members)
 
 
 def explained(origins: Mapping[str, str], record: Inference) -> dict[str, str]:

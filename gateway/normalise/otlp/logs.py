@@ -61,7 +61,7 @@ class Logs:
             self._outcome.ignored[NOT_AI] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
-            self._outcome.unrecognised.append(words.names_shown(record.attributes))
+            self._outcome.show_shape(record.attributes)
 
     def _take_row(self, place: int, record: LogRecord) -> None:
         tags = self._senders.tags_of(record.resource)

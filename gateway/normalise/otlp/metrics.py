@@ -71,7 +71,7 @@ class Metrics:
 
     def _unrecognised(self, point: Point) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
-        self._outcome.unrecognised.append((point.name[: words.LONGEST_NAME], *words.names_shown(point.attributes)))
+        self._outcome.show_shape(point.attributes, of=(point.name,))
 
     def _count(self, point: Point, family: Family) -> None:
         source = _source(point, family)

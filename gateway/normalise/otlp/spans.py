@@ -181,7 +181,7 @@ class Spans:
             self._outcome.ignored[NOT_AI] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
-            self._outcome.unrecognised.append(words.names_shown(span.attributes))
+            self._outcome.show_shape(span.attributes)
 
     def _book(self, call: Call, parent: Key | None, family: Family) -> None:
         record, who = call.record, nearest(call.who, call.twin_who)

@@ -20,8 +20,6 @@ from gateway.normalise.otlp.model import Attributes
 
 MAX_TOKENS = 1_000_000_000  # more than any model can take: a wrong unit or a time stamp
 MAX_TEXT = 2048  # a longer text is no name, id or model; as for the formats, or an id would be one here and not there
-MOST_NAMES = 32  # of an item that nobody took
-LONGEST_NAME = 128
 
 # --- Tokens: first present name wins, names never add up ------------------------------------------------------------
 
@@ -306,11 +304,6 @@ def is_ai_name(name: str) -> bool:
 def looks_like_ai(attributes: Attributes) -> bool:
     """Whether an item that no dialect took has names of models or token counts: an operator ought to see its shape."""
     return any(is_ai_name(name) for name in attributes)
-
-
-def names_shown(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of an item that nobody took, as an operator is shown them: bounded, and never a value."""
-    return tuple(name[:LONGEST_NAME] for name in sorted(names)[:MOST_NAMES])
 
 
 @lru_cache(maxsize=1024)
