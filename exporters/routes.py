@@ -19,7 +19,7 @@ from exporters.service import topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
 from exporters.service.client import Client, ClientSettings
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.paths import STREAMS
 from exporters.service.telemetry import TelemetryExporter
 from exporters.service.upstream import Upstream, client_of
 from exporters.settings import DestinationSettings, UpstreamSettings
@@ -153,12 +153,7 @@ def build(
 def device_sync(settings: UpstreamSettings, table: DeviceTable, *, clock: Clock) -> DeviceSync:
     """Devices to the upstream, under whichever keys cover the control plane."""
     return DeviceSync(
-        table,
-        client_of(settings, clock=clock),
-        Paths(settings),
-        Keyring(settings.keys),
-        clock=clock,
-        in_flight=settings.in_flight,
+        table, Upstream.of(settings, Keyring(settings.keys), clock=clock), clock=clock, in_flight=settings.in_flight
     )
 
 
@@ -173,9 +168,10 @@ def _upstream(settings: UpstreamSettings, clock: Clock) -> RouteConfig:
     for name in settings.paths.keys() - STREAMS.keys():
         raise ValueError(f"upstream.paths: there is no stream {name!r}, only {', '.join(STREAMS)}")
     keyring = Keyring(settings.keys)
+    upstream = Upstream.of(settings, keyring, clock=clock)
     exporter = TelemetryExporter(
-        client_of(settings, clock=clock),
-        Upstream(Paths(settings), keyring),
+        upstream.client,
+        upstream,
         in_flight=settings.in_flight,
         max_records=settings.batch_records,
         max_bytes=settings.batch_bytes,

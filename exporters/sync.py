@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -19,10 +18,8 @@ import msgspec
 
 from exporters.backoff import Backoff
 from exporters.errors import Refused, Rejected, Retryable, SendError, TooLarge
-from exporters.keyring import Keyring
 from exporters.service.answers import Answer
-from exporters.service.client import Client
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.upstream import Upstream
 from spool.clock import Clock
 from spool.devices import ENROLLED, Device, DeviceTable
 from spool.log import RouteState
@@ -45,18 +42,14 @@ class DeviceSync:
     def __init__(
         self,
         table: DeviceTable,
-        client: Client,
-        paths: Paths,
-        keyring: Keyring,
+        upstream: Upstream,
         *,
         clock: Clock,
         in_flight: int = 4,
         backoff: Backoff | None = None,
     ) -> None:
         self._table = table
-        self._client = client
-        self._paths = paths
-        self._keyring = keyring
+        self._upstream = upstream
         self._clock = clock
         self._in_flight = in_flight
         self._backoff = backoff or Backoff()
@@ -86,7 +79,7 @@ class DeviceSync:
         )
 
     def stamps(self) -> list[object]:
-        return self._keyring.stamps()
+        return self._upstream.stamps()
 
     def poke(self) -> None:
         """Try again now: a secret or the configuration changed."""
@@ -95,7 +88,7 @@ class DeviceSync:
         self._poked.set()
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._upstream.close()
 
     async def run(self) -> None:
         while True:
@@ -161,7 +154,8 @@ class DeviceSync:
 
     async def _enrol(self, device: Device) -> Device:
         """Upstream has these facts; what changed meanwhile is newer and stays due."""
-        answer = await self._post(ENROLL, {"device_id": device.id, **_facts(device)})
+        body = {"device_id": device.id, **_facts(device)}
+        answer = await self._upstream.send(ENROLL, msgspec.json.encode(body))
         upstream_id = _id_in(answer) or device.upstream_id or device.id
         self._worked()
         changes: dict[str, Any] = {"sent_version": device.facts_version, "upstream_id": upstream_id, "held": None}
@@ -170,19 +164,11 @@ class DeviceSync:
 
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
-        await self._post(HEARTBEAT, {"device_id": device.upstream_id or device.id, **_facts(device), **own})
+        body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
+        await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()
         # Not waited for: after a crash the same heartbeat goes again and changes nothing there.
         self._table.touch(replace(self._table.find(device.id) or device, sent_version=device.version, held=None))
-
-    async def _post(self, stream: str, body: Mapping[str, object]) -> Answer:
-        url = self._paths.needed(stream)
-        return await self._client.send(
-            url,
-            msgspec.json.encode(body),
-            content_type="application/json",
-            authorization=self._keyring.secret_for(STREAMS[stream].scope),
-        )
 
     def _worked(self) -> None:
         if self._state != RUNNING:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from exporters.keyring import Keyring
 from exporters.pace import InOrder
-from exporters.service.client import Client
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.upstream import Upstream
 from spool.log import Delivery, Entry, Settlement
 from spool.record import BillingDrop
 
@@ -33,10 +31,8 @@ class BillingExporter:
     in_flight = 1
     max_records = 1  # one drop is one request
 
-    def __init__(self, client: Client, paths: Paths, keyring: Keyring, lanes: Lanes) -> None:
-        self._client = client
-        self._paths = paths
-        self._keyring = keyring
+    def __init__(self, upstream: Upstream, lanes: Lanes) -> None:
+        self._upstream = upstream
         self._lanes = lanes
         self._order = InOrder()
 
@@ -48,18 +44,9 @@ class BillingExporter:
         for drop in drops:
             with self._order.turn(drop.connection_id, delivery):
                 async with self._lanes.of(drop.connection_id):
-                    await self._post(drop, delivery.idempotency_key)
+                    key, connection = delivery.idempotency_key, drop.connection_id
+                    await self._upstream.send(STREAM, drop.body, idempotency_key=key, connection_id=connection)
         return Settlement(delivered=len(drops), damaged=delivery.count - len(drops))
 
     async def close(self) -> None:
-        await self._client.close()
-
-    async def _post(self, drop: BillingDrop, idempotency_key: str) -> None:
-        url = self._paths.needed(STREAM, connection_id=drop.connection_id)
-        await self._client.send(
-            url,
-            drop.body,
-            content_type="application/json",
-            authorization=self._keyring.secret_for(STREAMS[STREAM].scope),
-            idempotency_key=idempotency_key,
-        )
+        await self._upstream.close()

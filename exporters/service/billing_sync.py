@@ -23,7 +23,8 @@ from exporters.service import cbf
 from exporters.service.billing import STREAM, Lanes
 from exporters.service.cbf import Hour
 from exporters.service.client import Client
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.paths import Paths
+from exporters.service.upstream import Upstream
 from exporters.settings import UpstreamSettings
 from spool.billing_hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
@@ -61,9 +62,7 @@ class BillingSync:
     ) -> None:
         self._ledger = ledger
         self._hours = hours
-        self._client = client
-        self._paths = Paths(settings)
-        self._keyring = Keyring(settings.keys)
+        self._upstream = Upstream(client, Paths(settings), Keyring(settings.keys))
         self._connection = settings.connection_id
         self._lanes = lanes
         self._clock = clock
@@ -95,14 +94,14 @@ class BillingSync:
         )
 
     def stamps(self) -> list[object]:
-        return self._keyring.stamps()
+        return self._upstream.stamps()
 
     def poke(self) -> None:
         """Try again now: a secret or the configuration changed."""
         self._poked.set()
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._upstream.close()
 
     async def run(self) -> None:
         while True:
@@ -234,8 +233,7 @@ class BillingSync:
         return len(hours)
 
     async def _post(self, batch: Sequence[Hour]) -> None:
-        url = self._paths.url(STREAM) if self._connection else None
-        if url is None:
+        if not self._connection:
             raise Refused("upstream.base_url and upstream.connection_id are needed for billing data", answered=False)
         drop = cbf.body(batch, OPERATION)
         # The key of a drop that got no answer serves for its repeat; any answer uses it up.
@@ -243,13 +241,7 @@ class BillingSync:
         key = unanswered[1] if unanswered is not None and unanswered[0] == drop else uuid4().hex
         async with self._lanes.of(self._connection):
             try:
-                await self._client.send(
-                    url,
-                    drop,
-                    content_type="application/json",
-                    authorization=self._keyring.secret_for(STREAMS[STREAM].scope),
-                    idempotency_key=key,
-                )
+                await self._upstream.send(STREAM, drop, idempotency_key=key)
             except Retryable as error:
                 if not error.answered:
                     self._unanswered = drop, key

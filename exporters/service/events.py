@@ -15,9 +15,7 @@ import orjson
 
 from exporters import batch as batches
 from exporters.errors import TooLarge
-from exporters.keyring import Keyring
-from exporters.service.client import Client
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.upstream import Upstream
 from exporters.settings import EventStream
 from spool.identity import Identity, of_derived
 from spool.log import Delivery, Entry, Log, Settlement, Submission
@@ -34,10 +32,8 @@ class EventExporter:
     in_flight = 4
     max_records = 1000
 
-    def __init__(self, client: Client, paths: Paths, keyring: Keyring, *, max_bytes: int) -> None:
-        self._client = client
-        self._paths = paths
-        self._keyring = keyring
+    def __init__(self, upstream: Upstream, *, max_bytes: int) -> None:
+        self._upstream = upstream
         self._max_bytes = max_bytes
 
     async def prepare(self, delivery: Delivery) -> str | None:
@@ -47,24 +43,18 @@ class EventExporter:
         batch = batches.without_shadows(delivery, entries)
         if not batch.records:
             return batch.settlement()
-        url = self._paths.needed(STREAM)
         body = orjson.dumps([
             cloud_event(record, at) for record, at in batch.records if isinstance(record, UsageEvent)
         ])  # fmt: skip
         if len(body) > self._max_bytes and delivery.count > 1:
             raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
-        answer = await self._client.send(
-            url,
-            body,
-            content_type=BATCH,
-            authorization=self._keyring.secret_for(STREAMS[STREAM].scope),
-            idempotency_key=delivery.idempotency_key,
-        )
+        key = delivery.idempotency_key
+        answer = await self._upstream.send(STREAM, body, content_type=BATCH, idempotency_key=key)
         refused = _rejected(answer.body)
         return batch.settlement(refused=refused, words="the answer names refused events" if refused else None)
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._upstream.close()
 
 
 def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:

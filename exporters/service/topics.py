@@ -12,7 +12,7 @@ from exporters.service.events import STREAM as EVENTS
 from exporters.service.events import EventExporter, StreamMapper
 from exporters.service.paths import Paths
 from exporters.service.unit_cost import UnitCostExporter
-from exporters.service.upstream import client_of
+from exporters.service.upstream import Upstream
 from exporters.settings import UpstreamSettings
 from spool.clock import Clock
 from spool.log import Log
@@ -38,24 +38,22 @@ def exporters(
     settings: UpstreamSettings, rooms: Rooms, keyring: Keyring, *, clock: Clock
 ) -> Iterator[tuple[str, Exporter]]:
     """A topic with nowhere to go has no exporter: its records are kept as long as retention says."""
-    paths = Paths(settings)
-    if paths.template(EVENTS) is not None:
-        yield (
-            USAGE_EVENTS,
-            EventExporter(client_of(settings, clock=clock), paths, keyring, max_bytes=settings.batch_bytes),
-        )
+
+    def upstream() -> Upstream:  # each closes its own client
+        return Upstream.of(settings, keyring, clock=clock)
+
+    if Paths(settings).template(EVENTS) is not None:
+        yield USAGE_EVENTS, EventExporter(upstream(), max_bytes=settings.batch_bytes)
     elif settings.events:
         yield USAGE_EVENTS, StreamMapper(rooms.log, settings.events, rooms.learn)
     yield (
         UNIT_COST,
         UnitCostExporter(
-            client_of(settings, clock=clock),
-            paths,
-            keyring,
+            upstream(),
             rooms.streams,
             clock=clock,
             single_writer=settings.single_writer,
             to_tollhouse=settings.kind == "tollhouse",
         ),
     )
-    yield BILLING_DATA, BillingExporter(client_of(settings, clock=clock), paths, keyring, rooms.lanes)
+    yield BILLING_DATA, BillingExporter(upstream(), rooms.lanes)

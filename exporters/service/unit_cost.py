@@ -16,10 +16,8 @@ from decimal import Decimal
 import msgspec
 
 from exporters.errors import Divide, Refused, Retryable, SendError, TooLarge, Unknown
-from exporters.keyring import Keyring
 from exporters.pace import Bucket, InOrder
-from exporters.service.client import Client
-from exporters.service.paths import STREAMS, Paths
+from exporters.service.upstream import Upstream
 from spool.clock import Clock
 from spool.log import Delivery, Entry, Settlement
 from spool.record import NS, UnitCostOperation, rfc3339
@@ -53,18 +51,14 @@ class UnitCostExporter:
 
     def __init__(
         self,
-        client: Client,
-        paths: Paths,
-        keyring: Keyring,
+        upstream: Upstream,
         streams: StreamReader,
         *,
         clock: Clock,
         single_writer: Collection[str],
         to_tollhouse: bool,
     ) -> None:
-        self._client = client
-        self._paths = paths
-        self._keyring = keyring
+        self._upstream = upstream
         self._streams = streams
         self._single_writer = frozenset(single_writer)
         self._to_tollhouse = to_tollhouse
@@ -107,7 +101,7 @@ class UnitCostExporter:
         return settlement
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._upstream.close()
 
     async def _totals(self, records: Iterator[UnitCostOperation]) -> Mapping[tuple[str, str], Total]:
         """The present totals of records that may leave as such."""
@@ -189,26 +183,13 @@ class UnitCostExporter:
 
     async def _post(self, shape: _Shape, body: bytes, idempotency_key: str) -> None:
         stream, kind, operation, _, _ = shape
-        url = self._paths.needed(STREAM, kind=kind, stream=stream, operation=operation)
-        await self._client.send(
-            url,
-            body,
-            content_type="application/json",
-            authorization=self._keyring.secret_for(STREAMS[STREAM].scope),
-            idempotency_key=None if self._to_tollhouse else idempotency_key,
-        )
+        key = None if self._to_tollhouse else idempotency_key
+        await self._upstream.send(STREAM, body, idempotency_key=key, kind=kind, stream=stream, operation=operation)
 
     async def _drop(self, stream: str) -> None:
         """A stream that is gone already is what was asked for."""
-        url = self._paths.needed(DROPS, stream=stream)
         try:
-            await self._client.send(
-                url,
-                b"true",
-                method="DELETE",
-                content_type="application/json",
-                authorization=self._keyring.secret_for(STREAMS[DROPS].scope),
-            )
+            await self._upstream.send(DROPS, b"true", method="DELETE", stream=stream)
         except Refused as error:
             if error.status != 404:
                 raise

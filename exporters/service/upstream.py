@@ -1,10 +1,11 @@
-"""The cost service as a target of OTLP: its paths, under the keys that cover them."""
+"""The cost service: each of its streams at its path, under the key that covers it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from exporters.keyring import Keyring
+from exporters.service.answers import Answer
 from exporters.service.client import Client, ClientSettings
 from exporters.service.paths import STREAMS, Paths
 from exporters.settings import UpstreamSettings
@@ -12,9 +13,40 @@ from spool.clock import Clock
 
 
 class Upstream:
-    def __init__(self, paths: Paths, keyring: Keyring) -> None:
+    def __init__(self, client: Client, paths: Paths, keyring: Keyring) -> None:
+        self.client = client
         self._paths = paths
         self._keyring = keyring
+
+    @classmethod
+    def of(cls, settings: UpstreamSettings, keyring: Keyring, *, clock: Clock) -> Upstream:
+        """With a client of its own."""
+        return cls(client_of(settings, clock=clock), Paths(settings), keyring)
+
+    async def send(
+        self,
+        name: str,
+        body: bytes,
+        /,
+        *,
+        method: str = "POST",
+        content_type: str = "application/json",
+        idempotency_key: str | None = None,
+        **parts: str,
+    ) -> Answer:
+        """
+        One request to a stream, whose path has `parts` in its placeholders.
+
+        Refused before a byte is sent when its path is empty or no key covers it; else as `Client.send`.
+        """
+        return await self.client.send(
+            self._paths.needed(name, **parts),
+            body,
+            method=method,
+            content_type=content_type,
+            authorization=self.authorization(name),
+            idempotency_key=idempotency_key,
+        )
 
     def url(self, stream: str) -> str | None:
         return self._paths.url(stream)
@@ -24,6 +56,13 @@ class Upstream:
 
     def headers(self) -> Mapping[str, str]:
         return {}
+
+    def stamps(self) -> list[object]:
+        """Differs from an earlier answer when the secret file of a key changed."""
+        return self._keyring.stamps()
+
+    async def close(self) -> None:
+        await self.client.close()
 
 
 def client_of(settings: UpstreamSettings, *, clock: Clock) -> Client:

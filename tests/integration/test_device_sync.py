@@ -16,7 +16,7 @@ import pytest_asyncio
 from exporters.backoff import Backoff
 from exporters.keyring import Keyring
 from exporters.service.paths import Paths
-from exporters.service.upstream import client_of
+from exporters.service.upstream import Upstream, client_of
 from exporters.settings import KeySettings, UpstreamSettings
 from exporters.sync import DeviceSync
 from spool.clock import SystemClock
@@ -53,7 +53,7 @@ class Site:
         clock = SystemClock()
         settings = UpstreamSettings(base_url=self.upstream.url, timeout_s=5, keys=self.keys, paths=self.paths)
         client = client_of(settings, clock=clock)
-        sync = DeviceSync(self.table, client, Paths(settings), Keyring(self.keys), clock=clock, backoff=QUICK)
+        sync = DeviceSync(self.table, Upstream(client, Paths(settings), Keyring(self.keys)), clock=clock, backoff=QUICK)
         task = asyncio.create_task(sync.run())
         try:
             yield sync
