@@ -27,6 +27,23 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
         for name in AMENDABLE
         if getattr(first, name) is None and (value := getattr(later, name)) is not None
     }
+    if fields:  # a repeat brings none
+        _leave_out_what_does_not_fit(fields, first, later)
+    if more := [name for name in later.tags if name not in first.tags]:
+        tags = first.tags | {name: later.tags[name] for name in more[: max(0, MAX_TAGS - len(first.tags))]}
+        if len(tags) > len(first.tags):
+            fields["tags"] = tags
+    if later.estimated_cost is not None and (first.estimated_cost is None or _counts_more(first, later)):
+        fields["estimated_cost"] = later.estimated_cost
+        fields["price_book"] = later.price_book
+        if first.cost_source == "none":
+            fields["cost_source"] = "estimated"
+    if "cost" in fields:
+        fields["cost_source"] = "reported"
+    return fields
+
+
+def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later: Inference) -> None:
     for total, *parts in SIDES:
         if _contradict(first, later, (total, *parts)) or not _fit(first, later, total, parts):
             for name in (total, *parts):
@@ -37,16 +54,6 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
         fields.pop("end_time", None)
     if first.status != "error":
         fields.pop("error_type", None)
-    if more := [name for name in later.tags if name not in first.tags][: max(0, MAX_TAGS - len(first.tags))]:
-        fields["tags"] = first.tags | {name: later.tags[name] for name in more}
-    if later.estimated_cost is not None and (first.estimated_cost is None or _counts_more(first, later)):
-        fields["estimated_cost"] = later.estimated_cost
-        fields["price_book"] = later.price_book
-        if first.cost_source == "none":
-            fields["cost_source"] = "estimated"
-    if "cost" in fields:
-        fields["cost_source"] = "reported"
-    return fields
 
 
 def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
