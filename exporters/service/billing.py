@@ -41,11 +41,12 @@ class BillingExporter:
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         drops = [record for entry in entries for record in entry.records if isinstance(record, BillingDrop)]
+        key = delivery.idempotency_key
         for drop in drops:
-            with self._order.turn(drop.connection_id, delivery):
-                async with self._lanes.of(drop.connection_id):
-                    key, connection = delivery.idempotency_key, drop.connection_id
-                    await self._upstream.send(STREAM, drop.body, idempotency_key=key, connection_id=connection)
+            to = drop.connection_id
+            with self._order.turn(to, delivery):
+                async with self._lanes.of(to):
+                    await self._upstream.send(STREAM, drop.body, idempotency_key=key, connection_id=to)
         return Settlement(delivered=len(drops), damaged=delivery.count - len(drops))
 
     async def close(self) -> None:
