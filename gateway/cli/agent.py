@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import os
 import platform
 import socket
@@ -33,7 +32,7 @@ from gateway.agent.settings import Edited, NotEditable, configured_for, undo, wr
 from gateway.agent.tally import Tally
 from gateway.app import App, upstream_settings
 from gateway.cli import config_option, configured, fail
-from gateway.cli.operator import show_table
+from gateway.cli.operator import show_table, system_user
 from gateway.cli.serve import run_app, why
 from gateway.config import Config, ConfigError, UpstreamKey, split_address
 from gateway.listener import is_loopback
@@ -185,7 +184,7 @@ def _facts(config: Config, who: Identity) -> dict[str, object]:
         "hostname": socket.gethostname(),
         "platform": f"{platform.system().lower()}/{platform.machine()}",
         "agent_version": version("tollhouse"),
-        "user": config.agent.user or _user(),
+        "user": config.agent.user or system_user(),
         "fingerprint": who.fingerprint,
         "labels": dict(config.agent.labels),
     }
@@ -197,13 +196,6 @@ def _enrolment_key(config: Config) -> Secret | None:
     if not (agent.enrolment_key_file or agent.enrolment_key_env):
         return None
     return Secret("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
-        return ""
 
 
 # -- settings of assistants --------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def on_a_house(command: Callable[..., None]) -> Callable[..., None]:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
         if not (settings.data_dir / FILE).exists():  # a mistyped directory would look like a house that lost everything
             click.echo(f"tollhouse: there was nothing in {settings.data_dir}: this is a new house", err=True)
-        command(House(settings, actor or _user(), has_file=config is not None), **rest)
+        command(House(settings, actor or system_user() or f"uid {os.getuid()}", has_file=config is not None), **rest)
 
     return with_house
 
@@ -241,8 +241,9 @@ class Label(click.ParamType[tuple[str, str]]):
         return name, text
 
 
-def _user() -> str:
+def system_user() -> str | None:
+    """Who runs the command; None in a container that runs under a number without a name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
-        return f"uid {os.getuid()}"
+    except (KeyError, OSError):
+        return None

@@ -196,7 +196,7 @@ def test_as_names_the_actor(run: Run) -> None:
     """--as EMAIL is who the audit list names; without it the user of the system."""
     assert "grace@example.com" == answer(run(*CREATE, "--as", "grace@example.com", "--json"))["key"]["created_by"]
     again = answer(run("keys", "disable", "search team", "--json"))["key"]
-    assert ("grace@example.com", operator._user()) == (again["created_by"], again["updated_by"])
+    assert ("grace@example.com", operator.system_user()) == (again["created_by"], again["updated_by"])
 
 
 def test_spool_commands_answer_for_an_empty_house(run: Run) -> None:
