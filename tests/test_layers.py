@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,40 @@ ROOT = Path(__file__).parents[1]
 BELOW = {"spool": set(), "exporters": {"spool"}, "gateway": {"spool", "exporters"}}
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Every module that a file imports, by its full name."""
+def imported(path: Path, *, members: bool = False) -> Iterator[str]:
+    """Every module that a file imports, by its full name; with `members` also what it takes out of them."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
+            if members:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
+
+
+def named(path: Path) -> str:
+    """A module's full name."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_module_needs_itself() -> None:
+    """Imports make no circle: what is imported first never decides what works."""
+    paths = {named(path): path for package in BELOW for path in modules(package)}
+    needs = {
+        module: {
+            package
+            for name in imported(path, members=True)
+            for package in (name, *(str(name).rsplit(".", n)[0] for n in range(1, name.count("."))))
+            if package in paths and not f"{module}.".startswith(f"{package}.")
+        }
+        for module, path in paths.items()
+    }
+    assert len(paths) == len(list(TopologicalSorter(needs).static_order()))
 
 
 @pytest.mark.parametrize("package", BELOW)

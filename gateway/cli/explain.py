@@ -20,8 +20,9 @@ from gateway.cli.choice import Choice
 from gateway.config import Config
 from gateway.errors import BadPayload, Refusal
 from gateway.intake import Intake
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.formats import langfuse_pending
+from gateway.normalise.formats.recognise import format_shown
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, Outcome
 from gateway.prices import PriceBook
@@ -34,7 +35,7 @@ from spool.record import as_json
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--as", "format", type=Choice(formats.FORMATS), help="The payload's format (default: found).")
+@click.option("--as", "format", type=Choice(any_format.FORMATS), help="The payload's format (default: found).")
 @click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."
@@ -65,9 +66,9 @@ def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
     """One payload through the intake, over an empty memory log in which nothing stays open."""
-    named = format or formats.format_shown(body, how="name it with --as")
+    named = format or format_shown(body, how="name it with --as")
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
-    outcome = langfuse_pending.alone(_finish(formats.normalise(named, body, options=options)))
+    outcome = langfuse_pending.alone(_finish(any_format.normalise(named, body, options=options)))
     clock = SystemClock()
     spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
     try:

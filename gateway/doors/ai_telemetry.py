@@ -16,8 +16,9 @@ from gateway.doors import answers
 from gateway.doors.door import Handler, House, drive, guarded, house_key
 from gateway.doors.operations import ANYTHING, COUNT, ERROR, TEXT, WRITE, Content, Operation, array, closed
 from gateway.errors import Refusal
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.formats import answers as format_answers
+from gateway.normalise.formats.recognise import format_shown
 from spool.scopes import INGEST
 
 FIREHOSE_KEY = "X-Amz-Firehose-Access-Key"
@@ -58,7 +59,7 @@ _TAKERS = (
         gives=GIVES,
         errors=_ERRORS,
         refusals=(*WRITE, 404),
-        choices={"format": formats.FORMATS},
+        choices={"format": any_format.FORMATS},
     ),
 )
 OPERATIONS = (
@@ -72,8 +73,8 @@ def door(house: House) -> Handler:
 
     async def take(request: web.Request) -> web.Response:
         format = request.match_info.get("format")
-        if format is not None and format not in formats.FORMATS:
-            known = ", ".join(formats.FORMATS)
+        if format is not None and format not in any_format.FORMATS:
+            known = ", ".join(any_format.FORMATS)
             raise Refusal(404, "unknown_format", f"This format is not known; known are {known}.")
         key = firehose_key if format == "bedrock" else house_key
         return await submit(request, house, house.admit(request, key(request)), format=format)
@@ -107,8 +108,8 @@ async def submit(
         body = await house.body(request, lease, bearer)
         if verify is not None:
             verify(body)
-        named = format or formats.format_shown(body, how="name it: POST /v1/ai-telemetry/{format}")
-        outcome = await drive(formats.normalise(named, body, options=house.options, hold=lease.take))
+        named = format or format_shown(body, how="name it: POST /v1/ai-telemetry/{format}")
+        outcome = await drive(any_format.normalise(named, body, options=house.options, hold=lease.take))
         receipt = await house.intake.take(outcome, bearer)
         said = format_answers.answer(named, body, outcome, now=house.clock.now())
     response = _response(said)

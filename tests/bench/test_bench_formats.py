@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.options import Options
 from tests.gateway.formats.payloads import case, run
 
@@ -41,7 +41,7 @@ def batch() -> bytes:
 def test_an_event_costs_about_what_parsing_it_costs() -> None:
     """Decoding, normalising, tags and identity together, against orjson.loads of the same body: about the same."""
     body = batch()
-    ours = best(lambda: run(formats.normalise("litellm", body, options=Options())))
+    ours = best(lambda: run(any_format.normalise("litellm", body, options=Options())))
     theirs = best(lambda: orjson.loads(body))
     size = len(body) / EVENTS / 1000
     print(
@@ -56,7 +56,7 @@ def test_a_broken_member_costs_the_batch_little() -> None:
     """One NaN sends the array through the slow cut; the other 511 events still go the fast way."""
     body = batch()
     broken = body.replace(b'"saved_cache_cost": 0.0', b'"saved_cache_cost": NaN', 1)
-    whole = best(lambda: run(formats.normalise("litellm", body, options=Options())))
-    cut = best(lambda: run(formats.normalise("litellm", broken, options=Options())))
+    whole = best(lambda: run(any_format.normalise("litellm", body, options=Options())))
+    cut = best(lambda: run(any_format.normalise("litellm", broken, options=Options())))
     print(f"\nwhole {whole * 1e3:.1f} ms, with a NaN {cut * 1e3:.1f} ms, ratio {cut / whole:.1f}")
     assert cut <= 10 * whole

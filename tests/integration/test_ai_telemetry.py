@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.config import Config, ConfigError, Duration, Source, Spool
-from gateway.normalise.formats import FORMATS
+from gateway.normalise.any_format import FORMATS
 from spool.scopes import INGEST, PING
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces

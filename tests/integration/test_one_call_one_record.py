@@ -26,7 +26,7 @@ from gateway.access import Bearer
 from gateway.attribution import Attribution
 from gateway.config import Config, Source
 from gateway.intake import Intake
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.prices import PriceBook
@@ -226,7 +226,7 @@ def outcome_of(reports: Sequence[Report]) -> Outcome:
         body = traces(*items, scope=scope, resource={"service.name": "litellm" if scope == "litellm" else "shop"})
     elif format == "langfuse":
         body = {"batch": items}
-    outcome, _ = run(formats.normalise(format, json.dumps(body).encode(), options=Options()))
+    outcome, _ = run(any_format.normalise(format, json.dumps(body).encode(), options=Options()))
     assert ([], len(items)) == (outcome.rejects, len(outcome.records))
     return outcome
 

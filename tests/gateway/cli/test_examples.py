@@ -8,21 +8,22 @@ from time import time_ns
 import pytest
 
 from gateway.cli.examples import EXAMPLES, example
-from gateway.normalise import formats
+from gateway.normalise import any_format
+from gateway.normalise.formats.recognise import recognise
 from spool.record import NS
 from tests.gateway.formats.payloads import one
 
 
 def test_there_is_one_for_every_gateway_format():
     """And one of OTLP."""
-    assert {name for name in formats.FORMATS if "/" not in name} | {"otlp/traces"} == set(EXAMPLES)
+    assert {name for name in any_format.FORMATS if "/" not in name} | {"otlp/traces"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("format", EXAMPLES)
 def test_it_is_recognised_and_becomes_one_call_of_now(format: str):
     """With tokens, a model and a provider."""
     body = example(format)
-    assert format == formats.recognise(body)
+    assert format == recognise(body)
     record = one(None, body)
     assert (1320, 212) == (record.input_tokens, record.output_tokens)
     assert record.provider and record.request_model

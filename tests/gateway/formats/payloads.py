@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference
@@ -59,7 +59,7 @@ def run(steps: Generator[None, None, Outcome]) -> tuple[Outcome, int]:
 def read(format: str | None, payload: Any, *, options: Options | None = None) -> Outcome:
     """A payload (bytes as they are, anything else as JSON) through its format; the books must balance."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    outcome, _ = run(formats.normalise(format, body, options=options or Options()))
+    outcome, _ = run(any_format.normalise(format, body, options=options or Options()))
     assert_balanced(outcome)
     return outcome
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise import formats
+from gateway.normalise import any_format
+from gateway.normalise.formats.recognise import recognise
 from gateway.normalise.options import Options
 from spool.record import as_json
 from tests.gateway.formats.payloads import Case, cases, read
@@ -54,7 +55,7 @@ def test_the_case_becomes_the_expected_records(case: Case, named: bool):
 def test_the_case_is_told_apart(case: Case):
     """Its own format, or OTLP where the gateway pushes that."""
     expected = "otlp/traces" if (case.format, case.name) in OTLP else case.format
-    assert expected == formats.recognise(case.body)
+    assert expected == recognise(case.body)
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
@@ -73,4 +74,4 @@ def test_formats_are_the_published_names():
         "litellm", "openrouter", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway", "helicone", "bifrost",
         "apisix", "higress", "agentgateway", "vertex", "azure_apim", "openmeter", "langfuse",
         "otlp/traces", "otlp/metrics", "otlp/logs",
-    ) == formats.FORMATS  # fmt: skip
+    ) == any_format.FORMATS  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import Refusal
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.formats.unfolding import MAX_PIECE, MAX_WHOLE
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI
@@ -103,7 +103,7 @@ def test_bedrock_tells_what_it_holds_beside_the_body():
     held: list[int] = []
     line = json.dumps(bedrock_record()).encode()
     body = json.dumps(firehose(packed(line), packed(line, zipped=False))).encode()
-    run(formats.normalise("bedrock", body, options=Options(), hold=held.append))
+    run(any_format.normalise("bedrock", body, options=Options(), hold=held.append))
     assert [len(line)] * 2 == held
 
 

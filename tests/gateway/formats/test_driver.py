@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.formats import driver
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART
@@ -28,7 +28,7 @@ def test_records_of_a_large_body_are_packed_on_the_way():
 def test_the_smallest_items_are_work_too():
     """However many fit into the bytes of a slice, the loop gets its turn."""
     count = 10_000
-    outcome, turns = run(formats.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options()))
+    outcome, turns = run(any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options()))
     assert_balanced(outcome)
     assert turns >= count * driver.ITEM_BYTES // driver.SLICE_BYTES
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.errors import BadPayload
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.formats import driver
+from gateway.normalise.formats.recognise import recognise
 from gateway.normalise.options import Options
 from tests.gateway.formats.payloads import read, run
 from tests.gateway.normalise.payloads import in_protobuf, span, traces
@@ -43,7 +44,7 @@ def test_joining_many_requests_gives_the_loop_its_turn():
     """However small they are."""
     count = 10_000
     body = b"[" + b",".join([b"{}"] * count) + b"]"
-    _, turns = run(formats.normalise("otlp/traces", body, options=Options()))
+    _, turns = run(any_format.normalise("otlp/traces", body, options=Options()))
     assert turns >= count * driver.ITEM_BYTES // driver.SLICE_BYTES
 
 
@@ -86,4 +87,4 @@ def test_protobuf_that_begins_like_json_is_protobuf():
 
 def test_protobuf_is_not_guessed():
     """It shows no names to be recognised by."""
-    assert None is formats.recognise(in_protobuf(request(1)))
+    assert None is recognise(in_protobuf(request(1)))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise import formats
+from gateway.errors import BadPayload
+from gateway.normalise import any_format
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
 from spool.identity import digest, of_event
 from spool.record import rfc3339
@@ -362,11 +363,11 @@ def test_otlp_is_taken_under_any_name():
 def test_a_name_that_is_no_format_is_refused():
     """So is a body that shows none."""
     for format, body in (("smoke", {"id": 1}), (None, {"id": 1}), (None, [])):
-        with pytest.raises(formats.BadPayload):
+        with pytest.raises(BadPayload):
             read(format, body)
 
 
-@pytest.mark.parametrize("format", [name for name in formats.FORMATS if "/" not in name])
+@pytest.mark.parametrize("format", [name for name in any_format.FORMATS if "/" not in name])
 @pytest.mark.parametrize("item", [{}, {"data": None, "metadata": [], "usage": 3}, None])
 def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any):
     """They yield no record, and no error; Langfuse's stand in a batch."""

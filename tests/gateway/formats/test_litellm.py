@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.formats import litellm
 from gateway.normalise.formats.literal import of_literal
 from gateway.normalise.formats.usage import Usage
@@ -41,7 +41,7 @@ def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]):
     """Its place, a reason and a field; the other 511 are kept, and the loop gets its turn between slices."""
     events: list[Any] = [event | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[300] = event | {"prompt_tokens": "CANARY"}
-    outcome, turns = run(formats.normalise("litellm", json.dumps(events).encode(), options=Options()))
+    outcome, turns = run(any_format.normalise("litellm", json.dumps(events).encode(), options=Options()))
     assert_balanced(outcome)
     assert 511 == len(outcome.records)
     assert [(300, MALFORMED, "prompt_tokens is not a number")] == outcome.rejects

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import BadPayload
-from gateway.normalise import formats
+from gateway.normalise import any_format
 from gateway.normalise.formats import langfuse_pending
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference, as_json, pack
 from tests.gateway.formats.payloads import assert_balanced, cases, run
 
-FORMATS = [name for name in formats.FORMATS if "/" not in name]
+FORMATS = [name for name in any_format.FORMATS if "/" not in name]
 CANARY = "CANARY-7f3a"
 # Names under which senders carry prompts, answers, credentials and traces of errors.
 CONTENT = (
@@ -86,7 +86,7 @@ def put(payload: Any, path: tuple[Any, ...], value: Any) -> Any:
 def taken(format: str | None, body: bytes) -> Outcome | None:
     """The outcome with its halves released, or None for a body that was refused whole."""
     try:
-        outcome, _ = run(formats.normalise(format, body, options=Options()))
+        outcome, _ = run(any_format.normalise(format, body, options=Options()))
     except BadPayload:
         return None
     assert_balanced(outcome)

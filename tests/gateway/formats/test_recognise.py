@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import BadPayload
-from gateway.normalise import formats
+from gateway.normalise import any_format
+from gateway.normalise.formats.recognise import format_shown, recognise
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.record import as_json
 from tests.gateway.formats.payloads import Case, case, cases, read
@@ -88,14 +89,14 @@ def wrapped(items: list[Any]) -> Iterator[bytes]:
 @pytest.mark.parametrize(("format", "item"), SIGNS, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_sign_is_seen_in_every_wrapping(format: str, item: dict[str, Any]):
     """And wherever it stands among members that show nothing."""
-    assert {format} == {formats.recognise(body) for body in wrapped([dict(reversed(item.items())), item])}
-    assert format == formats.recognise(json.dumps(item).encode())
+    assert {format} == {recognise(body) for body in wrapped([dict(reversed(item.items())), item])}
+    assert format == recognise(json.dumps(item).encode())
 
 
 @pytest.mark.parametrize("item", UNKNOWN)
 def test_half_a_sign_is_none(item: dict[str, Any]):
     """A format that is guessed wrong would pass its payloads over."""
-    assert {None} == {formats.recognise(body) for body in wrapped([item])}
+    assert {None} == {recognise(body) for body in wrapped([item])}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_records_do_not_depend_on_the_wrapping(case: Case):
         items = shuffled(items_of(case.body), shuffler)
         bodies += wrapped(shuffler.sample(items, len(items)))
     for body in bodies:
-        assert case.format == formats.recognise(body)
+        assert case.format == recognise(body)
         assert expected == rows(read(None, body))
 
 
@@ -118,22 +119,22 @@ def test_records_do_not_depend_on_the_wrapping(case: Case):
 def test_a_sign_may_come_late(one_by_one: bool):
     """A logger of all traffic sends a thousand entries at once, and few of them are AI calls."""
     entries = [{"request": {"uri": "/"}, "response": {"status": 200}}] * 1999 + [{"llm_summary": {}}]
-    assert "apisix" == formats.recognise(lines(entries) if one_by_one else json.dumps(entries).encode())
+    assert "apisix" == recognise(lines(entries) if one_by_one else json.dumps(entries).encode())
 
 
 def test_a_large_member_before_the_sign_is_no_hindrance():
     """Not even one that is no JSON."""
     large = {"x": "}],[{" * 500_000}
     for first in (json.dumps(large), json.dumps(large)[:-1] + ", 'y': NaN}"):
-        assert "kong" == formats.recognise(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
+        assert "kong" == recognise(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
 
 
 def test_the_first_that_shows_itself_decides():
     """One body is of one product; where an item has two signs, the table's order decides."""
     kong, portkey = {"started_at": 1, "latencies": {}}, {"ai_org": "openai"}
-    assert "kong" == formats.recognise(lines([{"x": 1}, kong, portkey]))
-    assert "portkey" == formats.recognise(lines([{"x": 1}, portkey, kong]))
-    assert "kong" == formats.recognise(json.dumps(portkey | kong).encode())
+    assert "kong" == recognise(lines([{"x": 1}, kong, portkey]))
+    assert "portkey" == recognise(lines([{"x": 1}, portkey, kong]))
+    assert "kong" == recognise(json.dumps(portkey | kong).encode())
 
 
 @pytest.mark.parametrize("name", [None, "kong"])
@@ -148,11 +149,11 @@ def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None):
 def test_what_shows_nothing_is_told_what_to_do():
     """Which formats there are, and how one of them is named; what is no JSON is told that instead."""
     with pytest.raises(BadPayload) as refused:
-        formats.format_shown(b'{"x": 1}', how="name it with --as")
+        format_shown(b'{"x": 1}', how="name it with --as")
     assert "name it with --as" in refused.value.message
-    assert all(format in refused.value.message for format in formats.FORMATS)
+    assert all(format in refused.value.message for format in any_format.FORMATS)
     with pytest.raises(BadPayload, match="neither a JSON object"):
-        formats.format_shown(b"x=1", how="name it")
+        format_shown(b"x=1", how="name it")
 
 
 def is_document(body: bytes) -> bool:
