@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, 
     wait_for(lambda: shown(far, "laptop-1")["last_heartbeat"], 20, "the heartbeat upstream")
     row = shown(far, "laptop-1")
     assert ("mill", "ada") == (row["hostname"], row["user"])
-    assert row["enrolled"] <= row["last_heartbeat"]
+    assert datetime.fromisoformat(row["enrolled"]) <= datetime.fromisoformat(row["last_heartbeat"])
     assert {"id": "laptop-1", "sent": True, "held": None} == shown(near, "laptop-1")["upstream"]
 
 
