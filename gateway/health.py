@@ -60,16 +60,7 @@ class Health:
         return {
             "ready": not obstacles,
             "reasons": obstacles,
-            "routes": [
-                {
-                    "route": route.name,
-                    "state": route.state,
-                    "reason": route.reason,
-                    "queued": route.queued,
-                    "oldest_age_s": route.oldest_age_s,
-                }
-                for route in routes
-            ],
+            "routes": [shown_route(route) for route in routes],
             "keys": {"read": self._keys_read()},
             "clock": {"now": now, "up_s": now - self._started},
             "space": stats and {"bytes": stats.bytes, "max_bytes": stats.max_bytes, "free_bytes": stats.free_bytes},
@@ -99,3 +90,14 @@ class Health:
                     self._stats = None
                 self._good_until = self._clock.monotonic() + CACHE_S
             return self._stats
+
+
+def shown_route(route: RouteState) -> dict[str, object]:
+    """A route or a sync, as every answer on the operator's side shows it."""
+    return {
+        "route": route.name,
+        "state": route.state,
+        "reason": route.reason,
+        "queued": route.queued,
+        "oldest_age_s": route.oldest_age_s,
+    }

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from gateway.doors.operator_body import Body, answer, moment
 from gateway.doors.operator_calls import Asked, Call
+from gateway.health import shown_route
 from gateway.listing import Filter, List, MemoryRows, Sort
 from spool.errors import Invalid, NotThere
 from spool.log import Books, RouteState
@@ -24,16 +25,6 @@ class Replay(Body):
     since: str
     until: str | None = None
     dry_run: bool = False
-
-
-def shown_route(route: RouteState) -> dict[str, object]:
-    return {
-        "route": route.name,
-        "state": route.state,
-        "reason": route.reason,
-        "queued": route.queued,
-        "oldest_age_s": route.oldest_age_s,
-    }
 
 
 def shown_books(books: Books) -> dict[str, object]:
