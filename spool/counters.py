@@ -22,6 +22,7 @@ NOT_FINITE = "not_finite"
 TOKENS = "{token}"
 SMALLEST = Decimal(1).scaleb(-12)  # money below this gives nothing; it stays in the state until it has grown
 _EXACT = Context(prec=400)  # more digits than a double can have: no sum is ever rounded
+_NOISE = Decimal(2) ** -50  # by this share of themselves do sums of the same doubles differ in another order
 
 
 class SeriesState(NamedTuple):
@@ -45,7 +46,8 @@ def advance(state: SeriesState | None, point: CounterPoint) -> tuple[SeriesState
     The state after a point, and its delta or the reason why there is none.
 
     The first point of a series counts whole when the sender says since when it counts; a later start or a fall is a
-    restart. What is too small to count is left in the state, so that it is counted once it has grown.
+    restart, but not the fall by a last digit of who adds up doubles anew for each point. What is too small to count is
+    left in the state, so that it is counted once it has grown.
     """
     value = Decimal(point.value)
     if not value.is_finite():
@@ -58,13 +60,13 @@ def advance(state: SeriesState | None, point: CounterPoint) -> tuple[SeriesState
         return state, LATE
     elif point.start_time > state.start_time:
         base, since = Decimal(0), point.start_time
-    elif value < state.value:
+    elif state.value - value > SMALLEST + state.value * _NOISE:
         base, since = Decimal(0), state.time
     else:
         base, since = state.value, state.time
-    added = _EXACT.subtract(value, base).quantize(_unit(point), ROUND_DOWN, _EXACT)
+    added = max(Decimal(0), _EXACT.subtract(value, base).quantize(_unit(point), ROUND_DOWN, _EXACT))
     after = SeriesState(point.start_time, point.time, _EXACT.add(base, added))
-    if added <= 0:
+    if not added:
         return after, UNCHANGED
     return after, Delta(added, since, point.time)
 
@@ -77,7 +79,7 @@ def as_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]
         id=known_as.id,
         value=int(delta.value) if point.template.unit == TOKENS else plain(delta.value),
         start_time=delta.start_time,
-        end_time=delta.time,
+        end_time=delta.time or None,
     )
     return record, known_as
 

@@ -1,0 +1,61 @@
+"""Cumulative counters: what a point adds to the one before."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from spool.counters import SMALLEST, TOKENS, UNCHANGED, SeriesState, advance, as_record
+from spool.log import CounterPoint
+from spool.record import UsageMetric
+
+START = 1_790_000_000_000_000_000
+
+
+def counted(*values: str, unit: str = "USD") -> tuple[list[Decimal | str], SeriesState]:
+    """What each point of one series adds, and where it stands then."""
+    state: SeriesState | None = None
+    added: list[Decimal | str] = []
+    for number, value in enumerate(values, start=1):
+        state, delta = advance(state, point(Decimal(value), unit=unit, time=START + number))
+        added.append(delta if isinstance(delta, str) else delta.value)
+    assert state is not None
+    return added, state
+
+
+def point(value: Decimal, *, unit: str = "USD", time: int = START + 1) -> CounterPoint:
+    return CounterPoint(b"series", START, time, value, UsageMetric(id=b"", source="otel", name="cost", unit=unit))
+
+
+@pytest.mark.parametrize(
+    ("whole", "less"),
+    [("1.1", "1.0999999999999999"), ("81234.56", "81234.55999999998"), ("0.3", "0.29999999999999993")],
+)
+def test_a_last_digit_is_no_restart(whole: str, less: str):
+    """A collector that adds up doubles in another order each time counts no cent again, however long it does so."""
+    added, state = counted(whole, less, whole, less, whole)
+    assert ([Decimal(whole)] + 4 * [UNCHANGED], Decimal(whole)) == (added, state.value)
+
+
+@pytest.mark.parametrize(("before", "after", "unit"), [("1.1", "1.09", "USD"), ("1e15", "999999999999999", TOKENS)])
+def test_a_real_fall_is_a_restart(before: str, after: str, unit: str):
+    """A token less, or a cent: the sender began anew."""
+    added, _ = counted(before, after, unit=unit)
+    assert [Decimal(before), Decimal(after)] == added
+
+
+def test_what_is_too_small_to_count_is_counted_once_it_has_grown():
+    """Nothing of a slow counter is lost, and nothing of it counts twice."""
+    tenth = SMALLEST / 10
+    added, _ = counted(*(str(number * tenth) for number in range(1, 21)))
+    assert 2 * SMALLEST == sum((value for value in added if isinstance(value, Decimal)), Decimal())
+
+
+def test_a_point_without_a_time_has_no_end():
+    """The epoch is not presented as the time of a record."""
+    counter = point(Decimal(1), time=0)
+    _, delta = advance(None, counter)
+    assert not isinstance(delta, str)
+    record, _ = as_record(counter, delta)
+    assert (START, None) == (record.start_time, record.end_time)
