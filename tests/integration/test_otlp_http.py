@@ -21,6 +21,7 @@ from tests.integration.payloads import (
     PROTOBUF,
     REQUESTS,
     SIGNALS,
+    START,
     json_span,
     json_traces,
     proto_span,
@@ -430,6 +431,21 @@ async def test_every_item_malformed_is_400(serving: Serving) -> None:
     """A request of which nothing could be read is not a success."""
     answer = await serving.send("/v1/traces", json_traces(json_span(name=5), json_span(attributes="x")))
     assert (400, 3) == (answer.status, status_of(answer)[0])
+
+
+async def test_a_time_beyond_all_clocks_is_kept_without_a_time(serving: Serving) -> None:
+    """20: no 64-bit number of nanoseconds is a 500; a call, and a counter that the log has to remember."""
+    never = str((1 << 64) - 1)
+    span = json_span(startTimeUnixNano=never, endTimeUnixNano=never)
+    counted = {"startTimeUnixNano": str(START), "timeUnixNano": never, "asInt": "5"}
+    metric = {
+        "name": "cline.tokens.output.total",
+        "sum": {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": [counted]},
+    }
+    metrics = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
+    assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
+    assert 200 == (await serving.send("/v1/metrics", json.dumps(metrics).encode())).status
+    assert [(None, None), (START, None)] == [(one.start_time, one.end_time) for one in await serving.records()]
 
 
 async def test_keep_alive_serves_many_requests(serving: Serving) -> None:

@@ -7,7 +7,7 @@ came before is read by hand; the first of each name is read by protobuf, and so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ _LEFT_OUT: Pair = ("", None)
 _STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # heads of an AnyValue's fields
 
 
+_NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 
 
@@ -56,6 +57,22 @@ def attributes_of(encoded: Iterable[bytes]) -> Attributes:
     attributes = dict([known(raw) or _known_name(raw) or _any_layout(raw) for raw in encoded])
     attributes.pop("", None)
     return attributes
+
+
+def outside_of(encoded: Collection[bytes], attributes: Attributes) -> dict[str, object]:
+    """The texts, numbers and lists of texts that are not among the attributes read."""
+    outside: dict[str, object] = {}
+    for pair in map(wire_view.KeyValue.FromString, encoded if len(encoded) > len(attributes) else ()):
+        if pair.key and pair.key not in attributes and (found := _plain(pair.value)) is not None:
+            outside[pair.key] = found
+    return outside
+
+
+def _plain(value: Any) -> object:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return _texts(value)
+    return getattr(value, kind) if kind in ("string_value", *_NUMBERS) else None
 
 
 def _known_name(raw: bytes) -> Pair | None:
@@ -159,8 +176,12 @@ def _value(value: Any, rule: str, name: str) -> Any:
         if rule is admission.REDUCED:
             return admission.reduced(name, text)
         return None if len(text) > admission.MAX_VALUE else text
-    if kind in ("int_value", "bool_value", "double_value"):
+    if kind in _NUMBERS:
         return getattr(value, kind) if rule is admission.SCALAR else None
     if kind == "array_value" and rule is admission.WORDS:
-        return [part.string_value for part in value.array_value.values if part.string_value] or None
+        return _texts(value)
     return None
+
+
+def _texts(value: Any) -> list[str] | None:
+    return [part.string_value for part in value.array_value.values if part.string_value] or None

@@ -20,7 +20,7 @@ from gateway.normalise.otlp import admission, lone_surrogates, trace_ends
 from gateway.normalise.otlp import json_schema as schema
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.json_names import in_camel_case
-from gateway.normalise.otlp.model import Attributes, Event, LogRecord, Point, Resource, Scope, Span
+from gateway.normalise.otlp.model import Attributes, Event, LogRecord, Point, Resource, Scope, Span, moment
 from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.slices import MAX_SLICE, Slice
 from gateway.normalise.otlp.trace_ends import TraceEnds
@@ -198,6 +198,24 @@ def attributes_of(pairs: Iterable[schema.KeyValue | None] | None) -> Attributes:
     return attributes
 
 
+def outside_of(pairs: Iterable[schema.KeyValue | None] | None, attributes: Attributes) -> dict[str, object]:
+    """The texts, numbers and lists of texts that are not among the attributes read."""
+    outside: dict[str, object] = {}
+    for pair in pairs or ():
+        if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
+            with suppress(_Malformed):  # what nobody reads rejects nothing
+                if (found := _plain(pair.value, pair.key)) is not None:
+                    outside[pair.key] = found
+    return outside
+
+
+def _plain(value: schema.Value, name: str) -> object:
+    if value.stringValue is not None:
+        return value.stringValue
+    number = _number_or_bool(value, name)
+    return _words(value.arrayValue, name) if number is None else number
+
+
 def _number_or_bool(value: schema.Value, name: str) -> int | float | bool | None:
     try:
         if value.intValue is not None:
@@ -255,7 +273,7 @@ def _double(value: float | str, field: str) -> float:
 
 
 def _time(value: schema.Whole, field: str) -> int:
-    return 0 if value is None else _whole(value, field, 0, 1 << 64)
+    return 0 if value is None else moment(_whole(value, field, 0, 1 << 64))
 
 
 def _hex_id(value: str | None, size: int, place: _Place, field: str) -> str | None:
@@ -380,10 +398,12 @@ def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | 
         value = _whole(point.asInt, "asInt", -(1 << 63), 1 << 63)
     elif point.asDouble is not None:
         value = _double(point.asDouble, "asDouble")
+    attributes = attributes_of(point.attributes)
     return countable.point(
         flags=0 if point.flags is None else _whole(point.flags, "flags", 0, 1 << 32),
         start_time=_time(point.startTimeUnixNano, "startTimeUnixNano"),
         time=_time(point.timeUnixNano, "timeUnixNano"),
         value=value,
-        attributes=attributes_of(point.attributes),
+        attributes=attributes,
+        outside=outside_of(point.attributes, attributes),
     )

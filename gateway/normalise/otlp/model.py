@@ -13,6 +13,13 @@ import msgspec
 
 Attributes = dict[str, Any]  # str, int, float, bool; bytes and empty values are left out
 
+END_OF_TIME = 1 << 63  # nanoseconds from here on (the year 2262) are no time: nothing that keeps times can hold them
+
+
+def moment(nanoseconds: int) -> int:
+    """A time on the wire; 0, the wire's own word for it, when it is unknown or none."""
+    return nanoseconds if nanoseconds < END_OF_TIME else 0
+
 
 class Resource(msgspec.Struct, gc=False):
     attributes: Attributes
@@ -67,3 +74,4 @@ class Point(msgspec.Struct, gc=False):
     time: int
     value: int | float
     attributes: Attributes
+    apart: bytes = b""  # of attributes that stayed outside: they are not read, and yet tell series apart

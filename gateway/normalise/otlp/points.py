@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from gateway.normalise.otlp.model import Attributes, Point, Resource, Scope
+from gateway.normalise.otlp.series import apart
 from gateway.normalise.outcome import NOT_AI
 
 CANNOT_COUNT = NOT_AI
@@ -32,11 +34,31 @@ class Countable:
         self._cumulative = temporality == CUMULATIVE
 
     def point(
-        self, *, flags: int, start_time: int, time: int, value: int | float | None, attributes: Attributes
+        self,
+        *,
+        flags: int,
+        start_time: int,
+        time: int,
+        value: int | float | None,
+        attributes: Attributes,
+        outside: Mapping[str, object],
     ) -> Point | None:
-        """The point, or None when it has no value: a histogram's buckets are no substitute for its sum."""
+        """
+        The point, or None when it has no value: a histogram's buckets are no substitute for its sum.
+
+        `outside`: the attributes that are not among `attributes`.
+        """
         if value is None or flags & _NO_RECORDED_VALUE or not math.isfinite(value):
             return None
         return Point(
-            self._resource, self._scope, self._name, self._unit, self._cumulative, start_time, time, value, attributes
+            self._resource,
+            self._scope,
+            self._name,
+            self._unit,
+            self._cumulative,
+            start_time,
+            time,
+            value,
+            attributes,
+            apart(outside),
         )

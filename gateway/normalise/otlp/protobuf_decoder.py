@@ -14,8 +14,8 @@ from google.protobuf.message import DecodeError
 
 from gateway.errors import BadPayload
 from gateway.normalise.otlp import trace_ends, wire_view
-from gateway.normalise.otlp.encoded_attributes import attributes_of
-from gateway.normalise.otlp.model import Event, LogRecord, Point, Resource, Scope, Span
+from gateway.normalise.otlp.encoded_attributes import attributes_of, outside_of
+from gateway.normalise.otlp.model import Event, LogRecord, Point, Resource, Scope, Span, moment
 from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.slices import Slice
 from gateway.normalise.otlp.wire_cut import pieces
@@ -137,8 +137,8 @@ def _span(resource: Resource, scope: Scope, span: Any, place: int) -> Span:
         trace_id.hex() if trace_id and trace_id != _NO_TRACE else None,
         span_id.hex() if span_id and span_id != _NO_SPAN else None,
         parent_id.hex() if parent_id and parent_id != _NO_SPAN else None,
-        span.start_time_unix_nano or None,
-        span.end_time_unix_nano or None,
+        moment(span.start_time_unix_nano) or None,
+        moment(span.end_time_unix_nano) or None,
         attributes_of(span.attributes),
         span.status.code,
         _events(span.events) if span.events else _NO_EVENTS,
@@ -162,7 +162,7 @@ def _log_record(resource: Resource, scope: Scope, record: Any, place: int) -> Lo
         scope,
         record.event_name,
         body if len(body) <= 256 and " " not in body else "",
-        record.time_unix_nano or record.observed_time_unix_nano or None,
+        moment(record.time_unix_nano) or moment(record.observed_time_unix_nano) or None,
         trace_id.hex() if trace_id and trace_id != _NO_TRACE else None,
         span_id.hex() if span_id and span_id != _NO_SPAN else None,
         attributes_of(record.attributes),
@@ -184,12 +184,14 @@ def _points(metric: Any, countable: Countable) -> Iterator[Point | None]:
             present = point.WhichOneof("value") is not None
         else:
             value, present = point.sum, point.HasField("sum")
+        attributes = attributes_of(point.attributes)
         yield countable.point(
             flags=point.flags,
-            start_time=point.start_time_unix_nano,
-            time=point.time_unix_nano,
+            start_time=moment(point.start_time_unix_nano),
+            time=moment(point.time_unix_nano),
             value=value if present else None,
-            attributes=attributes_of(point.attributes),
+            attributes=attributes,
+            outside=outside_of(point.attributes, attributes),
         )
 
 
