@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.containers import Fields
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.shapes import Names, Shape
+from gateway.normalise.otlp.shapes import KIND, Names, Shape
 from spool.record import Inference
 
 ERROR_CODE = 2
@@ -48,6 +48,35 @@ _REQUEST_TYPES = {
     "embedding": words.EMBEDDINGS,
     "rerank": words.RERANK,
 }
+_NO_REQUEST_TYPE = "unknown"  # OpenLLMetry's, for methods that it has no word for: some asynchronous calls
+
+_TOOLS_AND_AGENTS: dict[str, frozenset[str]] = {
+    "gen_ai.operation.name": frozenset(
+        {"execute_tool", "invoke_agent", "create_agent", "agent_step", "invoke_workflow", "tool", "agent"}
+    ),
+    "openinference.span.kind": frozenset({"tool", "agent"}),
+    "langfuse.observation.type": frozenset({"tool", "agent"}),
+    "mlflow.spanType": frozenset({"tool", "agent"}),
+    "traceloop.span.kind": frozenset({"tool", "agent"}),
+    "langsmith.span.kind": frozenset({"tool", "agent"}),
+    "gen_ai.span.kind": frozenset({"tool", "agent"}),
+    "spring.ai.kind": frozenset({"tool_call"}),
+    "ai.operationId": frozenset({"ai.toolcall"}),
+    "span.type": frozenset({"tool", "agent"}),
+}
+
+
+def is_tool_or_agent(span: Span, shape: Shape) -> bool:
+    """Whether a span says so: it is no call, and what stands below it is a call of its own, whatever stands above."""
+    if not shape.marks & KIND:
+        return False
+    attributes = span.attributes
+    if "gen_ai.tool.name" in attributes:
+        return True
+    for name, kinds in _TOOLS_AND_AGENTS.items():
+        if name in attributes and str(attributes[name]).strip('"').lower() in kinds:
+            return True
+    return False
 
 
 def by_operation_name(span: Span, shape: Shape) -> str | None:
@@ -55,8 +84,11 @@ def by_operation_name(span: Span, shape: Shape) -> str | None:
     attributes = span.attributes
     if (named := words.text(attributes.get("gen_ai.operation.name"))) is not None:
         return words.OPERATIONS.get(named)
-    if (kind := words.text(attributes.get("llm.request.type"))) is not None:
+    kind = words.text(attributes.get("llm.request.type"))
+    if kind is not None and kind != _NO_REQUEST_TYPE:
         return _REQUEST_TYPES.get(kind)
+    if is_tool_or_agent(span, shape):
+        return None
     identified = words.first_text(attributes, shape.request_model + shape.response_model + shape.provider) is not None
     return words.CHAT if identified and (has_usage(span, shape) or failed(span, shape)) else None
 

@@ -24,11 +24,26 @@ def _counts_as_provider(span: Span, provider: str | None, model: str | None) -> 
 
 def _counts_as_model(span: Span, provider: str | None, model: str | None) -> bool:
     # Strands passes on the figures of whoever serves the model, and writes its own name where the provider should be.
-    return model is not None and words.model_provider(model) in ("anthropic", "aws.bedrock")
+    # `anthropic/claude-sonnet-4` is a name of LiteLLM's, which counts as OpenAI does.
+    if model is None or words.names_vendor(model):
+        return False
+    return words.model_provider(model) in ("anthropic", "aws.bedrock")
 
 
 def _pydantic_ai_operation(span: Span, shape: Shape) -> str | None:
-    return None if _is_run(span) else by_operation_name(span, shape)
+    """Logfire sends a span that has only begun as a span of its own, too."""
+    is_pending = span.attributes.get("logfire.span_type") == "pending_span"
+    return None if is_pending or _is_run(span) else by_operation_name(span, shape)
+
+
+def _langsmith_operation(span: Span, shape: Shape) -> str | None:
+    """Its exporter calls prompt templates `chat` and retrievers `embeddings`; the kind of run tells them apart."""
+    kind = words.text(span.attributes.get("langsmith.span.kind"))
+    return by_operation_name(span, shape) if kind in (None, "llm", "embedding") else None
+
+
+def _is_adk_agent(span: Span) -> bool:
+    return span.name.startswith("agent_run [")  # of its first versions, which name no operation
 
 
 def _cloudflare_operation(span: Span, shape: Shape) -> str | None:
@@ -53,12 +68,16 @@ _TABLE = (
     VERCEL_AI,
     Dialect(source="langfuse"),
     Dialect(source="mlflow"),
-    Dialect(source="langsmith"),
+    Dialect(source="langsmith", operation=_langsmith_operation),
     Dialect(source="pydantic_ai", operation=_pydantic_ai_operation, is_agent=_is_run),
     Dialect(source="openlit", without_cache=_counts_as_provider),
     Dialect(source="strands", without_cache=_counts_as_model),
     # Its thoughts stand apart from the candidates' tokens under this name only.
-    Dialect(source="google_adk", without_reasoning=("gen_ai.usage.experimental.reasoning_tokens",)),
+    Dialect(
+        source="google_adk",
+        without_reasoning=("gen_ai.usage.experimental.reasoning_tokens",),
+        is_agent=_is_adk_agent,
+    ),
     Dialect(source="spring_ai"),
     Dialect(source="semantic_kernel"),
     AZURE_AI,
@@ -141,9 +160,14 @@ def spoken(span: Span, shape: Shape, sender: Dialect) -> Dialect:
     return OTEL
 
 
+def says_its_kind(shape: Shape) -> bool:
+    """Whether a span has one of the marks that come before the operation's name."""
+    return bool(shape.marks & _KIND_MARKS)
+
+
 def operation_of(span: Span, shape: Shape, dialect: Dialect) -> str | None:
     """The operation when the span is an AI call, else None."""
-    if shape.marks & _KIND_MARKS:
+    if says_its_kind(shape):
         for mark, operation in _KINDS:
             if shape.marks & mark:
                 return operation(span, shape)

@@ -14,27 +14,13 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import dialects, explanation, item_tags, rows, shapes, tollhouse
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call, call_of
-from gateway.normalise.otlp.dialect import Dialect, has_usage
+from gateway.normalise.otlp.dialect import Dialect, has_usage, is_tool_or_agent, never
 from gateway.normalise.otlp.family import TURN, Family, Key, Node
 from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.otlp.who import NOBODY, device_of, end_user_of, nearest, resource_who, who_of
 from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from spool.identity import of_call
-
-# Tools and agents: what stands below one is a call of its own, whatever stands above.
-_BORDERS: dict[str, frozenset[str]] = {
-    "gen_ai.operation.name": frozenset(
-        {"execute_tool", "invoke_agent", "create_agent", "agent_step", "invoke_workflow", "tool", "agent"}
-    ),
-    "openinference.span.kind": frozenset({"tool", "agent"}),
-    "langfuse.observation.type": frozenset({"tool", "agent"}),
-    "mlflow.spanType": frozenset({"tool", "agent"}),
-    "traceloop.span.kind": frozenset({"tool", "agent"}),
-    "langsmith.span.kind": frozenset({"tool", "agent"}),
-    "ai.operationId": frozenset({"ai.toolcall"}),
-    "span.type": frozenset({"tool", "agent"}),
-}
 
 
 class Spans:
@@ -168,20 +154,19 @@ class Spans:
             call.agent = agent
             is_border = call.record.operation == "invoke_agent"
         else:
-            is_border = bool(shape.marks & shapes.KIND) and _is_border(attributes)
-            is_border = is_border or (dialect.is_agent is not None and dialect.is_agent(span))
+            is_border = is_tool_or_agent(span, shape) or (dialect.is_agent is not None and dialect.is_agent(span))
         if parent is None and call is None and who is NOBODY and agent is None:
             return None
         return Node(parent, who, agent, is_border, call)
 
     def _ignore(self, span: Span, shape: Shape, dialect: Dialect) -> None:
         # A dialect or a kind of span that is known is understood: it is no call, or repeats one.
-        is_known = dialect is not dialects.OTEL or not shape.marks & shapes.AI_NAME
-        if is_known or (shape.marks & shapes.KIND and not _is_strange(span, shape)):
-            self._outcome.ignored[NOT_AI] += 1
-        else:
+        is_known = dialect is not dialects.OTEL or bool(shape.marks & shapes.KIND)
+        if shape.marks & shapes.AI_NAME and (not is_known or _is_strange(span, shape, dialect)):
             self._outcome.ignored[UNRECOGNISED_AI] += 1
             self._outcome.show_shape(span.attributes)
+        else:
+            self._outcome.ignored[NOT_AI] += 1
 
     def _book(self, call: Call, parent: Key | None, family: Family) -> None:
         record, who = call.record, nearest(call.who, call.twin_who)
@@ -202,21 +187,14 @@ class Spans:
         self._outcome.add(record, identity, call.why, device=call.device)
 
 
-def _is_strange(span: Span, shape: Shape) -> bool:
-    """Whether a span has usage under a kind of operation that nobody has described."""
+def _is_strange(span: Span, shape: Shape, dialect: Dialect) -> bool:
+    """Whether a span counts something under an operation that nobody has described."""
     operation = words.text(span.attributes.get("gen_ai.operation.name"))
     if operation is None or operation in words.NO_CALLS or operation.endswith("_memory"):
         return False
-    return operation not in words.OPERATIONS and has_usage(span, shape)
-
-
-def _is_border(attributes: Attributes) -> bool:
-    if "gen_ai.tool.name" in attributes:
-        return True
-    for name, kinds in _BORDERS.items():
-        if name in attributes and str(attributes[name]).strip('"').lower() in kinds:
-            return True
-    return False
+    if operation in words.OPERATIONS or dialect.operation is never or dialects.says_its_kind(shape):
+        return False
+    return has_usage(span, shape) or words.first(span.attributes, shape.cost) is not None
 
 
 def _repeated_runs(calls: Iterable[Call]) -> set[int]:

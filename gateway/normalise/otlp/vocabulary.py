@@ -341,6 +341,11 @@ def model_provider(model: str) -> str | None:
     return provider(vendor) if slash and vendor else None
 
 
+def names_vendor(model: str) -> bool:
+    """Whether a model's name begins with its vendor's and a slash."""
+    return "/" in model and not model.startswith("arn:")
+
+
 def unquoted(value: Any) -> Any:
     """Langfuse SDKs from 5 on write metadata as JSON: a text in quotes is unquoted, what is nested stays nested."""
     if type(value) is str and value[:1] in ('"', "{", "["):

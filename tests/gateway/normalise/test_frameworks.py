@@ -1,0 +1,112 @@
+"""Frameworks' spans: agents, tools and templates around the calls, under names that look like calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
+from tests.gateway.normalise.payloads import normalised, only, records, span, traces
+
+USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
+FAILED = {"code": 2}
+
+
+def test_langsmiths_templates_and_retrievers_are_no_calls():
+    """Its exporter names a prompt template `chat` and a retriever `embeddings`; the kind of run tells them apart."""
+    outcome = normalised(
+        traces(
+            span(1, {"langsmith.span.kind": "prompt", "gen_ai.operation.name": "chat", "gen_ai.system": "langchain"}),
+            span(2, {"langsmith.span.kind": "retriever", "gen_ai.operation.name": "embeddings"}),
+            span(3, {"langsmith.span.kind": "embedding", "gen_ai.operation.name": "embeddings", **USAGE}),
+            span(4, {"langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", **USAGE}),
+        )
+    )
+    assert ["embeddings", "chat"] == [record.operation for record in outcome.records]  # type: ignore[union-attr]
+    assert {NOT_AI: 2} == dict(outcome.ignored)
+
+
+def test_openllmetrys_unknown_request_type_says_nothing():
+    """Its instrumentation of Mistral writes it on asynchronous calls, usage and all."""
+    call = {"llm.request.type": "unknown", "gen_ai.system": "MistralAI", "gen_ai.usage.prompt_tokens": 7}
+    record = only(traces(span(1, call), span(2, {"llm.request.type": "unknown", "gen_ai.system": "MistralAI"})))
+    assert ("openllmetry", "chat", "mistral_ai", 7) == (
+        record.source, record.operation, record.provider, record.input_tokens,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"traceloop.span.kind": "agent"},
+        {"traceloop.span.kind": "tool"},
+        {"gen_ai.span.kind": "AGENT"},
+        {"gen_ai.tool.name": "search"},
+    ],
+)
+def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]):
+    """Neither when it failed nor when it repeats the sums of its calls; those below it are calls of their own."""
+    call = {"llm.request.type": "chat", "gen_ai.request.model": "m", **USAGE}
+    agent = {**kind, "gen_ai.request.model": "m", **USAGE}
+    payload = traces(span(1, call), span(2, agent, parent=1, status=FAILED), span(3, call, parent=2))
+    assert ["ok", "ok"] == [record.status for record in records(payload)]
+
+
+def test_the_first_google_adk_nests_an_agent_under_a_call():
+    """Control went over to another agent within a call: its span has a name and no attributes."""
+    call = {"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini-2.5-pro", **USAGE}
+    payload = traces(
+        span(1, call, name="call_llm"),
+        span(2, {}, name="agent_run [booker]", parent=1),
+        span(3, call, name="call_llm", parent=2),
+        scope="gcp.vertex.agent",
+    )
+    assert [100, 100] == [record.input_tokens for record in records(payload)]
+
+
+def test_spring_ais_tools_part_calls():
+    """A tool that asks a model makes a call of its own."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "gen_ai.usage.input_tokens": "100"}
+    tool = {"spring.ai.kind": "tool_call", "gen_ai.operation.name": "framework", "gen_ai.system": "spring_ai"}
+    assert 2 == len(records(traces(span(1, call), span(2, tool, parent=1), span(3, call, parent=2))))
+
+
+def test_a_span_of_logfire_that_has_only_begun_is_no_call():
+    """It comes in a request of its own, before the call has an end."""
+    pending = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    outcome = normalised(traces(span(2, pending, parent=1), scope="pydantic-ai"))
+    assert ([], {NOT_AI: 1}) == (outcome.records, dict(outcome.ignored))
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("anthropic/claude-sonnet-4", 1000), ("claude-sonnet-4", 1600), ("us.anthropic.claude-sonnet-4-v1:0", 1600)],
+)
+def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int):
+    """LiteLLM's model names begin with a vendor, and its input holds the cache, Anthropic's too."""
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": "strands-agents",
+        "gen_ai.request.model": model,
+        "gen_ai.usage.input_tokens": 1000,
+        "gen_ai.usage.cache_read_input_tokens": 600,
+    }
+    assert expected == only(traces(span(1, call), scope="strands.telemetry.tracer")).input_tokens
+
+
+@pytest.mark.parametrize(
+    ("scope", "counted", "expected"),
+    [
+        ("strands.telemetry.tracer", USAGE, UNRECOGNISED_AI),
+        ("openlit", {"gen_ai.usage.cost": 0.04}, UNRECOGNISED_AI),
+        ("strands.telemetry.tracer", {"gen_ai.request.model": "m"}, NOT_AI),
+        ("codex_otel", USAGE, NOT_AI),
+    ],
+)
+def test_what_counts_under_an_unknown_operation_is_shown_whoever_sends(
+    scope: str, counted: dict[str, Any], expected: str
+):
+    """A dialect that is known may learn a new operation; spans that repeat logs stay silent."""
+    outcome = normalised(traces(span(1, {"gen_ai.operation.name": "image", **counted}), scope=scope))
+    assert {expected: 1} == dict(outcome.ignored)
