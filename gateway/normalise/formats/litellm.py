@@ -171,7 +171,7 @@ def _record(event: Event, meta: Meta, own_id: Any, cost: str | None) -> Inferenc
         start_time=instant(event.startTime),
         end_time=instant(event.endTime),
         provider=provider(event.custom_llm_provider, event.model),
-        operation=_operation(event.call_type) if isinstance(event.call_type, str) else None,
+        operation=operation_of(event.call_type) if isinstance(event.call_type, str) else None,
         request_model=model_name(event.model, event.custom_llm_provider),
     )
     count_tokens(record, _tokens(event, meta))
@@ -238,7 +238,8 @@ def _is_tool_call(event: Event, record: Inference) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _operation(call_type: str) -> str | None:
+def operation_of(call_type: str) -> str | None:
+    """The operation behind the name of LiteLLM's function; its spans say it under the same names."""
     name = call_type.rpartition(".")[2]
     if name in _CHAT_CALLS:
         return CHAT

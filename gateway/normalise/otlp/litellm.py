@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gateway.normalise.formats.litellm import operation_of
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, by_operation_name
 from gateway.normalise.otlp.model import Attributes, Span
@@ -18,11 +19,10 @@ CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it ide
 def _operation(span: Span, shape: Shape) -> str | None:
     if span.name == _RAW_TWIN:
         return None
-    if words.text(span.attributes.get("gen_ai.operation.name")) is None:
-        call_type = words.text(span.attributes.get("llm.request.type"))
-        if call_type is not None:
-            return words.OPERATIONS.get(call_type)
-    return by_operation_name(span, shape)
+    call_type = words.first_text(span.attributes, ("gen_ai.operation.name", "llm.request.type"))
+    if call_type is None:
+        return by_operation_name(span, shape)
+    return words.OPERATIONS.get(call_type) or operation_of(call_type)
 
 
 def _cached_id(attributes: Attributes) -> str | None:

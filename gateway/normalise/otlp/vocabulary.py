@@ -157,6 +157,7 @@ OPERATIONS = {
     "chat": CHAT, "text_completion": TEXT_COMPLETION, "generate_content": "generate_content",
     "embeddings": EMBEDDINGS, "rerank": RERANK, "completion": CHAT, "acompletion": CHAT, "responses": CHAT,
     "aresponses": CHAT, "messages": CHAT, "anthropic_messages": CHAT, "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS,
+    "arerank": RERANK,
     "chat.completions": CHAT, "text.completions": TEXT_COMPLETION,  # Semantic Kernel
 }  # fmt: skip
 # Steps around calls; some of them repeat the calls' sums.

@@ -653,6 +653,32 @@ def test_litellm_call_types_without_an_operation():
     assert "chat" == only(traces(span(1, attributes), scope="litellm")).operation
 
 
+@pytest.mark.parametrize(
+    ("call_type", "operation"),
+    [
+        ("atext_completion", "text_completion"),
+        ("agenerate_content_stream", "generate_content"),
+        ("aimage_generation", "image_generation"),
+        ("atranscription", "transcription"),
+        ("aspeech", "speech"),
+        ("arerank", "rerank"),
+    ],
+)
+@pytest.mark.parametrize("name", ["gen_ai.operation.name", "llm.request.type"])
+def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: str):
+    """They cost money like any other, under the names that the logging payload has for them."""
+    attributes = litellm(gen_ai__cost__total_cost=0.04)
+    del attributes["gen_ai.operation.name"]
+    record = only(traces(span(1, {**attributes, name: call_type}), scope="litellm"))
+    assert (operation, "0.04") == (record.operation, record.cost)
+
+
+def test_litellms_management_calls_are_none():
+    """A batch that is made or a tool that is called is no call to a model."""
+    attributes = [{"gen_ai.operation.name": name} for name in ("acreate_batch", "call_mcp_tool", "alist_files")]
+    assert [] == records(traces(*(span(n, a) for n, a in enumerate(attributes, start=1)), scope="litellm"))
+
+
 def test_openllmetry_request_types():
     """Elsewhere `llm.request.type` completion is a text completion."""
     attributes = {"llm.request.type": "completion", "gen_ai.system": "OpenAI", "gen_ai.request.model": "davinci"}
