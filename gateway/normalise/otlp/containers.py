@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from gateway.normalise.buckets import sums
+from gateway.normalise.buckets import is_bucket, sums
 from gateway.normalise.otlp import vocabulary as words
 
 Fields = Mapping[str, Any]  # input, output, cache_read, cache_write, reasoning, total, cost, model, provider
@@ -88,14 +88,22 @@ def _adk_response(value: Any) -> Fields:
     return _named(usage, {"cache_read": ("cached_content_token_count",), "total": ("total_token_count",)})
 
 
+# What the AI SDK's providers add to a usage object that has no names for it (up to version 5), any of them.
+_VERCEL_NAMES = {
+    "cache_read": ("cacheReadInputTokens", "cachedPromptTokens", "promptCacheHitTokens"),
+    "cache_write": ("cacheCreationInputTokens", "cacheWriteInputTokens"),
+    "reasoning": ("reasoningTokens",),
+}
+
+
 def _vercel_metadata(value: Any) -> Fields:
     if not isinstance(value, dict):
         return {}
     anthropic = value.get("anthropic")
     usage = anthropic.get("usage") if isinstance(anthropic, dict) else None
-    written = _deep(value, "cacheCreationInputTokens")
+    found = {name: _deep(value, name) for names in _VERCEL_NAMES.values() for name in names}
     return {
-        **_named({"written": written}, {"cache_write": ("written",)}),
+        **_named(found, _VERCEL_NAMES),
         **_named(usage if isinstance(usage, dict) else {}, {"cache_read": ("cache_read_input_tokens",)}),
     }
 
@@ -118,7 +126,8 @@ def _langfuse_usage(value: Any) -> Fields:
         return _openai_usage(buckets, "prompt", "completion")
     if any(isinstance(buckets.get(f"{side}_tokens_details"), dict) for side in ("input", "output")):
         return _openai_usage(buckets, "input", "output")
-    counts = {name: number for name, value in buckets.items() if (number := words.count(value)) is not None}
+    tokens = {name: value for name, value in buckets.items() if is_bucket(name)}  # others may count seconds or images
+    counts = {name: number for name, value in tokens.items() if (number := words.count(value)) is not None}
     return {name: number for name, number in sums(counts)._asdict().items() if number is not None}
 
 

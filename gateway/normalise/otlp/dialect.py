@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.containers import Fields
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.shapes import KIND, Names, Shape
+from gateway.normalise.otlp.shapes import KIND, LANGFUSE, Names, Shape
 from spool.record import Inference
 
 ERROR_CODE = 2
@@ -39,6 +39,8 @@ def failed(span: Span, shape: Shape) -> bool:
     """Whether the span says that its call failed."""
     if span.status_code == ERROR_CODE:
         return True
+    if shape.marks & LANGFUSE and span.attributes.get("langfuse.observation.level") == "ERROR":
+        return True  # all that its JavaScript SDK says of a failure
     return bool(shape.error) and words.first_text(span.attributes, shape.error) is not None
 
 

@@ -23,7 +23,7 @@ def without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     if OPERATION_ID not in attributes or shape_of(attributes).marks & shapes.VERCEL_DETAILS:
         return False
     stated = words.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
-    return stated.startswith(("anthropic", "amazon-bedrock"))
+    return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated  # `vertex.anthropic.messages`
 
 
 VERCEL_AI = Dialect(source="vercel_ai", without_cache=without_cache)

@@ -329,6 +329,39 @@ def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata():
     assert (957, 900, 50) == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
 
 
+@pytest.mark.parametrize(
+    ("provider", "metadata", "expected"),
+    [
+        (
+            "anthropic",
+            {"anthropic": {"cacheReadInputTokens": 900, "cacheCreationInputTokens": 50}},
+            (957, 900, 50, None),
+        ),
+        ("amazon-bedrock", {"bedrock": {"usage": {"cacheWriteInputTokens": 50}}}, (57, None, 50, None)),
+        ("vertex.anthropic.messages", {"anthropic": {"cacheCreationInputTokens": 5}}, (12, None, 5, None)),
+        ("openai.chat", {"openai": {"cachedPromptTokens": 4, "reasoningTokens": 30}}, (7, 4, None, 30)),
+        ("deepseek.chat", {"deepseek": {"promptCacheHitTokens": 0, "promptCacheMissTokens": 7}}, (7, 0, None, None)),
+        ("openai.chat", {"openai": {"cachedPromptTokens": None}}, (7, None, None, None)),
+    ],
+)
+def test_vercel_4_and_5_know_more_in_provider_metadata(
+    provider: str, metadata: dict[str, Any], expected: tuple[int | None, ...]
+):
+    """Each of the SDK's providers has words of its own for what the usage object has none for."""
+    attributes = {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.model.provider": provider,
+        "ai.model.id": "m",
+        "ai.usage.promptTokens": 7,
+        "ai.usage.completionTokens": 40,
+        "ai.response.providerMetadata": json.dumps(metadata),
+    }
+    record = only(traces(span(1, attributes), scope="ai"))
+    assert expected == (
+        record.input_tokens, record.cache_read_tokens, record.cache_write_tokens, record.reasoning_tokens,
+    )  # fmt: skip
+
+
 def test_vercel_7_speaks_the_conventions():
     """Under the scope gen_ai only the chat spans count, not the steps and the agent around them."""
     chat = {
@@ -423,6 +456,7 @@ def test_langfuse_5_writes_metadata_as_json():
             (100, 8, 90, None, None),
         ),
         ({"input": 12}, (12, None, None, None, None)),
+        ({"input": 12, "audio_seconds": 1.5, "images": -1}, (12, None, None, None, None)),
     ],
 )
 def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...]):
@@ -437,6 +471,14 @@ def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...
         record.input_tokens, record.output_tokens, record.cache_read_tokens, record.cache_write_tokens,
         record.reasoning_tokens,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("level", "status"), [("ERROR", "error"), ("WARNING", "ok"), ("DEFAULT", "ok")])
+def test_langfuses_level_tells_of_a_failure(level: str, status: str):
+    """Its JavaScript SDK leaves the status of the span alone."""
+    attributes = {"langfuse.observation.type": "generation", "langfuse.observation.level": level}
+    record = only(traces(span(1, attributes), scope="langfuse-sdk"))
+    assert (status, "_OTHER" if status == "error" else None) == (record.status, record.error_type)
 
 
 def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total():
