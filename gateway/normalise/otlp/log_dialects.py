@@ -15,6 +15,7 @@ from gateway.normalise.otlp.calls import named_counts
 from gateway.normalise.otlp.dialect import TokenNames
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.shapes import Names
+from gateway.normalise.otlp.sources import source_of
 from gateway.normalise.otlp.tokens import Tokens, settle
 
 DETAILS = "gen_ai.client.inference.operation.details"
@@ -216,7 +217,8 @@ def is_understood(name: str) -> bool:
 def event_name(record: LogRecord) -> str:
     """The event's name: by attribute, else by the record's own field, else the body; with Claude Code's prefix."""
     name = words.text(record.attributes.get("event.name")) or record.event_name or record.body
-    # Claude Code leaves its prefix out of the attribute; the body and the scope have it.
-    if record.body == f"claude_code.{name}" or record.scope.name.startswith("com.anthropic.claude_code"):
-        return "claude_code." + name.removeprefix("claude_code.")
-    return name
+    # Claude Code leaves its prefix out of the attribute; the body and the scope have it, where no collector took them.
+    whole = "claude_code." + name.removeprefix("claude_code.")
+    if record.body == whole or record.scope.name.startswith("com.anthropic.claude_code"):
+        return whole
+    return whole if whole in _EVENTS and source_of(record.resource, record.scope) == CLAUDE_CODE.source else name

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI
+from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI
 from spool.identity import digest
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.items import NOW, SECOND, log, picked, point, read_logs, read_points
@@ -31,6 +31,15 @@ def request(**changes: Any) -> Inference:
     (record,) = read_logs(log(REQUEST | changes, scope=SCOPE, body="claude_code.api_request")).records
     assert isinstance(record, Inference)
     return record
+
+
+def test_a_collector_may_lose_scope_and_body():
+    """The attribute leaves the prefix out, and then only the service says whose event it is; other names stay."""
+    service = {"service.name": "claude-code"}
+    details = {"event.name": "gen_ai.client.inference.operation.details", "gen_ai.operation.name": "chat"}
+    outcome = read_logs(log(REQUEST, resource=service), log(details, resource=service), log(REQUEST))
+    assert [6 + 18735 + 1761, None] == [r.input_tokens for r in outcome.records if isinstance(r, Inference)]
+    assert {UNRECOGNISED_AI: 1} == outcome.ignored
 
 
 def test_numbers_may_be_text():
