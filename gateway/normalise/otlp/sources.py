@@ -44,7 +44,8 @@ _SCOPE_BEGINNINGS = (
     ("litellm.", "litellm"),
     ("vllm.", "vllm"),
 )
-_SDKS = {"openlit": "openlit", "bifrost": "bifrost"}
+# Micrometer's own exporter names no scope.
+_SDKS = {"openlit": "openlit", "bifrost": "bifrost", "io.micrometer": "spring_ai"}
 _SERVICES = {
     "claude-code": "claude_code",
     "claude-code-desktop": "claude_code",

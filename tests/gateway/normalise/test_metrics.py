@@ -93,6 +93,7 @@ def test_envoys_types_are_parts_and_stay_apart():
     [
         ({"scope": "io.micrometer", "unit": "tokens"}, "spring_ai"),
         ({"scope": "org.springframework.boot"}, "spring_ai"),
+        ({"resource": {"telemetry.sdk.name": "io.micrometer", "service.name": "shop"}}, "spring_ai"),
         ({"resource": {"service.name": "kong"}}, "kong"),
     ],
 )
