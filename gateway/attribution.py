@@ -45,6 +45,16 @@ class Attribution:
         if not self._emails.kept:
             self._protect(record)
 
+    def stand_in(
+        self, record: AiRecord, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS
+    ) -> str | None:
+        """The user of whatever comes from the same sender and names none."""
+        if not (labels or device_labels or self._rules):
+            return None
+        rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.fits(record))
+        user = labels.get("user", device_labels.get("user")) or next(rules, None)
+        return None if user is None else self._emails.protected(user)
+
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
         """Labels become tags where there is none; addresses do not get past here in any of its texts."""
         for name, value in labels.items():

@@ -69,15 +69,19 @@ class Intake:
         for place, record in enumerate(outcome.records, start=1):
             if place % TURN == 0:
                 await asyncio.sleep(0)
-            self._attribution.apply(record, bearer.labels, self._device_labels(record))
+            device_labels = self._device_labels(record)
+            self._attribution.apply(record, bearer.labels, device_labels)
             if isinstance(record, Inference):
                 if place - 1 not in outcome.forwarded:
                     self._prices.price(record)
                 if record.shadow:
                     _set_apart(outcome, place - 1)
-                self._shadows.note(record)
+                stand_in = self._attribution.stand_in(record, bearer.labels, device_labels)
+                self._shadows.note(record, stand_in=stand_in)
             else:
                 self._shadows.shade(record)
+        for sender in outcome.sessions:
+            self._shadows.note_session(*sender)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await asyncio.sleep(0)

@@ -3,6 +3,9 @@ Which counters repeat what events already said: a usage metric is a shadow when 
 of the same source, service and session (or user) came in the hour before. A metric that names neither session nor
 user (Codex's) is held against its source and service alone: counted beside the events it would count twice.
 
+One sender may name itself differently in its events and in its counters. So a call is heard under every name that the
+counters beside it may bear.
+
 Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it forgets by
 age and, far beyond any real fleet, by number.
 """
@@ -18,6 +21,9 @@ MAX_REPORTERS = 200_000
 REMEMBERED = 200_000  # newest records looked at after a start
 STEP = 1024  # of them at a time: unpacked they take some 2 KiB each
 
+# What counters are known by where their senders' spans bear marks that no counter has.
+_COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
+
 Reporter = tuple[str, str | None, str, str]
 
 
@@ -29,15 +35,29 @@ class Shadows:
         self._heard: dict[Reporter, float] = {}
         self._known = 0  # the highest number that was looked at after the start
 
-    def note(self, record: Inference, at: float | None = None) -> None:
-        """An inference record came in (at: epoch seconds, default now)."""
+    def note(self, record: Inference, at: float | None = None, *, stand_in: str | None = None) -> None:
+        """
+        An inference record came in (at: epoch seconds, default now).
+
+        `stand_in` is the user whom a report of the same sender is put down to when it names none itself.
+        """
         service = record.tags.get("service")
         when = self._clock.now() if at is None else at
-        self._hear((record.source, service, "", ""), when)
-        if record.session:
-            self._hear((record.source, service, "session", record.session), when)
-        if record.user:
-            self._hear((record.source, service, "user", record.user), when)
+        # Claude Code's counters may name the installation alone, where its events name the account.
+        users = {record.user, stand_in, record.tags.get("device")}
+        for source in (record.source, _COUNTERS.get(record.source)):
+            if source is None:
+                continue
+            self._hear((source, service, "", ""), when)
+            if record.session:
+                self._hear((source, service, "session", record.session), when)
+            for user in users:
+                if user:
+                    self._hear((source, service, "user", user), when)
+
+    def note_session(self, source: str, service: str | None, session: str) -> None:
+        """Calls came in of a sender whose resource names this session, whatever they name themselves."""
+        self._hear((source, service, "session", session), self._clock.now())
 
     def shade(self, metric: UsageMetric) -> None:
         """Mark a metric whose tokens the events of the last hour already hold."""

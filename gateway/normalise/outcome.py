@@ -84,6 +84,7 @@ class Outcome:
     forwarded: set[int] = field(default_factory=set)  # places in `records` taken as another Tollhouse sent them
     named: dict[int, str] = field(default_factory=dict)  # place in `records` -> the device that its resource names
     named_points: dict[int, str] = field(default_factory=dict)  # the same for `points`
+    sessions: set[tuple[str, str | None, str]] = field(default_factory=set)  # see `note_session`
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
     packed: list[bytes] = field(default_factory=list)  # finished records, out of the way until `parts`
     count: int = 0  # records in `packed`
@@ -105,6 +106,15 @@ class Outcome:
         if device is not None:
             self.named_points[len(self.points)] = device
         self.points.append(point)
+
+    def note_session(self, record: AiRecord, session: str | None) -> None:
+        """
+        The session of a record's resource, where the record names another one.
+
+        A window of Copilot Chat holds many conversations: its calls name these, its counters know the window alone.
+        """
+        if session is not None and session != record.session:
+            self.sessions.add((record.source, record.tags.get("service"), session))
 
     def reject(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(Reject(item, reason, message))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from gateway.access import Bearer
 from gateway.attribution import Attribution
-from gateway.config import Config, Source
+from gateway.config import Assignment, AttributionRule, Config, Match, Source
 from gateway.intake import Intake
 from gateway.normalise.outcome import NOT_AI, PART, Outcome
 from gateway.prices import PriceBook
@@ -19,7 +20,7 @@ from spool import memory
 from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
 from spool.log import Log, LogSettings, Receipt, Submission
-from spool.record import AI_TELEMETRY, NS, Inference
+from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric
 from tests.moved_clock import MovedClock
 
 BEARER = Bearer("sender", frozenset())
@@ -164,3 +165,55 @@ async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
     clock.move(11)
     assert [("litellm", False, "s")] == await kept(spool.log)
     await spool.close()
+
+
+def report(record: AiRecord, identity: Identity, *, sessions: Iterable[str] = ()) -> Outcome:
+    """A payload of one record."""
+    outcome = Outcome(received=1)
+    record.tags = {"service": "codex_exec"}
+    outcome.add(record, identity)
+    for session in sessions:
+        outcome.note_session(record, session)
+    return outcome
+
+
+def event(**fields: Any) -> Outcome:
+    """A call as the sender's events or spans tell it."""
+    sessions = fields.pop("sessions", ())
+    record = Inference(id=b"", source="codex", request_id="r", **fields)
+    return report(record, of_call(record, response_id="resp_0123456789abcdef"), sessions=sessions)
+
+
+def counter(number: int, **fields: Any) -> Outcome:
+    """What a counter of the sender grew by."""
+    record = UsageMetric(id=b"", source="codex", name="tokens", value=1, unit="{token}", **fields)
+    return report(record, Identity(number.to_bytes(16, "big")))
+
+
+async def all_kept(log: Log) -> list[AiRecord]:
+    return [record for entry in await log.read(AI_TELEMETRY, 1, 3) for record in entry.records]  # type: ignore[misc]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("user", ["alice", "alice@example.com"])
+@pytest.mark.parametrize("by_rule", [False, True])
+async def test_who_is_filled_in_does_not_part_counters_from_their_events(log: Log, user: str, by_rule: bool) -> None:
+    """Codex names the account in its events and nobody in its counters: both are still the same sender's."""
+    rule = AttributionRule(match=Match(tag={"service": "codex_exec"}), set=Assignment(user=user))
+    taking = intake(log, Config(attribution=(rule,)) if by_rule else None)
+    laptop = Bearer("laptop", frozenset(), {} if by_rule else {"user": user})
+    another = Bearer("another", frozenset(), {"user": "bob"})
+    for outcome, bearer in ((event(user="acc-1"), laptop), (counter(1), laptop), (counter(2), another)):
+        await taking.take(outcome, bearer)
+    call, shadow, counted = await all_kept(log)
+    assert ("acc-1", True, False) == (call.user, shadow.shadow, counted.shadow)
+
+
+@pytest.mark.asyncio
+async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(log: Log) -> None:
+    """Copilot Chat's resource names the window, which is all that its counters know; another window's count."""
+    taking = intake(log)
+    for outcome in (event(session="chat", sessions=["window"]), counter(1, session="window"), counter(2, session="w2")):
+        await taking.take(outcome, BEARER)
+    call, shadow, counted = await all_kept(log)
+    assert ("chat", True, False) == (call.session, shadow.shadow, counted.shadow)

@@ -145,3 +145,31 @@ def test_what_is_learned_late_makes_nothing_older() -> None:
     metric = counter(session="s1")
     shadows.shade(metric)
     assert metric.shadow
+
+
+@pytest.mark.parametrize(
+    ("spans", "counters", "shadow"),
+    [
+        ("openllmetry", "otel", True),
+        ("openinference", "envoy_ai_gateway", True),
+        ("otel", "openllmetry", False),
+        ("langfuse", "otel", False),
+    ],
+)
+def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters: str, shadow: bool) -> None:
+    """OpenLLMetry's histogram says of nobody whose it is, and Envoy's spans are OpenInference's."""
+    shadows, metric = Shadows(StoppedClock()), counter(source=counters)
+    shadows.note(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
+    shadows.shade(metric)
+    assert shadow == metric.shadow
+
+
+def test_counters_may_name_the_installation_alone() -> None:
+    """Claude Code leaves session and account out of its metrics when told so, and its events still name them."""
+    shadows, metric, another = Shadows(StoppedClock()), counter(user="anon-1"), counter(user="anon-2")
+    reported = event(session="s1", user="uuid-1")
+    reported.tags["device"] = "anon-1"
+    shadows.note(reported)
+    shadows.shade(metric)
+    shadows.shade(another)
+    assert (True, False) == (metric.shadow, another.shadow)

@@ -86,6 +86,7 @@ class Logs:
         dialect, attributes = event.dialect, record.attributes
         call = _inference(record, event)
         self._senders.sign(call, record.resource, attributes)
+        self._outcome.note_session(call, words.first_text(record.resource.attributes, words.RESOURCE_SESSION))
         identity = of_call(
             call,
             response_id=words.first_text(attributes, dialect.response_id),

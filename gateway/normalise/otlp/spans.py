@@ -182,6 +182,7 @@ class Spans:
             explanation.add_inherited(call.why, who)
         if call.agent is not None and "agent" not in record.tags:
             self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
+        self._outcome.note_session(record, call.resource_who.session)
         own = call.own_id
         identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=own is None, own_id=own)
         self._outcome.add(record, identity, call.why, device=call.device)
