@@ -39,7 +39,8 @@ CACHE_READ = (
     *(_USAGE + name for name in (
         "cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens",
         "details.cache_read_input_tokens", "input_tokens.cached", "prompt_tokens_details.cached_tokens",
-        "prompt_token_details.cached_read_tokens", "cached_tokens",
+        "prompt_token_details.cached_read_tokens", "cached_tokens", "input_tokens_details.cached_tokens",
+        "cache_read_tokens",
     )),
     "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens",
     "ai.usage.inputTokenDetails.cacheReadTokens",
@@ -48,7 +49,8 @@ CACHE_WRITE = (
     *(_USAGE + name for name in (
         "cache_write.input_tokens", "cache_creation.input_tokens", "cache_creation_input_tokens",
         "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
-        "input_tokens.cache_write", "prompt_token_details.cached_write_tokens",
+        "input_tokens.cache_write", "prompt_token_details.cached_write_tokens", "cache_write_tokens",
+        "cache_creation_tokens",
     )),
     "llm.token_count.prompt_details.cache_write", "ai.usage.inputTokenDetails.cacheWriteTokens",
 )  # fmt: skip
@@ -56,7 +58,7 @@ REASONING = (
     *(_USAGE + name for name in (
         "reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning",
         "completion_tokens_details.reasoning_tokens", "completion_token_details.reasoning_tokens",
-        "details.reasoning_tokens", "experimental.reasoning_tokens",
+        "details.reasoning_tokens", "experimental.reasoning_tokens", "output_tokens_details.reasoning_tokens",
     )),
     "llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens",
     "ai.usage.outputTokenDetails.reasoningTokens",

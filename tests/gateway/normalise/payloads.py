@@ -113,4 +113,4 @@ def said(record: Inference, *fields: str) -> dict[str, Any]:
         return {field: getattr(record, field) for field in fields}
     left_out = {"id", "trace_id", "span_id", "start_time", "end_time", "cost_source"}
     found = {field: getattr(record, field) for field in record.__struct_fields__ if field not in left_out}
-    return {field: value for field, value in found.items() if value not in (None, {}, False)}
+    return {field: value for field, value in found.items() if value is not None and value is not False and value != {}}

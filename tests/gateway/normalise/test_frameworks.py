@@ -96,6 +96,22 @@ def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int):
 
 
 @pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("gen_ai.usage.input_tokens_details.cached_tokens", "cache_read_tokens"),
+        ("gen_ai.usage.cache_read_tokens", "cache_read_tokens"),
+        ("gen_ai.usage.cache_write_tokens", "cache_write_tokens"),
+        ("gen_ai.usage.cache_creation_tokens", "cache_write_tokens"),
+        ("gen_ai.usage.output_tokens_details.reasoning_tokens", "reasoning_tokens"),
+    ],
+)
+def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str):
+    """OpenAI's own names under the prefix, and short ones that plug-ins and hand-made spans have."""
+    record = only(traces(span(1, {"gen_ai.operation.name": "chat", **USAGE, name: 8})))
+    assert (100, 20, 8) == (record.input_tokens, record.output_tokens, getattr(record, field))
+
+
+@pytest.mark.parametrize(
     ("scope", "counted", "expected"),
     [
         ("strands.telemetry.tracer", USAGE, UNRECOGNISED_AI),

@@ -34,6 +34,7 @@ NAMES = sorted(
         *words.TEAM, *words.SESSION, *words.API_KEY, *words.ERROR_TYPE, *words.HTTP_STATUS, *words.TAG_LISTS,
         *containers.READERS, *shapes._MARKS, "metadata", "success", "model", "traceloop.span.kind",
         "langsmith.metadata.a", "trace.metadata.b", "gen_ai.prompt", "user.email", "litellm.model_group",
+        "langsmith.span.kind", "spring.ai.kind", "logfire.span_type", "langfuse.observation.level", "ai.model.provider",
     }
 )  # fmt: skip
 VALUES = (
@@ -47,6 +48,7 @@ VALUES = (
         "az.ai.agents", "none", "undefined", "1003", "1e400", "-1", "NaN", "0.5", '"CHAT_MODEL"', "{", "[]", "{}",
         '{"input": 5, "output": 2, "total": 7}', '{"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}',
         '{"total": "x", "input": -1}', "{'cached_tokens': 5}", '{"a": {"b": {"c": 1}}}', "9" * 60, "[" * 600,
+        "atext_completion", "tool", "unknown", "ERROR", '{"bedrock": {"usage": {"cacheWriteInputTokens": 7}}}',
         "us.anthropic.claude-3", "claude-sonnet-4-5", "openai/gpt-4o", "1.5", "00" * 16,
     ])
 )  # fmt: skip
