@@ -29,18 +29,19 @@ INPUT = (
     "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens",
     "ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens",
     "gen_ai.response.input_tokens",  # Portkey's first gen_ai traces
+    "gen_ai.response.prompt_tokens",  # Semantic Kernel's first ones
 )  # fmt: skip
 OUTPUT = (
     "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
     "llm.usage.completion_tokens", "ai.usage.outputTokens", "ai.usage.completionTokens",
-    "gen_ai.response.output_tokens",
+    "gen_ai.response.output_tokens", "gen_ai.response.completion_tokens",
 )  # fmt: skip
 CACHE_READ = (
     *(_USAGE + name for name in (
         "cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens",
         "details.cache_read_input_tokens", "input_tokens.cached", "prompt_tokens_details.cached_tokens",
         "prompt_token_details.cached_read_tokens", "cached_tokens", "input_tokens_details.cached_tokens",
-        "cache_read_tokens",
+        "cache_read_tokens", "details.cached_tokens", "details.cached_content_tokens",
     )),
     "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens",
     "ai.usage.inputTokenDetails.cacheReadTokens",
@@ -59,6 +60,7 @@ REASONING = (
         "reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning",
         "completion_tokens_details.reasoning_tokens", "completion_token_details.reasoning_tokens",
         "details.reasoning_tokens", "experimental.reasoning_tokens", "output_tokens_details.reasoning_tokens",
+        "details.thoughts_tokens",
     )),
     "llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens",
     "ai.usage.outputTokenDetails.reasoningTokens",

@@ -103,10 +103,13 @@ def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int):
         ("gen_ai.usage.cache_write_tokens", "cache_write_tokens"),
         ("gen_ai.usage.cache_creation_tokens", "cache_write_tokens"),
         ("gen_ai.usage.output_tokens_details.reasoning_tokens", "reasoning_tokens"),
+        ("gen_ai.usage.details.cached_tokens", "cache_read_tokens"),
+        ("gen_ai.usage.details.cached_content_tokens", "cache_read_tokens"),
+        ("gen_ai.usage.details.thoughts_tokens", "reasoning_tokens"),
     ],
 )
 def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str):
-    """OpenAI's own names under the prefix, and short ones that plug-ins and hand-made spans have."""
+    """OpenAI's and Google's own names under the prefix, and short ones that plug-ins and hand-made spans have."""
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", **USAGE, name: 8})))
     assert (100, 20, 8) == (record.input_tokens, record.output_tokens, getattr(record, field))
 
@@ -126,3 +129,33 @@ def test_what_counts_under_an_unknown_operation_is_shown_whoever_sends(
     """A dialect that is known may learn a new operation; spans that repeat logs stay silent."""
     outcome = normalised(traces(span(1, {"gen_ai.operation.name": "image", **counted}), scope=scope))
     assert {expected: 1} == dict(outcome.ignored)
+
+
+def test_pydantic_ai_over_gemini_leaves_the_thoughts_out():
+    """More thoughts than output: they stand apart, as its own price says."""
+    call = {
+        "gen_ai.operation.name": "generate_content",
+        "gen_ai.system": "google-gla",
+        "gen_ai.request.model": "gemini-2.5-flash",
+        "gen_ai.usage.input_tokens": 2,
+        "gen_ai.usage.output_tokens": 13,
+        "gen_ai.usage.details.thoughts_tokens": 58,
+        "operation.cost": 0.0001781,
+    }
+    record = only(traces(span(1, call), scope="pydantic-ai"))
+    assert (2, 71, 58, "0.0001781") == (
+        record.input_tokens, record.output_tokens, record.reasoning_tokens, record.cost,
+    )  # fmt: skip
+
+
+def test_semantic_kernels_first_names():
+    """Operation and tokens have names of their own in its releases of 2024."""
+    call = {
+        "gen_ai.operation.name": "chat.completions",
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.prompt_tokens": 16,
+        "gen_ai.response.completion_tokens": 29,
+    }
+    record = only(traces(span(1, call), scope="Microsoft.SemanticKernel.Diagnostics"))
+    assert ("chat", 16, 29) == (record.operation, record.input_tokens, record.output_tokens)
