@@ -21,20 +21,24 @@ _PROVIDERS = {
     "azure-openai": "azure",
     "azure-openai-responses": "azure",
     "bedrock": "aws",
+    "bedrock-anthropic": "aws",
     "bedrock-converse": "aws",
     "claude": "anthropic",
     "cohere-chat": "cohere",
     "copilot": "github-copilot",
     "fireworks-ai": "fireworks",
+    "gcp-anthropic": "google",
     "gcp-gemini": "google",
     "gcp-gen-ai": "google",
     "gcp-vertex-ai": "google",
+    "gcp-vertexai": "google",
     "gemini": "google",
     "gemini-api": "google",
     "github": "github-copilot",
     "google-ai-studio": "google",
     "google-genai": "google",
     "google-generative-ai": "google",
+    "google-gla": "google",
     "google-vertex": "google",
     "google-vertex-ai": "google",
     "grok": "x-ai",
@@ -49,6 +53,7 @@ _PROVIDERS = {
     "together-ai": "together",
     "togetherai": "together",
     "vertex-ai": "google",
+    "vertex-anthropic": "google",
     "vertexai": "google",
     "voyage": "voyageai",
     "voyage-ai": "voyageai",
@@ -57,6 +62,9 @@ _PROVIDERS = {
     "z-ai": "zai",
     "zhipu": "zhipuai",
 }
+
+# Vercel's AI SDK adds what was called: `groq.chat`, `vertex.anthropic.messages`.
+_CALLED = re.compile(r"\.(?:chat|responses|messages|completion|embedding|text-embedding|textembedding|image)$")
 
 # Who serves a model on own machines pays no price a card knows.
 SELF_HOSTED = frozenset({
@@ -97,7 +105,7 @@ _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 def spelled(provider: str) -> str:
     """A provider's name in the card's spelling."""
-    name = provider.lower().replace("_", "-").replace(".", "-").replace(" ", "-")
+    name = _CALLED.sub("", provider.lower()).replace("_", "-").replace(".", "-").replace(" ", "-")
     return _PROVIDERS.get(name, name)
 
 

@@ -117,6 +117,13 @@ def call(
         pytest.param(call("claude-sonnet-4-5", provider="some-gateway"), "0.0045", id="unknown provider, known maker"),
         pytest.param(call("claude-sonnet-4-5", provider="openai"), "0.0045", id="a closed model behind another API"),
         pytest.param(call("grok-4.3", provider="x_ai"), "0.0015", id="x_ai"),
+        pytest.param(call("grok-4.3", provider="xai.chat"), "0.0015", id="the AI SDK's x_ai"),
+        pytest.param(
+            call("llama-3.3-70b-versatile", provider="groq.chat"), "0.000669", id="an open model, by its host"
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="vertex.anthropic.messages"), "0.0045", id="its Claude on Vertex"
+        ),
         pytest.param(call("mistral-large-2411", provider="mistral_ai"), "0.0026", id="mistral_ai"),
         pytest.param(call("priced-not", response="gpt-4o"), "0.0035", id="the response model when it is priced"),
         pytest.param(call("gpt-4o", response="priced-not"), "0.0035", id="else the request model"),
