@@ -229,7 +229,7 @@ def _kept(value: schema.Value, rule: str, name: str) -> Any:
     if rule is admission.REDUCED:
         return None if value.stringValue is None else admission.reduced(name, value.stringValue)
     if value.stringValue is not None:
-        return value.stringValue
+        return value.stringValue if len(value.stringValue) <= admission.MAX_VALUE else None
     return _words(value.arrayValue, name)
 
 

@@ -55,6 +55,7 @@ APART = [
     {"user.groups": ["a", "b"]},
     {"user.groups": ["a"]},
     {"long": "x" * 20_000},
+    {"tag.tags": "x" * 20_000},
     {},
 ]
 
