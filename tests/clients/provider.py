@@ -12,32 +12,25 @@ import json
 import re
 import secrets
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from tests.clients.answers import ANSWERS, Answer, Figures
 from tests.clients.journal import Call, Journal
+from tests.clients.loopback import Loopback
 
 _PATH = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1/(chat/completions|responses|embeddings|messages)")
 
 
-class Provider:
-    """Serves until closed; `url` has no version, clients put `/v1` behind it."""
+class Provider(Loopback):
+    """`url` has no version, clients put `/v1` behind it."""
 
     def __init__(self) -> None:
         self.journal = Journal()
         self._lock = threading.Lock()
         self._count = 0
         self._failed: set[tuple[str, str]] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, name="provider", daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_handler(self))
 
     def figures(self) -> Figures:
         """The next call's."""

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import urllib3
 
+from tests.clients.loopback import Loopback
 
-class Relay:
-    """Passes each POST on to `target` at once, and its answer back after `delay_s`; serves until closed."""
+
+class Relay(Loopback):
+    """Passes each POST on to `target` at once, and its answer back after `delay_s`."""
 
     def __init__(self, target: str, *, delay_s: float) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(target, delay_s))
-        self._thread = threading.Thread(target=self._server.serve_forever, name="relay", daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_handler(target, delay_s))
 
 
 def _handler(target: str, delay_s: float) -> type[BaseHTTPRequestHandler]:
