@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
+from gateway.normalise.error_types import first_readable
 from gateway.normalise.formats import payload
 from gateway.normalise.formats.unfolding import Unfolding
 from gateway.normalise.formats.usage import Tokens
 from gateway.normalise.formats.values import status_code, text
 from spool.identity import Identity
 from spool.record import Inference
-
-OTHER = "_OTHER"
-_ERROR_TYPE = re.compile(r"[\w.:/,-]{1,128}")
 
 # They write 0 when they do not know the price; every other source is taken at its word.
 _ZERO_IS_UNKNOWN = frozenset({"litellm", "kong", "portkey", "helicone", "cloudflare"})
@@ -69,10 +66,9 @@ def known_cost(record: Inference, cost: str | None) -> str | None:
 
 
 def fail(record: Inference, *types: Any) -> None:
-    """An error of the first of these types that is machine-readable: free text may quote a prompt."""
+    """An error of the first of these types that is machine-readable."""
     record.status = "error"
-    named = (found for value in types if (found := text(value)) is not None)
-    record.error_type = next((found for found in named if _ERROR_TYPE.fullmatch(found)), OTHER)
+    record.error_type = first_readable(text(value) for value in types)
 
 
 def fail_by_status(record: Inference, status: Any) -> bool:

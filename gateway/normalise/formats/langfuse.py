@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.errors import BadPayload
 from gateway.normalise.formats import litellm, payload
-from gateway.normalise.formats.call import OTHER, Call, count_tokens, fail, is_call
+from gateway.normalise.formats.call import Call, count_tokens, fail, is_call
 from gateway.normalise.formats.driver import SLICE_BYTES, explained
 from gateway.normalise.formats.langfuse_usage import Named, cost_of_details, cost_of_named, of_details, of_named
 from gateway.normalise.formats.metadata import Metadata
@@ -222,7 +222,7 @@ def call_of(generation: Generation, trace: Trace | None, identity: Identity | No
     if not is_call(record):
         return None
     if generation.level == "ERROR":
-        fail(record, OTHER)
+        fail(record)
     elif generation.cached:
         record.status = "cached"
     if trace is not None:

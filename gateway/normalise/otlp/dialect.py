@@ -41,7 +41,7 @@ def failed(span: Span, shape: Shape) -> bool:
         return True
     if shape.marks & LANGFUSE and span.attributes.get("langfuse.observation.level") == "ERROR":
         return True  # all that its JavaScript SDK says of a failure
-    return bool(shape.error) and words.first_text(span.attributes, shape.error) is not None
+    return bool(shape.error) and words.first(span.attributes, shape.error) is not None
 
 
 _REQUEST_TYPES = {

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise import tags as tag_rules
+from gateway.normalise.error_types import first_readable
 from gateway.normalise.otlp.model import Attributes
 
 MAX_TOKENS = 1_000_000_000  # more than any model can take: a wrong unit or a time stamp
@@ -293,12 +294,9 @@ def nanoseconds(milliseconds: Any) -> int | None:
 
 def error_type(attributes: Attributes, exception: str | None = None) -> str:
     """The machine-readable type of a failure, never a message; `exception` is that of a span's exception event."""
-    return (
-        first_text(attributes, ERROR_TYPE)
-        or exception
-        or first_text(attributes, ("exception.type", "error_type", *HTTP_STATUS))
-        or "_OTHER"
-    )
+    own = (text(attributes.get(name)) for name in ERROR_TYPE)
+    others = (text(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS))
+    return first_readable((*own, exception, *others))
 
 
 def is_ai_name(name: str) -> bool:

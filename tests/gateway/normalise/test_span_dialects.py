@@ -917,6 +917,22 @@ def test_the_error_type_of_a_span():
 
 
 @pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ({"error.type": "I cannot tell you how to build a bomb"}, "_OTHER"),
+        ({"error.type": "x" * 3000}, "_OTHER"),
+        ({"error.type": "Too many requests", "gen_ai.error.type": "rate_limit"}, "rate_limit"),
+        ({"error.type": "Service unavailable", "http.response.status_code": 503}, "503"),
+        ({"error.type": "com.shop.Client$Timeout"}, "com.shop.Client$Timeout"),
+    ],
+)
+def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expected: str):
+    """It may quote a prompt, and nobody can group by it."""
+    record = only(traces(span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **stated})))
+    assert ("error", expected) == (record.status, record.error_type)
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [("api_key", "anything"), ("note", "sk-proj-0123456789abcdef"), ("header", "Bearer abc"), ("masked", "ab****yz")],
 )
