@@ -26,7 +26,7 @@ class GeminiTwins:
 
     def __init__(self) -> None:
         self._calls: list[tuple[int, LogRecord, CallEvent]] = []
-        self._twins: defaultdict[Hashable, deque[LogRecord]] = defaultdict(deque)
+        self._twins: defaultdict[Hashable, dict[str | None, deque[LogRecord]]] = defaultdict(dict)  # by session, too
 
     def hold(self, place: int, record: LogRecord, event: CallEvent) -> None:
         self._calls.append((place, record, event))
@@ -36,7 +36,7 @@ class GeminiTwins:
         if words.first_name(record.attributes, _ENDED) is None:
             return False
         model = words.first_text(record.attributes, ("gen_ai.request.model",))
-        self._twins[_key(record, model)].append(record)
+        self._twins[_key(record, model)].setdefault(_session(record), deque()).append(record)
         return True
 
     def pairs(self) -> Iterator[tuple[int, LogRecord, CallEvent]]:
@@ -49,13 +49,18 @@ class GeminiTwins:
 
     def _twin_of(self, record: LogRecord) -> LogRecord | None:
         """The first that waits for it; where both name a session it is the same one."""
-        waiting = self._twins.get(_key(record, words.first_text(record.attributes, ("model",))), deque())
+        waiting = self._twins.get(_key(record, words.first_text(record.attributes, ("model",))), {})
         session = _session(record)
-        for twin in waiting:
-            if session is None or _session(twin) in (None, session):
-                waiting.remove(twin)
-                return twin
-        return None
+        if session is None:
+            session = next(iter(waiting), None)
+        elif session not in waiting:
+            session = None
+        if session not in waiting:
+            return None
+        twin = waiting[session].popleft()
+        if not waiting[session]:
+            del waiting[session]
+        return twin
 
 
 def _key(record: LogRecord, model: str | None) -> Hashable:

@@ -22,6 +22,8 @@ from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_
 from spool.identity import of_call
 from spool.record import Inference
 
+TURN = 2048  # calls to book without a pause
+
 
 class Logs:
     """Takes log records, fills the outcome; what waits for its twin is booked in `finish`."""
@@ -51,10 +53,12 @@ class Logs:
         """Traces are nothing to it."""
         return iter(())
 
-    def finish(self) -> None:
+    def finish(self) -> Iterator[None]:
         """Book the calls of Gemini CLI, each with what only its twin knows."""
-        for place, record, event in self._twins.pairs():
+        for number, (place, record, event) in enumerate(self._twins.pairs(), start=1):
             self._take_call(place, record, event)
+            if number % TURN == 0:
+                yield
 
     def _ignore(self, name: str, record: LogRecord) -> None:
         if dialects.is_understood(name) or not words.looks_like_ai(record.attributes):

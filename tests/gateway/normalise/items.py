@@ -86,7 +86,8 @@ def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:
     for place, item in enumerate(items):
         outcome.received += 1
         taking.take(place, item)
-    taking.finish()
+    for _ in taking.finish() or ():
+        pass
     assert_balanced(outcome)
     return outcome
 

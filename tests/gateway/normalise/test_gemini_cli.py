@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import pytest
 
 from gateway.normalise.otlp.model import LogRecord
@@ -109,6 +111,27 @@ def test_two_calls_of_one_instant_get_a_twin_each():
     second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210"}
     outcome = read_logs(gemini(RESPONSE), gemini(RESPONSE), gemini(TWIN), gemini(second))
     assert 2 == len({identity.id for identity in outcome.identities})
+
+
+def test_many_calls_of_one_instant_find_their_twins_at_once():
+    """A collector that takes the time stamps away leaves the sessions alone to tell a day's calls apart."""
+    calls = [gemini(RESPONSE | {"event.timestamp": "", "session.id": f"s-{n}"}) for n in range(8_000)]
+    others = [gemini(TWIN | {"event.timestamp": "", "session.id": f"other-{n}"}) for n in range(8_000)]
+    started = perf_counter()
+    outcome = read_logs(*others, *calls)
+    assert perf_counter() - started < 3
+    assert (8_000, {MERGED: 8_000}) == (len(outcome.records), outcome.ignored)
+    assert {None} == {getattr(record, "request_id", None) for record in outcome.records}
+
+
+def test_a_call_that_names_no_session_takes_any_twin():
+    """The twins that are left go to whoever comes next."""
+    nameless = {name: value for name, value in RESPONSE.items() if name != "session.id"}
+    second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210", "session.id": "s-2"}
+    outcome = read_logs(gemini(TWIN), gemini(second), gemini(nameless), gemini(nameless), gemini(nameless))
+    assert ["resp-0123456789abcdef", "resp-fedcba9876543210", None] == [
+        getattr(record, "request_id", None) for record in outcome.records
+    ]
 
 
 def test_a_twin_alone_never_counts():
