@@ -1,0 +1,58 @@
+"""A file of calls sent twice, and sender and server killed half way: every call is there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+
+CALLS = int(os.environ.get("TOLLHOUSE_SEND_CALLS", "20000"))
+ACCEPTED = re.compile(r'^tollhouse_records_accepted_total\{.*topic="ai-telemetry".*\} ([0-9.e+]+)$', re.MULTILINE)
+
+
+def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) -> None:
+    """The second run begins where the first was killed, and outlives the server's end; a third sends nothing."""
+    house = installations()
+    calls = _file_of_calls(tmp_path / "calls.ndjson")
+    environment = {**os.environ, "TOLLHOUSE_KEY": house.key("send"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [str(COMMAND), "send", str(calls), "--to", house.start()]
+    sender = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: _accepted(house) >= CALLS / 4, 30, "a quarter of the calls")
+    sender.kill()
+    sender.wait()
+    sender = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: _accepted(house) >= CALLS / 2, 30, "half of the calls")
+    house.kill()
+    house.start(env={"TOLLHOUSE_SERVER__LISTEN": house.url.removeprefix("http://")})
+    told, complaints = sender.communicate(timeout=120)
+    assert 0 == sender.returncode, complaints
+    assert re.search(r"sent before [1-9]", told), told
+    third = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert f"accepted 0, ignored 0, rejected 0, sent before {CALLS}" == third.stdout.strip()
+    house.wait_until_drained()
+    ids = [record["request_id"] for record in house.records()]
+    assert (CALLS, CALLS) == (len(ids), len(set(ids)))
+    assert house.json("spool", "verify")["balanced"]
+
+
+def _file_of_calls(path: Path) -> Path:
+    call = {"call_type": "acompletion", "custom_llm_provider": "openai", "model": "gpt-4o", "status": "success"}
+    call |= {"prompt_tokens": 10, "completion_tokens": 20, "response_cost": 0.000225}
+    with path.open("w") as lines:
+        for number in range(CALLS):
+            start = 1_766_000_000 + number / 10
+            names = {"id": f"chatcmpl-{number:024d}", "litellm_call_id": f"call-{number}"}
+            lines.write(json.dumps({**names, **call, "startTime": start, "endTime": start + 1}) + "\n")
+    return path
+
+
+def _accepted(house: Tollhouse) -> float:
+    metrics = urllib3.request("GET", house.url + "/metrics").data.decode()
+    return sum(float(number) for number in ACCEPTED.findall(metrics))
