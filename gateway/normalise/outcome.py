@@ -23,7 +23,7 @@ DUPLICATE = "duplicate"
 
 MOST_NAMES = 32  # of an item that nobody took
 LONGEST_NAME = 128
-PART = 4096  # records of a large payload that are kept together
+PART = 4096  # records or points of a large payload that are kept together
 
 
 class Reject(NamedTuple):
@@ -47,12 +47,14 @@ class Half(NamedTuple):
 
 
 class _Part(msgspec.Struct, array_like=True, gc=False):
-    """Finished records of a large payload."""
+    """Finished records and points of a large payload; its fields are those of an Outcome."""
 
     records: list[AiRecord] = []
     identities: list[Identity] = []
     forwarded: set[int] = set()
     named: dict[int, str] = {}
+    points: list[CounterPoint] = []
+    named_points: dict[int, str] = {}
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -86,8 +88,8 @@ class Outcome:
     named_points: dict[int, str] = field(default_factory=dict)  # the same for `points`
     sessions: set[tuple[str, str | None, str]] = field(default_factory=set)  # see `note_session`
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
-    packed: list[bytes] = field(default_factory=list)  # finished records, out of the way until `parts`
-    count: int = 0  # records in `packed`
+    packed: list[bytes] = field(default_factory=list)  # finished records and points, out of the way until `parts`
+    count: int = 0  # of them in `packed`
     is_last: bool = True  # of the parts of its payload
 
     def add(
@@ -126,14 +128,14 @@ class Outcome:
 
     def pack(self) -> None:
         """
-        Put a full part of finished records out of the way: packed they take a tenth of the memory.
+        Put a full part of finished records and points out of the way: packed they take a tenth of the memory.
 
-        What has no certain identity stays: it must not be kept while a later part may still fail, because nobody would
-        know it again when the whole is repeated.
+        A record that has no certain identity stays: it must not be kept while a later part may still fail, because
+        nobody would know it again when the whole is repeated.
         """
-        if len(self.records) < PART or self.why is not None:
+        if max(len(self.records), len(self.points)) < PART or self.why is not None:
             return
-        done, stays = _Part(), _Part()
+        done, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for place, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = done if identity.certain else stays
             if place in self.forwarded:
@@ -142,10 +144,11 @@ class Outcome:
                 part.named[len(part.records)] = self.named[place]
             part.records.append(record)
             part.identities.append(identity)
-        self.records, self.identities, self.forwarded, self.named = msgspec.structs.astuple(stays)
-        if done.records:
+        for name, value in msgspec.structs.asdict(stays).items():
+            setattr(self, name, value)
+        if done.records or done.points:
             self.packed.append(_encoder.encode(done))
-            self.count += len(done.records)
+            self.count += len(done.records) + len(done.points)
 
     def parts(self) -> Iterator[Outcome]:
         """
@@ -160,13 +163,6 @@ class Outcome:
         self.packed.reverse()
         while self.packed:
             part = _part.decode(self.packed.pop())
-            yield Outcome(
-                topic=self.topic,
-                received=len(part.records),
-                records=part.records,
-                identities=part.identities,
-                forwarded=part.forwarded,
-                named=part.named,
-                is_last=False,
-            )
+            received = len(part.records) + len(part.points)
+            yield Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(part))
         yield replace(self, received=self.received - self.count)

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -19,7 +20,7 @@ from gateway.shadows import Shadows
 from spool import memory
 from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
-from spool.log import Log, LogSettings, Receipt, Submission
+from spool.log import CounterPoint, Log, LogSettings, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric
 from tests.moved_clock import MovedClock
 
@@ -217,3 +218,28 @@ async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(lo
         await taking.take(outcome, BEARER)
     call, shadow, counted = await all_kept(log)
     assert ("chat", True, False) == (call.session, shadow.shadow, counted.shadow)
+
+
+def growing() -> Outcome:
+    """MANY points of one counter, packed as they come, each one more than the last; one names a device."""
+    outcome = Outcome(received=MANY)
+    template = UsageMetric(id=b"", source="cline", name="tokens", unit="{token}")
+    for number in range(1, MANY + 1):
+        point = CounterPoint(b"s" * 16, NS, NS + number, number, msgspec.structs.replace(template))
+        outcome.add_point(point, device="d" if number == PART + 1 else None)
+        outcome.pack()
+    return outcome
+
+
+@pytest.mark.asyncio
+async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None:
+    """In their order and with their devices; a repeat of what broke off half way counts what was missing."""
+    parts = [(len(part.points), part.named_points, part.received) for part in growing().parts()]
+    assert [(PART, {}, PART), (PART, {0: "d"}, PART), (10, {}, 10)] == parts
+    with pytest.raises(SpoolFull):
+        await intake(FullFrom(log, 2)).take(growing(), BEARER)  # type: ignore[arg-type]
+    receipt = await intake(log).take(growing(), BEARER)
+    counted = [record for entry in await log.read(AI_TELEMETRY, 1, MANY) for record in entry.records]
+    assert [1] * MANY == [record.value for record in counted if isinstance(record, UsageMetric)]
+    assert (10, 2 * PART) == (receipt.records, receipt.ignored)
+    assert [] == list((await log.verify()).imbalances)

@@ -17,6 +17,8 @@ Signal = Literal["traces", "metrics", "logs"]
 
 _READERS: dict[Signal, type[Reader[Any]]] = {"traces": Spans, "metrics": Metrics, "logs": Logs}
 
+TURN = 4096  # items of one slice to take without a pause
+
 
 def normalise(signal: Signal, body: bytes, *, json: bool, options: Options) -> Generator[None, None, Outcome]:
     """
@@ -32,8 +34,11 @@ def normalise(signal: Signal, body: bytes, *, json: bool, options: Options) -> G
         outcome.received += part.received
         outcome.rejects += part.rejects
         outcome.ignored.update(part.ignored)
-        for place, item in part.items:
+        for number, (place, item) in enumerate(part.items, start=1):
             reader.take(place, item)
+            if number % TURN == 0:  # a metric is never cut, and may have any number of points
+                outcome.pack()
+                yield
         if part.ended:
             yield from reader.settle(part.ended)
         outcome.pack()

@@ -72,11 +72,12 @@ def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
 
 def unpacked(outcome: Outcome) -> Outcome:
     """A large payload's outcome in one piece, its records in the order in which they are kept."""
-    records, identities = [], []
+    records, identities, points = [], [], []
     for part in outcome.parts():
         records += part.records
         identities += part.identities
-    outcome.records, outcome.identities, outcome.count = records, identities, 0
+        points += part.points
+    outcome.records, outcome.identities, outcome.points, outcome.count = records, identities, points, 0
     return outcome
 
 
