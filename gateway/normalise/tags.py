@@ -17,6 +17,7 @@ from spool.record import MAX_TAGS
 
 MAX_NAME = 64
 MAX_VALUE = 256
+LONGEST_CACHED = 256  # a name of megabytes is not worth its memory
 
 _CONTENT = frozenset({
     "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions",
@@ -62,9 +63,13 @@ _SECRET = re.compile(
 )
 
 
-@lru_cache(maxsize=8192)
 def is_content(name: str) -> bool:
     """Whether an attribute or metadata name stands for a prompt, an answer, an argument or the like."""
+    return _is_content(name) if len(name) <= LONGEST_CACHED else _is_content.__wrapped__(name)
+
+
+@lru_cache(maxsize=8192)
+def _is_content(name: str) -> bool:
     if name in _CONTENT:
         return True
     if name.startswith(_NOT_CONTENT):

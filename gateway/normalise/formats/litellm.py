@@ -171,7 +171,7 @@ def _record(event: Event, meta: Meta, own_id: Any, cost: str | None) -> Inferenc
         start_time=instant(event.startTime),
         end_time=instant(event.endTime),
         provider=provider(event.custom_llm_provider, event.model),
-        operation=operation_of(event.call_type) if isinstance(event.call_type, str) else None,
+        operation=None if (call_type := text(event.call_type)) is None else operation_of(call_type),
         request_model=model_name(event.model, event.custom_llm_provider),
     )
     count_tokens(record, _tokens(event, meta))

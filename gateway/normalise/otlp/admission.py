@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.tags import is_content
+from gateway.normalise.tags import LONGEST_CACHED, is_content
 
 MAX_VALUE = 16 * 1024  # a longer text is no name, id, number or usage object
 
@@ -34,9 +34,11 @@ class _Rules(dict[str, str]):
     """The rule for each name that was seen; forgets all when senders invent too many names."""
 
     def __missing__(self, name: str) -> str:
-        if len(self) >= 8192:
-            self.clear()
-        rule = self[name] = _rule(name)
+        rule = _rule(name)
+        if len(name) <= LONGEST_CACHED:
+            if len(self) >= 8192:
+                self.clear()
+            self[name] = rule
         return rule
 
 

@@ -49,7 +49,7 @@ def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
         value = words.text(value)  # None for what is nested
     if value is None or value in words.ABSENT or key in words.IDENTITY_KEYS or words.is_email(key):
         return 0
-    if tag_rules.names_secret(key) or tag_rules.is_secret(value):
+    if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
         return 1
     return not tag_rules.put(tags, key, value)
 

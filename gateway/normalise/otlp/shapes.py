@@ -139,6 +139,7 @@ for _field, _names in _TABLES.items():
 
 _MOST_SHAPES = 4096
 _LONGEST_SHAPE = 128  # names; a longer one is not worth its memory
+_LARGEST_SHAPE = 8192  # characters in them
 _shapes: dict[Names, Shape] = {}
 
 
@@ -148,7 +149,7 @@ def shape_of(attributes: Attributes) -> Shape:
     shape = _shapes.get(names)
     if shape is None:
         shape = _shape(names)
-        if len(names) <= _LONGEST_SHAPE:
+        if len(names) <= _LONGEST_SHAPE and sum(map(len, names)) <= _LARGEST_SHAPE:
             if len(_shapes) >= _MOST_SHAPES:
                 _shapes.clear()
             _shapes[names] = shape

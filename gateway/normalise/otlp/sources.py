@@ -60,6 +60,7 @@ _SERVICES = {
     "litellm": "litellm",
     "openrouter": "openrouter",
 }
+_LONGEST = 64  # longer than any name above
 
 
 def source_of(resource: Resource, scope: Scope) -> str:
@@ -67,7 +68,7 @@ def source_of(resource: Resource, scope: Scope) -> str:
     sdk = resource.attributes.get("telemetry.sdk.name")
     if isinstance(sdk, str) and sdk in _SDKS:
         return _SDKS[sdk]
-    if (source := _by_scope(scope.name)) is not None:
+    if (source := _by_scope(scope.name[:_LONGEST])) is not None:
         return source
     service = resource.attributes.get("service.name")
     return _SERVICES.get(service, OTEL) if isinstance(service, str) else OTEL

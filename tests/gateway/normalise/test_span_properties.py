@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from gateway.normalise.otlp import containers, shapes
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.outcome import Outcome
 from spool.record import AMENDABLE, as_json, pack, unpack
-from tests.gateway.normalise.payloads import in_json, in_protobuf, normalised, span, traces
+from tests.gateway.normalise.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
 
 CASES = Path(__file__).parents[2] / "cases/otlp"
 PAYLOADS = [
@@ -168,3 +169,23 @@ def test_extra_attributes_are_kept_as_tags_but_never_content():
         options=Options(keep_attributes=frozenset({"feature", "k8s.namespace.name", "answer.output"})),
     )
     assert [{"feature": "search", "k8s.namespace.name": "shop"}] == [record.tags for record in outcome.records]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_long_names_leave_no_memory_behind(encoding: str):
+    """What is remembered of names (attributes, metadata, scopes) is bounded in characters as well as in number."""
+    size = 100_000
+
+    def take(number: int) -> None:
+        name = f"{number}" + "n" * size
+        attributes = {name: 1, f"langfuse.trace.metadata.{name}": "x", "metadata": json.dumps({name: 1})}
+        normalised(traces(span(1, {"gen_ai.operation.name": "chat", **attributes}), scope=name), encoding=encoding)
+
+    take(0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 31):
+            take(number)
+        assert tracemalloc.get_traced_memory()[0] < 10 * size
+    finally:
+        tracemalloc.stop()
