@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.normalise.otlp import json_decoder, slices, trace_ends, wire_cut
 from gateway.normalise.otlp import spans as spans_module
-from tests.gateway.normalise.payloads import ENCODINGS, in_protobuf, normalised, only, span, traces
+from tests.gateway.normalise.payloads import ENCODINGS, in_protobuf, normalised, only, records, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "m"}
 USED = {**CHAT, "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
@@ -55,6 +58,52 @@ def test_which_spans_are_calls(name: str, order: str, encoding: str):
     outcome = normalised(traces(*(spans if order == "as written" else reversed(spans))), encoding=encoding)
     found = sorted(int(record.span_id, 16) for record in outcome.records)  # type: ignore[arg-type, union-attr]
     assert expected == found
+
+
+KINDS = {"used": USED, "plain": CHAT, "failed": FAILED, "failed and used": {**USED, **FAILED}, "embed": EMBED,
+         "tool": TOOL, "agent": {**AGENT, **USED, "gen_ai.operation.name": "invoke_agent"}, "http": HTTP}  # fmt: skip
+
+
+def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
+    """The rule word for word, over every node again and again: which numbers (from 0) are records."""
+
+    def inner(number: int) -> list[int]:
+        found, waiting = [], [child for child, parent in enumerate(parents) if parent == number]
+        while waiting:
+            child = waiting.pop()
+            if kinds[child] in ("tool", "agent"):
+                continue
+            if kinds[child] != "http" and (kinds[child] == "embed") == (kinds[number] == "embed"):
+                found.append(child)
+            else:
+                waiting += [below for below, parent in enumerate(parents) if parent == child]
+        return found
+
+    def kept(number: int) -> set[int]:
+        below = set().union(*(kept(child) for child in inner(number)))
+        if any("used" in kinds[child] or kinds[child] == "embed" for child in below):
+            return below
+        if "used" in kinds[number] or kinds[number] == "embed":
+            return {number, *(child for child in below if kinds[child] == "failed")}
+        return below or {number}
+
+    calls = {number for number, kind in enumerate(kinds) if kind not in ("tool", "agent", "http")}
+    outermost = calls - {child for number in calls for child in inner(number)}
+    return set().union(*(kept(number) for number in outermost))
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.none() | st.integers(0, 8)), max_size=9), st.randoms())
+def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], chance: Random):
+    """What the rule says word for word is what becomes of a trace, whichever span comes first."""
+    kinds = [kind for kind, _ in nodes]
+    parents = [parent if parent is not None and parent < place else None for place, (_, parent) in enumerate(nodes)]
+    spans = [
+        span(place, KINDS[kind], parent=None if parent is None else parent + 1)
+        for place, (kind, parent) in enumerate(zip(kinds, parents, strict=True), start=1)
+    ]
+    chance.shuffle(spans)
+    found = {int(record.span_id or "", 16) - 1 for record in records(traces(*spans))}
+    assert _described(kinds, parents) == found
 
 
 def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens():
