@@ -149,12 +149,19 @@ def _tokens(
         )
     if said.cache_read is None and said.cache_write is None and said.reasoning is None:
         return said
-    total = words.first_count(attributes, shape.total) if shape.total else None
-    if total is None and more:
-        total = words.count(more.get("total"))
+    total = _total(attributes, shape, more)
     without_cache = dialect.without_cache(span, provider, model)
     apart = bool(dialect.without_reasoning) and any(name in attributes for name in dialect.without_reasoning)
     return settle(said, total=total, without_cache=without_cache, without_reasoning=apart)
+
+
+def _total(attributes: Attributes, shape: Shape, more: containers.Fields) -> int | None:
+    """The reported total. Nobody bills it: an impossible one says nothing."""
+    try:
+        total = words.first_count(attributes, shape.total) if shape.total else None
+        return words.count(more.get("total")) if total is None and more else total
+    except words.Implausible:
+        return None
 
 
 def _said(attributes: Attributes, shape: Shape) -> Tokens:

@@ -862,6 +862,14 @@ def test_what_is_a_call(attributes: dict[str, Any], expected: str):
     assert ([tuple(sorted(attributes))] if expected == "unrecognised_ai" else []) == outcome.unrecognised
 
 
+@pytest.mark.parametrize("total", [-1, 1.5, 10**12, "NaN"])
+def test_an_impossible_total_says_nothing(total: Any):
+    """It is evidence and never billed: the figures of the call stand."""
+    call = {"gen_ai.operation.name": "chat", **USAGE, "gen_ai.usage.cache_read.input_tokens": 30}
+    record = only(traces(span(1, {**call, "gen_ai.usage.total_tokens": total})))
+    assert (100, 20, 30) == (record.input_tokens, record.output_tokens, record.cache_read_tokens)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
