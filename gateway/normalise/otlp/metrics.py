@@ -14,7 +14,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import families, shapes, tollhouse, tollhouse_points
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.families import Family
-from gateway.normalise.otlp.model import Point
+from gateway.normalise.otlp.model import Point, Resource, Scope
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.series import SeriesKeys
 from gateway.normalise.otlp.shapes import shape_of
@@ -29,6 +29,7 @@ SMALLEST_COST = Decimal("1e-12")  # below it are the left-overs of sums in doubl
 
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
 _TWIN = "gen_ai.client.token.usage"
+_SUCCESSORS = "gen_ai.client.inference.usage."  # the conventions' counters of 2026, in the place of the histogram
 _WITH_TWIN = frozenset({"gemini_cli", "qwen_code"})  # they count the same tokens under a name of their own
 
 
@@ -39,6 +40,8 @@ class Metrics:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
         self._series = SeriesKeys()
+        self._meter: tuple[Resource, Scope] | None = None
+        self._counted: dict[str, str] = {}  # by kind of token: which of the two families of the meter counts it
 
     def take(self, place: int, point: Point) -> None:
         """Every point ends up in exactly one term of the books."""
@@ -79,12 +82,22 @@ class Metrics:
             self._outcome.ignored[MERGED] += 1
             return
         token_type = _token_type(family, point)
-        if token_type == families.TOTAL:
+        if token_type == families.TOTAL or (token_type is not None and self._is_repeated(point, token_type)):
             self._outcome.ignored[MERGED] += 1
         elif token_type is None and family.unit == families.TOKENS:
             self._unrecognised(point)
         else:
             self._keep(point, source, family, token_type)
+
+    def _is_repeated(self, point: Point, token_type: str) -> bool:
+        """Whether a meter counts the same tokens in the old family and in the new one: the first to come counts."""
+        if point.name != _TWIN and not point.name.startswith(_SUCCESSORS):
+            return False
+        meter = (point.resource, point.scope)
+        if meter != self._meter:  # the same one in the next piece of a large payload is equal, not identical
+            self._meter, self._counted = meter, {}
+        family = _TWIN if point.name == _TWIN else _SUCCESSORS
+        return self._counted.setdefault(token_type, family) != family
 
     def _keep(self, point: Point, source: str, family: Family, token_type: str | None) -> None:
         value: int | Decimal

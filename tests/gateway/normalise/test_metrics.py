@@ -146,6 +146,33 @@ def test_copilots_counters_have_their_kind_in_the_name():
     assert (1, []) == (outcome.ignored[MERGED], outcome.records)
 
 
+USAGE = "gen_ai.client.inference.usage."
+
+
+def test_the_old_family_beside_the_new_one_counts_once():
+    """Envoy's successors write both, each kind of token in two metrics: what comes first counts, the rest is kept."""
+    how = {"scope": "envoyproxy/ai-gateway", "resource": {"service.name": "edge"}}
+    old = [typed("input", 100, **how), typed("output", 20, **how), typed("cached_input", 30, **how)]
+    new = [
+        point(USAGE + name, value, MODELS | {"gen_ai.token.modality": "text"}, **how)
+        for name, value in (("input_tokens", 100), ("output_tokens", 20), ("reasoning.output_tokens", 5))
+    ]
+    for points, names in (((*old, *new), {TOKENS, USAGE + "reasoning.output_tokens"}), ((*new, *old), None)):
+        outcome = read_points(*points)
+        kept = {(record.token_type, record.value) for record in metrics(outcome)}
+        assert {("input", 100), ("output", 20), ("cache_read", 30), ("reasoning", 5)} == kept
+        assert {MERGED: 2} == outcome.ignored
+        assert names in (None, {record.name for record in metrics(outcome)})
+
+
+@pytest.mark.parametrize("other", [{"scope": "another"}, {"resource": {"service.name": "another"}}])
+def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]):
+    """They watch other calls."""
+    how = {"scope": "one", "resource": {"service.name": "edge"}}
+    outcome = read_points(typed("input", **how), point(USAGE + "input_tokens", 9, MODELS, **(how | other)))
+    assert [7, 9] == [record.value for record in metrics(outcome)]
+
+
 def test_modalities_are_series_of_their_own():
     """Text and audio tokens of one kind add up."""
     name = "gen_ai.client.inference.usage.input_tokens"
