@@ -110,7 +110,6 @@ _BY_MARK = tuple(
         (shapes.MLFLOW, "mlflow"),
         (shapes.VERCEL, "vercel_ai"),
         (shapes.LANGSMITH, "langsmith"),
-        (shapes.LOGFIRE, "pydantic_ai"),
         (shapes.SPRING, "spring_ai"),
         (shapes.AGENTGATEWAY, "agentgateway"),
         (shapes.KONG, "kong"),
@@ -119,6 +118,7 @@ _BY_MARK = tuple(
         (shapes.LITELLM, "litellm"),
         (shapes.OPENROUTER, "openrouter"),
         (shapes.OPENLLMETRY, "openllmetry"),
+        (shapes.LOGFIRE, "pydantic_ai"),  # last: Logfire marks every span that its provider makes
     )
 )
 _BY_SYSTEM = {AGENTS: AZURE_AI, INFERENCE: AZURE_AI}

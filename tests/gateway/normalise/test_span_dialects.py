@@ -960,6 +960,8 @@ def test_credentials_in_metadata_are_never_tags(name: str, value: str):
         ({"llm.request.type": "acompletion"}, "", {"service.name": "litellm"}, "litellm"),
         ({"spring.ai.kind": "chat"}, "", {}, "spring_ai"),
         ({}, "io.micrometer.tracing", {}, "spring_ai"),
+        ({"logfire.span_type": "span"}, "opentelemetry.instrumentation.openai_v2", {}, "pydantic_ai"),
+        ({"logfire.span_type": "span", "llm.request.type": "chat"}, "my-tracer", {}, "openllmetry"),
     ],
 )
 def test_a_tracers_name_may_be_the_operators(mark: dict[str, Any], scope: str, resource: dict[str, Any], source: str):
