@@ -87,13 +87,18 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     reasons = dict(zip((record.id for record in outcome.records), outcome.why or [], strict=False))
     records = [as_json(record) for entry in entries for record in entry.records if record is not None]
     if why:
-        records = [{**row, "why": reasons.get(bytes.fromhex(row["id"]), {})} for row in records]
+        records = [{**row, "why": reasons.get(bytes.fromhex(row["id"])) or _of_counter(row)} for row in records]
     return {
         "format": named,
         "records": records,
         "ignored": _ignored(books),
         "rejected": [reject._asdict() for reject in outcome.rejects],
     }
+
+
+def _of_counter(row: dict[str, Any]) -> dict[str, Any]:
+    """What the log made of a cumulative point has its reason in the log."""
+    return {"value": f"what {row['name']} grew by, a cumulative counter"} if row["kind"] == "usage_metric" else {}
 
 
 def _finish(normaliser: Generator[None, None, Outcome]) -> Outcome:

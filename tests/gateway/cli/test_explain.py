@@ -1,4 +1,4 @@
-"""`tollhouse explain` over several files, some of which cannot be read."""
+"""`tollhouse explain`: several files, some of which cannot be read, and reasons."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from gateway.cli.examples import example
@@ -31,3 +32,16 @@ def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path):
     """Wrong use, before anything is read."""
     result = CliRunner().invoke(explain, [str(tmp_path / "none"), "--as", "bedrok"])
     assert (2, True) == (result.exit_code, "did you mean 'bedrock'?" in result.stderr)
+
+
+@pytest.mark.parametrize(("temporality", "why"), [(1, "delta of cline.cost.total"), (2, "cline.cost.total grew by")])
+def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: str):
+    """A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same."""
+    point = {"asDouble": 0.5, "startTimeUnixNano": "1790000000000000000", "timeUnixNano": "1790000060000000000"}
+    counter = {"aggregationTemporality": temporality, "isMonotonic": True, "dataPoints": [point]}
+    metric = {"name": "cline.cost.total", "sum": counter}
+    file = tmp_path / "metrics.json"
+    file.write_text(json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}))
+    result = CliRunner().invoke(explain, [str(file), "--why"])
+    (record,) = json.loads(result.stdout)["records"]
+    assert ("0.5", True) == (record["value"], why in record["why"]["value"])
