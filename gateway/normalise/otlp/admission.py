@@ -1,7 +1,7 @@
 """
 Which attributes may enter the model: the door at which content and e-mail addresses stay outside.
 
-Two content attributes and one of request settings are reduced to the numbers or the model name in them, on the spot.
+A few attributes of content and of request settings are reduced to the numbers or the model name in them, on the spot.
 """
 
 from __future__ import annotations
@@ -63,6 +63,15 @@ def _token_numbers(metadata: dict[str, Any]) -> dict[str, Any]:
     return _numbers(metadata, _DEEPEST)
 
 
+def _response_usage(response: dict[str, Any]) -> dict[str, Any]:
+    usage = response.get("usage")
+    return {"usage": _numbers(usage, _DEEPEST)} if isinstance(usage, dict) else {}
+
+
+def _is_stream(request: dict[str, Any]) -> dict[str, Any]:
+    return {"stream": True} if request.get("stream") is True else {}
+
+
 def _model_name(parameters: dict[str, Any]) -> dict[str, Any]:
     model = words.text(parameters.get("model"))
     return {} if model is None else {"model": model}
@@ -85,6 +94,8 @@ _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     _VERCEL_METADATA: _token_numbers,
     "llm.invocation_parameters": _model_name,
     "embedding.invocation_parameters": _model_name,
+    "request_data": _is_stream,  # Logfire's
+    "response_data": _response_usage,
 }
 
 RULES = _Rules()

@@ -122,16 +122,18 @@ def _invocation_parameters(value: Any) -> Fields:
 
 def _langfuse_usage(value: Any) -> Fields:
     buckets = words.json_object(value)
-    if "prompt_tokens" in buckets or "completion_tokens" in buckets:
-        return _openai_usage(buckets, "prompt", "completion")
-    if any(isinstance(buckets.get(f"{side}_tokens_details"), dict) for side in ("input", "output")):
-        return _openai_usage(buckets, "input", "output")
+    is_new = any(isinstance(buckets.get(f"{side}_tokens_details"), dict) for side in ("input", "output"))
+    if is_new or "prompt_tokens" in buckets or "completion_tokens" in buckets:
+        return _openai_usage(buckets)
     tokens = {name: value for name, value in buckets.items() if is_bucket(name)}  # others may count seconds or images
     counts = {name: number for name, value in tokens.items() if (number := words.count(value)) is not None}
     return {name: number for name, number in sums(counts)._asdict().items() if number is not None}
 
 
-def _openai_usage(usage: dict[str, Any], input_side: str, output_side: str) -> Fields:
+def _openai_usage(usage: dict[str, Any]) -> Fields:
+    """A usage object as OpenAI's two interfaces have it."""
+    is_old = "prompt_tokens" in usage or "completion_tokens" in usage
+    input_side, output_side = ("prompt", "completion") if is_old else ("input", "output")
     inside, outside = usage.get(f"{input_side}_tokens_details"), usage.get(f"{output_side}_tokens_details")
     return {
         **_named(
@@ -144,6 +146,11 @@ def _openai_usage(usage: dict[str, Any], input_side: str, output_side: str) -> F
         ),
         **_named(outside if isinstance(outside, dict) else {}, {"reasoning": ("reasoning_tokens",)}),
     }
+
+
+def _response_usage(value: Any) -> Fields:
+    usage = value.get("usage") if isinstance(value, dict) else None
+    return _openai_usage(usage) if isinstance(usage, dict) else {}
 
 
 def _langfuse_cost(value: Any) -> Fields:
@@ -167,6 +174,7 @@ READERS: dict[str, Callable[[Any], Fields]] = {
     "metadata.usage_object": _litellm_usage,
     "gcp.vertex.agent.llm_response": _adk_response,
     "ai.response.providerMetadata": _vercel_metadata,
+    "response_data": _response_usage,
     "llm.invocation_parameters": _invocation_parameters,
     "embedding.invocation_parameters": _invocation_parameters,
 }

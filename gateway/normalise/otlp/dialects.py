@@ -13,6 +13,7 @@ from gateway.normalise.otlp.litellm import LITELLM
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.openinference import OPENINFERENCE
 from gateway.normalise.otlp.openrouter import OPENROUTER
+from gateway.normalise.otlp.pydantic_ai import PYDANTIC_AI
 from gateway.normalise.otlp.shapes import Shape
 from gateway.normalise.otlp.sources import source_of
 from gateway.normalise.otlp.vercel_ai import VERCEL_AI
@@ -28,12 +29,6 @@ def _counts_as_model(span: Span, provider: str | None, model: str | None) -> boo
     if model is None or words.names_vendor(model):
         return False
     return words.model_provider(model) in ("anthropic", "aws.bedrock")
-
-
-def _pydantic_ai_operation(span: Span, shape: Shape) -> str | None:
-    """Logfire sends a span that has only begun as a span of its own, too."""
-    is_pending = span.attributes.get("logfire.span_type") == "pending_span"
-    return None if is_pending or _is_run(span) else by_operation_name(span, shape)
 
 
 def _langsmith_operation(span: Span, shape: Shape) -> str | None:
@@ -54,13 +49,6 @@ def _cloudflare_operation(span: Span, shape: Shape) -> str | None:
     return by_operation_name(span, shape)
 
 
-def _is_run(span: Span) -> bool:
-    """Whether a span is a run of Pydantic AI's first version: an agent that repeats the sums of its calls."""
-    attributes = span.attributes
-    is_named = "gen_ai.agent.name" in attributes or "agent_name" in attributes
-    return is_named and "gen_ai.operation.name" not in attributes
-
-
 _TABLE = (
     Dialect(source="otel"),
     Dialect(source="openllmetry"),
@@ -69,7 +57,7 @@ _TABLE = (
     Dialect(source="langfuse"),
     Dialect(source="mlflow"),
     Dialect(source="langsmith", operation=_langsmith_operation),
-    Dialect(source="pydantic_ai", operation=_pydantic_ai_operation, is_agent=_is_run),
+    PYDANTIC_AI,
     Dialect(source="openlit", without_cache=_counts_as_provider),
     Dialect(source="strands", without_cache=_counts_as_model),
     # Its thoughts stand apart from the candidates' tokens under this name only.

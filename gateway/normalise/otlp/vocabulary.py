@@ -164,6 +164,7 @@ OPERATIONS = {
     "aresponses": CHAT, "messages": CHAT, "anthropic_messages": CHAT, "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS,
     "arerank": RERANK,
     "chat.completions": CHAT, "text.completions": TEXT_COMPLETION,  # Semantic Kernel
+    "chat_completions": CHAT,  # Logfire
 }  # fmt: skip
 # Steps around calls; some of them repeat the calls' sums.
 NO_CALLS = frozenset({

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
-from tests.gateway.normalise.payloads import normalised, only, records, span, traces
+from tests.gateway.normalise.payloads import ENCODINGS, normalised, only, records, said, span, traces
 
 USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
 FAILED = {"code": 2}
@@ -77,6 +78,60 @@ def test_a_span_of_logfire_that_has_only_begun_is_no_call():
     pending = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     outcome = normalised(traces(span(2, pending, parent=1), scope="pydantic-ai"))
     assert ([], {NOT_AI: 1}) == (outcome.records, dict(outcome.ignored))
+
+
+def logfire(kind: str, response: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
+    """What Logfire's instrumentation of the OpenAI SDK writes, prompts and answers included."""
+    prompt = [{"role": "user", "content": "CANARY"}]
+    return {
+        "logfire.span_type": kind,
+        "gen_ai.provider.name": "openai",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o",
+        "request_data": json.dumps({"messages": prompt, "model": "gpt-4o", **request}),
+        **({} if response is None else {"response_data": json.dumps({"message": {"content": "CANARY"}, **response})}),
+    }
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_stream_of_logfires_is_one_call(encoding: str):
+    """A span when it began and a log beside it when it was over: the log alone has the usage, inside its answer."""
+    usage = {
+        "prompt_tokens": 90,
+        "completion_tokens": 30,
+        "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 64, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 12},
+    }
+    payload = traces(
+        span(1, logfire("span", stream=True)), span(2, logfire("log", {"usage": usage}, stream=True)), scope="logfire"
+    )
+    record = only(payload, encoding=encoding)
+    assert {
+        "source": "pydantic_ai",
+        "provider": "openai",
+        "operation": "chat",
+        "request_model": "gpt-4o",
+        "input_tokens": 90,
+        "output_tokens": 30,
+        "cache_read_tokens": 64,
+        "reasoning_tokens": 12,
+        "status": "ok",
+    } == said(record)
+
+
+def test_a_stream_of_logfires_that_never_began_is_a_failed_call():
+    """There is no log beside it."""
+    payload = traces(span(1, logfire("span", stream=True), status=FAILED), scope="logfire")
+    assert ["error"] == [record.status for record in records(payload)]
+
+
+@pytest.mark.parametrize("response", [None, {}, {"usage": None}, {"usage": {"total_tokens": 3}}, {"usage": [1]}])
+def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str, Any] | None):
+    """Its own attributes count, and stay what they are."""
+    call = {**logfire("span", response), **USAGE}
+    record = only(traces(span(1, call), scope="logfire"))
+    assert (100, 20, None) == (record.input_tokens, record.output_tokens, record.cache_read_tokens)
 
 
 @pytest.mark.parametrize(
