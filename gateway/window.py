@@ -22,6 +22,8 @@ from spool.pending import Pending
 
 LOOK_S = 5.0
 
+_Turn = asyncio.Future[None]  # done when it is over
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +60,7 @@ class Window:
                 self._waiting.undo(before)
                 raise
         if self._waiting.is_over_full:
-            await self.release()
+            await self._try_to_release()
         return receipt
 
     async def release(self) -> int:
@@ -84,34 +86,49 @@ class Window:
         """Release for ever, as a task of the house."""
         while True:
             await asyncio.sleep(LOOK_S)
-            try:
-                await self.release()
-            except SpoolError as error:
-                _log.warning("halves wait on: %s", error, extra={"action": "release_put_off"})
+            await self._try_to_release()
+
+    async def _try_to_release(self) -> None:
+        """What cannot be put on record now stays the next to go; whoever brought something else hears nothing of it."""
+        try:
+            await self.release()
+        except SpoolError as error:
+            _log.warning("halves wait on: %s", error, extra={"action": "release_put_off"})
 
 
 class _Turns:
     """
-    One request at a time for each half: what one brings together is kept, or refused, before the next looks at it.
+    One request at a time for each half, in the order in which they came: what one brings together is kept, or refused,
+    before the next looks at it.
     """
 
     def __init__(self) -> None:
-        self._taken: dict[bytes, asyncio.Future[None]] = {}
+        self._last: dict[bytes, _Turn] = {}  # by key, the last turn that somebody has or waits for
 
     @property
     def taken(self) -> Set[bytes]:
-        return self._taken.keys()
+        return self._last.keys()
 
     @asynccontextmanager
     async def of(self, keys: Set[bytes]) -> AsyncIterator[None]:
-        """Waits while another has a turn of one of the keys; takes them all at once, so nobody waits in a circle."""
-        while others := {self._taken[key] for key in keys if key in self._taken}:
-            await asyncio.wait(others)
-        done = asyncio.get_running_loop().create_future()
-        self._taken.update(dict.fromkeys(keys, done))
+        """Queues for all the keys at once: nobody waits in a circle, and nobody is overtaken."""
+        before = {self._last[key] for key in keys if key in self._last}
+        turn: _Turn = asyncio.get_running_loop().create_future()
+        self._last.update(dict.fromkeys(keys, turn))
         try:
+            if before:
+                await asyncio.wait(before)
             yield
         finally:
-            for key in keys:
-                del self._taken[key]
-            done.set_result(None)
+            self._end(turn, keys, [one for one in before if not one.done()])
+
+    def _end(self, turn: _Turn, keys: Set[bytes], before: Sequence[_Turn]) -> None:
+        """A turn that is given up while it waits is over when those before it are: the next one waits for them too."""
+        if before:
+            first, *others = before
+            first.add_done_callback(lambda _: self._end(turn, keys, others))
+            return
+        for key in keys:
+            if self._last.get(key) is turn:
+                del self._last[key]
+        turn.set_result(None)

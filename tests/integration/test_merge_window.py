@@ -38,19 +38,20 @@ INGESTION = "/api/public/ingestion"
 class House:
     """A spool with a window before its intake."""
 
-    def __init__(self, spool: SqliteSpool, clock: MovedClock, hold_s: float) -> None:
+    def __init__(self, spool: SqliteSpool, clock: MovedClock, hold_s: float, max_halves: int) -> None:
         self.spool = spool
         self.clock = clock
         config = Config()
         self.intake = Intake(
             spool.log, attribution=Attribution(config), prices=PriceBook.load(), shadows=Shadows(clock)
         )
-        waiting = Waiting(window_s=600.0, hold_s=hold_s, max_halves=20_000, max_bytes=2**24)
+        waiting = Waiting(window_s=600.0, hold_s=hold_s, max_halves=max_halves, max_bytes=2**24)
         self.window = Window(spool.pending, self.intake, clock, waiting)
 
     @classmethod
-    async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0) -> House:
-        house = cls(await open_spool(directory, settings=LogSettings(hold_s=hold_s), clock=clock), clock, hold_s)
+    async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0, max_halves: int = 20_000) -> House:
+        spool = await open_spool(directory, settings=LogSettings(hold_s=hold_s), clock=clock)
+        house = cls(spool, clock, hold_s, max_halves)
         await house.window.start()
         return house
 
@@ -215,4 +216,91 @@ async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: py
     await house.take(batch(update()))
     assert [10] == [record.input_tokens for record in await house.records()]
     await house.assert_sound(pending=0)
+    await house.spool.close()
+
+
+class Order:
+    """Shows who reaches the intake, and keeps them there until they are told to go on."""
+
+    def __init__(self, house: House) -> None:
+        self._begun: asyncio.Queue[int] = asyncio.Queue()
+        self._ends = asyncio.Semaphore(0)
+        self._take = house.intake.take
+        house.intake.take = self._wait  # type: ignore[method-assign]
+
+    async def _wait(self, outcome: Outcome, bearer: Bearer) -> Receipt:
+        self._begun.put_nowait(outcome.received)
+        await self._ends.acquire()
+        return await self._take(outcome, bearer)
+
+    async def assert_only(self, received: int) -> None:
+        """The next to begin is the request of so many events, and nobody else with it."""
+        assert received == await self._begun.get()
+        await self.assert_nobody()
+
+    async def assert_nobody(self) -> None:
+        for _ in range(20):  # whoever could begin would have by then
+            await asyncio.sleep(0)
+        assert self._begun.empty()
+
+    def end_one(self) -> None:
+        self._ends.release()
+
+
+async def test_a_request_of_many_halves_is_not_overtaken(tmp_path: Path) -> None:
+    """Whoever came later waits for it, also where only the request before it is in the way of one of them."""
+    house = await House.open(tmp_path, MovedClock())
+    order = Order(house)
+    bodies = [batch(create("a")), batch(update("a"), create("b"), trace()), batch(update("b"), trace("t-2"))]
+    async with asyncio.TaskGroup() as requests:
+        for body in bodies:
+            requests.create_task(house.take(body))
+        for received in (1, 3, 2):
+            await order.assert_only(received)
+            order.end_one()
+    assert [("a", 10), ("b", 10)] == [(record.request_id, record.input_tokens) for record in await house.records()]
+    await house.spool.close()
+
+
+async def test_a_request_that_gives_up_lets_nobody_in_before_the_one_ahead(tmp_path: Path) -> None:
+    """A turn that is never used ends when those before it do."""
+    house = await House.open(tmp_path, MovedClock())
+    order = Order(house)
+    first = asyncio.create_task(house.take(batch(create())))
+    await order.assert_only(1)
+    second = asyncio.create_task(house.take(batch(trace(), update())))
+    third = asyncio.create_task(house.take(batch(trace(), trace("t-2"), update())))
+    await order.assert_nobody()
+    second.cancel()
+    await order.assert_nobody()
+    order.end_one()
+    await order.assert_only(3)
+    order.end_one()
+    await asyncio.gather(first, third)
+    assert second.cancelled()
+    assert [10] == [record.input_tokens for record in await house.records()]
+    await house.assert_sound(pending=0)
+    await house.spool.close()
+
+
+async def test_what_is_durable_is_acknowledged_though_older_halves_cannot_make_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk fills up between the request and the release of what it pushes out."""
+    house = await House.open(tmp_path, MovedClock(), max_halves=1)
+    await house.take(batch(create("a")))
+    take = house.intake.take
+
+    async def refuse_older_ones(outcome: Outcome, bearer: Bearer) -> Receipt:
+        if outcome.received:
+            return await take(outcome, bearer)
+        raise SpoolUnavailable("no")
+
+    house.intake.take = refuse_older_ones  # type: ignore[method-assign]
+    await house.take(batch(create("b")))
+    assert ["release_put_off"] == [getattr(line, "action", None) for line in caplog.records]
+    await house.assert_sound(pending=2)
+    house.intake.take = take  # type: ignore[method-assign]
+    assert 1 == await house.window.release()
+    assert ["a"] == [record.request_id for record in await house.records()]
     await house.spool.close()
