@@ -99,7 +99,8 @@ class Waiting:
         for half in kept:
             try:
                 entry = _entry_decoder.decode(half.body)
-            except msgspec.DecodeError:
+                _facts[entry.kind].decode(entry.facts)
+            except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
                 damaged += 1
                 continue
             entry.at = half.at
@@ -124,7 +125,7 @@ class Waiting:
             if number % TURN == 0:
                 yield
             if half.kind == TRACE:
-                self._remember(half, outcome, before, sender, now)
+                yield from self._remember(half, outcome, before, sender, now)
             elif half.kind == WHOLE:
                 self._complete(half, places[half.key], outcome, before, sender, now)
             else:
@@ -194,7 +195,7 @@ class Waiting:
         trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
         self._told.add(key_of(sender, GENERATION, own_id), trace_key, call.record, call.identity, now)
 
-    def _remember(self, half: Half, outcome: Outcome, before: Before, sender: Sender, now: float) -> None:
+    def _remember(self, half: Half, outcome: Outcome, before: Before, sender: Sender, now: float) -> Iterator[None]:
         """What a trace says, also for its generations that are on record and open: it may come after them."""
         key = key_of(sender, TRACE, half.key)
         known, said = self._trace(sender, half.key, now), _traces.decode(half.facts)
@@ -203,7 +204,9 @@ class Waiting:
         self._keep(key, Entry(sender, TRACE, _encode(trace), now), outcome, before)
         if trace == known:
             return
-        for told in self._told.open_of(key, now):
+        for number, told in enumerate(self._told.open_of(key, now), start=1):
+            if number % TURN == 0:
+                yield
             if (call := call_of(told.generation, trace)) is not None:
                 outcome.split += 1
                 outcome.add(call.record, told.identity)
@@ -306,3 +309,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _entry_decoder = msgspec.msgpack.Decoder(Entry)
 _generations = msgspec.msgpack.Decoder(Generation)
 _traces = msgspec.msgpack.Decoder(Trace)
+_facts: dict[str, msgspec.msgpack.Decoder[Generation] | msgspec.msgpack.Decoder[Trace]] = {
+    GENERATION: _generations,
+    TRACE: _traces,
+}

@@ -7,7 +7,7 @@ While the record is open the log fills in what it left null; what comes after th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.normalise.formats.langfuse import Generation, recorded
@@ -46,11 +46,10 @@ class Told:
     def find(self, key: bytes) -> OnRecord | None:
         return self._told.get(key)
 
-    def open_of(self, trace_key: bytes, now: float) -> Iterator[OnRecord]:
+    def open_of(self, trace_key: bytes, now: float) -> Sequence[OnRecord]:
         """The generations of a trace whose records may still be open."""
-        for key in self._of_trace.get(trace_key, ()):
-            if now - (told := self._told[key]).at < self._hold_s:
-                yield told
+        known = [self._told[key] for key in self._of_trace.get(trace_key, ())]
+        return [told for told in known if now - told.at < self._hold_s]
 
     def forget_old(self, now: float) -> None:
         while self._told:

@@ -217,6 +217,19 @@ def test_a_restart_finds_what_was_kept():
     ]
 
 
+def test_no_damaged_byte_keeps_the_house_from_starting_or_releasing():
+    """Whatever one byte of a half became on disk, it is read, or counted as damaged; nothing fails because of it."""
+    kept = join(room(), trace(), create()).keep
+    for half in kept:
+        for place in range(len(half.body)):
+            body = bytearray(half.body)
+            body[place] ^= 0x80
+            waiting = room()
+            damaged = waiting.load([half._replace(body=bytes(body))])
+            released = waiting.released(now=600.0)
+            assert 1 == damaged + sum(len(one.entries) for one in released)
+
+
 def test_a_refused_request_leaves_no_trace():
     """Its sender comes again, and everything happens as if for the first time."""
     waiting = room()
@@ -264,6 +277,19 @@ def test_what_is_on_record_is_remembered_within_bounds():
     assert [1, 0, 0] == [join(waiting, update(f"g-{number}"), now=3.0).pending for number in range(3)]
     join(waiting, create("new"), update("new"), now=700.0)
     assert 1 == join(waiting, update("g-2"), now=700.0).pending
+
+
+def test_a_trace_of_many_calls_on_record_names_them_in_turns():
+    """Each of the open ones gets its user, whatever else is told while the loop has its turn."""
+    waiting, before = room(hold_s=10), Before()
+    ids = [f"g-{number}" for number in range(2 * TURN)]
+    join(waiting, *(create(own_id, endTime="2026-11-20T07:15:07Z") for own_id in ids))
+    outcome = read("langfuse", batch(trace()))
+    turns = 0
+    for turns, _ in enumerate(waiting.join(outcome, before, sender=ALICE, now=1.0), start=1):
+        join(waiting, create(f"other-{turns}"), update(f"other-{turns}"), now=1.0)
+    assert 2 == turns
+    assert [(own_id, "u-1") for own_id in ids] == [(record.request_id, record.user) for record in records(outcome)]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
