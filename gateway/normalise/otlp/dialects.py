@@ -23,10 +23,14 @@ def _counts_as_provider(span: Span, provider: str | None, model: str | None) -> 
     return provider in ("anthropic", "aws.bedrock")
 
 
+_STRANDS_NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"})
+
+
 def _counts_as_model(span: Span, provider: str | None, model: str | None) -> bool:
     # Strands passes on the figures of whoever serves the model, and writes its own name where the provider should be.
     # `anthropic/claude-sonnet-4` is a name of LiteLLM's, which counts as OpenAI does.
-    if model is None or words.names_vendor(model):
+    # Since version 1.54 it puts the cache into the input itself, and writes the conventions' names for it as well.
+    if model is None or words.names_vendor(model) or not _STRANDS_NEW_NAMES.isdisjoint(span.attributes):
         return False
     return words.model_provider(model) in ("anthropic", "aws.bedrock")
 

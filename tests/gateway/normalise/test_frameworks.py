@@ -150,6 +150,23 @@ def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int):
     assert expected == only(traces(span(1, call), scope="strands.telemetry.tracer")).input_tokens
 
 
+def test_strands_puts_the_cache_into_the_input_since_1_54():
+    """It writes the conventions' names beside its own from that version on, whoever serves the model."""
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": "strands-agents",
+        "gen_ai.request.model": "us.anthropic.claude-sonnet-4-20250514-v1:0",
+        "gen_ai.usage.prompt_tokens": 1000,
+        "gen_ai.usage.input_tokens": 1000,
+        "gen_ai.usage.output_tokens": 50,
+        "gen_ai.usage.total_tokens": 1050,
+    }
+    read = {"gen_ai.usage.cache_read.input_tokens": 600, "gen_ai.usage.cache_read_input_tokens": 600}
+    written = {"gen_ai.usage.cache_creation.input_tokens": 200}
+    for cache in (read, written, {**read, **written}):
+        assert 1000 == only(traces(span(1, {**call, **cache}), scope="strands.telemetry.tracer")).input_tokens
+
+
 @pytest.mark.parametrize(
     ("name", "field"),
     [
