@@ -12,6 +12,8 @@ age and, far beyond any real fleet, by number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spool.clock import Clock
 from spool.log import Log
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
@@ -28,10 +30,15 @@ Reporter = tuple[str, str | None, str, str]
 
 
 class Shadows:
-    """The reporters of inference records and when each was last heard."""
+    """
+    The reporters of inference records and when each was last heard.
 
-    def __init__(self, clock: Clock) -> None:
+    `stand_in` finds for what is learned again after a start the user whom `note` is told with each new record.
+    """
+
+    def __init__(self, clock: Clock, *, stand_in: Callable[[Inference], str | None] = lambda _: None) -> None:
         self._clock = clock
+        self._stand_in = stand_in
         self._heard: dict[Reporter, float] = {}
         self._known = 0  # the highest number that was looked at after the start
 
@@ -81,7 +88,7 @@ class Shadows:
                 if entry.committed_at >= since:
                     for record in entry.records:
                         if isinstance(record, Inference):
-                            self.note(record, at=entry.committed_at)
+                            self.note(record, at=entry.committed_at, stand_in=self._stand_in(record))
         self._known = last
 
     async def follow(self, log: Log, *, hold_s: float) -> None:

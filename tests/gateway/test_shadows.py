@@ -85,6 +85,24 @@ async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_restart_forgets_no_name_of_a_sender() -> None:
+    """Whom a device's labels or a rule put its counters down to is found again for its calls."""
+    clock = StoppedClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    record = event(session="s1", user="acc-1", device="laptop-7")
+    identity = of_call(record, own_id="1")
+    record.id = identity.id
+    await spool.log.append(Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[identity]))
+    shadows = Shadows(clock, stand_in=lambda call: {"laptop-7": "alice"}.get(call.device or ""))
+    hers, his = counter(user="alice"), counter(user="bob")
+    await shadows.remember(spool.log)
+    shadows.shade(hers)
+    shadows.shade(his)
+    assert (True, False) == (hers.shadow, his.shadow)
+    await spool.close()
+
+
+@pytest.mark.asyncio
 async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more than a step of records is in memory, and none is passed over."""
     spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=(clock := StoppedClock()))
