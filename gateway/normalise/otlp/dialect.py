@@ -69,12 +69,13 @@ _TOOLS_AND_AGENTS: dict[str, frozenset[str]] = {
 
 
 def is_tool_or_agent(span: Span, shape: Shape) -> bool:
-    """Whether a span says so: it is no call, and what stands below it is a call of its own, whatever stands above."""
-    if not shape.marks & KIND:
-        return False
+    """Whether a span is one: what stands below it is a call of its own, whatever stands above."""
+    # A call's span may name the tool that the model asks for, so this is no kind of a span.
+    return bool(shape.marks & KIND) and ("gen_ai.tool.name" in span.attributes or _says_so(span))
+
+
+def _says_so(span: Span) -> bool:
     attributes = span.attributes
-    if "gen_ai.tool.name" in attributes:
-        return True
     for name, kinds in _TOOLS_AND_AGENTS.items():
         if name in attributes and str(attributes[name]).strip('"').lower() in kinds:
             return True
@@ -89,7 +90,7 @@ def by_operation_name(span: Span, shape: Shape) -> str | None:
     kind = words.text(attributes.get("llm.request.type"))
     if kind is not None and kind != _NO_REQUEST_TYPE:
         return _REQUEST_TYPES.get(kind)
-    if is_tool_or_agent(span, shape):
+    if shape.marks & KIND and _says_so(span):
         return None
     identified = words.first_text(attributes, shape.request_model + shape.response_model + shape.provider) is not None
     return words.CHAT if identified and (has_usage(span, shape) or failed(span, shape)) else None

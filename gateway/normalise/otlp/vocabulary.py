@@ -52,7 +52,7 @@ CACHE_WRITE = (
         "cache_write.input_tokens", "cache_creation.input_tokens", "cache_creation_input_tokens",
         "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
         "input_tokens.cache_write", "prompt_token_details.cached_write_tokens", "cache_write_tokens",
-        "cache_creation_tokens",
+        "cache_creation_tokens", "prompt_tokens_details.cache_creation_tokens",
     )),
     "llm.token_count.prompt_details.cache_write", "ai.usage.inputTokenDetails.cacheWriteTokens",
 )  # fmt: skip

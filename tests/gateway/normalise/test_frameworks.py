@@ -43,7 +43,6 @@ def test_openllmetrys_unknown_request_type_says_nothing():
         {"traceloop.span.kind": "agent"},
         {"traceloop.span.kind": "tool"},
         {"gen_ai.span.kind": "AGENT"},
-        {"gen_ai.tool.name": "search"},
     ],
 )
 def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]):
@@ -52,6 +51,14 @@ def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]):
     agent = {**kind, "gen_ai.request.model": "m", **USAGE}
     payload = traces(span(1, call), span(2, agent, parent=1, status=FAILED), span(3, call, parent=2))
     assert ["ok", "ok"] == [record.status for record in records(payload)]
+
+
+@pytest.mark.parametrize("operation", [{}, {"gen_ai.operation.name": "chat"}])
+def test_a_call_may_name_the_tool_that_the_model_asks_for(operation: dict[str, str]):
+    """OpenLIT's spans do: it is a call, and no tool that stands between two."""
+    call = {**operation, "gen_ai.request.model": "m", **USAGE, "gen_ai.tool.name": "search"}
+    outcome = normalised(traces(span(1, {**call, "gen_ai.usage.cost": 0.1}), span(2, call, parent=1)))
+    assert ["0.1"] == [record.cost for record in outcome.records]  # type: ignore[union-attr]
 
 
 def test_the_first_google_adk_nests_an_agent_under_a_call():
@@ -174,6 +181,7 @@ def test_strands_puts_the_cache_into_the_input_since_1_54():
         ("gen_ai.usage.cache_read_tokens", "cache_read_tokens"),
         ("gen_ai.usage.cache_write_tokens", "cache_write_tokens"),
         ("gen_ai.usage.cache_creation_tokens", "cache_write_tokens"),
+        ("gen_ai.usage.prompt_tokens_details.cache_creation_tokens", "cache_write_tokens"),
         ("gen_ai.usage.output_tokens_details.reasoning_tokens", "reasoning_tokens"),
         ("gen_ai.usage.details.cached_tokens", "cache_read_tokens"),
         ("gen_ai.usage.details.cached_content_tokens", "cache_read_tokens"),
