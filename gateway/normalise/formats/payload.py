@@ -35,11 +35,13 @@ _NEXT_LINE = re.compile(rb"\n\s*\S")
 # Lines that begin with a brace: those of a document that was printed over several lines are indented.
 _OBJECT_LINE = re.compile(rb"^\{[^\n]*", re.MULTILINE)
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
+# One that never ends is taken to the end: looked for behind each of its quotes, it would take the square of its length.
+_OPEN_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 _NAME = re.compile(rb"\s*[{,]\s*(" + _STRING + rb")\s*:\s*", re.DOTALL)
-_MARK = re.compile(_STRING + rb"|[\[\]{},]", re.DOTALL)
+_MARK = re.compile(_OPEN_STRING + rb"|[\[\]{},]", re.DOTALL)
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _UNCLEAN = re.compile(rb"Infinity|NaN|\\u[dD]")
-_STRING_OR_NOT_JSON = re.compile(_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
+_STRING_OR_NOT_JSON = re.compile(_OPEN_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(_HIGH + _LOW + rb"|(" + _HIGH + rb"|" + _LOW + rb")|\\.", re.DOTALL)
 
@@ -208,7 +210,9 @@ def _has_object_line(body: bytes) -> bool:
 def _first_of_lines(body: bytes) -> bytes:
     """The first line when there are several, else nothing."""
     start = len(body) - len(body.lstrip())
-    found = _NEXT_LINE.search(body, start) if b"\n" in body else None  # the expression takes ten times as long
+    # Asked for first, because the expression takes ten times as long, and among blank lines alone their square.
+    has_lines = b"\n" in body[start:].rstrip()
+    found = _NEXT_LINE.search(body, start) if has_lines else None
     return body[start : found.start()] if found else b""
 
 

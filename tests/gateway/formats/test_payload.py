@@ -170,3 +170,22 @@ def test_gzip_that_does_not_say_so_is_refused_with_the_reason():
     """A file of a bucket, posted as it is."""
     with pytest.raises(BadPayload, match="Content-Encoding: gzip"):
         payload.items(gzip.compress(b"{}"))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "body",
+    [b'["' + b'\\"' * 500_000, b'{"answer": NaN, "prompt": "' + b'\\"' * 500_000, b"[" + b"\n" * 1_000_000],
+    ids=["array", "document", "blank lines"],
+)
+def test_what_breaks_off_is_found_in_one_pass(body: bytes):
+    """A string that never ends is not begun again at each of its quotes, nor a search for a line at each blank one."""
+    with pytest.raises(BadPayload):
+        list(payload.items(body))
+
+
+@pytest.mark.timeout(20)
+def test_a_body_that_was_cut_is_cleaned_in_one_pass():
+    """Gateways cut bodies at some length, in the middle of a prompt."""
+    body = b'{"prompt": "' + b"\\ud83d\\ude00" + b'\\"' * 500_000
+    assert body == payload.clean(body)
