@@ -94,7 +94,6 @@ async def open_spool(
                 observer=observer,
             )
             await log.open()
-            pending = await SqlitePending.open(database)
             devices = await DeviceTable.open(SqliteDevices(database))
             streams = await SqliteStreams.open(database, clock)
             book = StreamBook(await streams.streams())
@@ -105,6 +104,7 @@ async def open_spool(
     except BaseException:
         lock.release()
         raise
+    pending = SqlitePending(database)
     deliveries = SqliteDeliveries(database, log=log, clock=clock)
     return SqliteSpool(
         directory, lock, database, log, deliveries, pending, devices, streams, book,

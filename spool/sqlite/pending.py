@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from spool.pending import Kept
 from spool.sqlite.database import Database
-from spool.sqlite.migrations import script
 
 # A half that says more takes the place of the half before.
 _PUT = "INSERT OR REPLACE INTO pending (key, at, body) VALUES (?, ?, ?)"
@@ -21,12 +20,6 @@ _ALL = "SELECT key, at, body FROM pending ORDER BY at, key"
 class SqlitePending:
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    @classmethod
-    async def open(cls, database: Database) -> SqlitePending:
-        """Makes its table when the file has none yet."""
-        await database.transaction(lambda connection: connection.execute(script("pending.sql")).close())
-        return cls(database)
 
     async def load(self) -> Sequence[Kept]:
         return await self._database.read(lambda connection: [Kept(*row) for row in connection.execute(_ALL)])

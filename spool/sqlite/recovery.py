@@ -29,6 +29,10 @@ from spool.sqlite.streams import forget_whole
 NOTE = "spool.note.json"  # records kept by topic, as of the last upkeep
 DAMAGED = "spool.damaged"  # says that the running log met damage: the next start salvages
 INCARNATION = "incarnation"
+SMALL_TABLES = (
+    "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",
+    "pending",
+)  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +72,7 @@ def incarnation(connection: sqlite3.Connection) -> str:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Migrate, and try everything that a commit touches: damage there is found now and not later."""
+    """Migrate, and try everything that a start reads or a commit touches: damage there is found now and not later."""
     if version(connection) == 0 and (known := read_note(path.parent)):
         _log.error(
             "the spool begins empty although records were kept here before",
@@ -101,7 +105,8 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    migrate(connection, (script("schema.sql") + script("deliveries.sql"), script("devices.sql"), script("streams.sql")))
+    first = script("schema.sql") + script("deliveries.sql")
+    migrate(connection, (first, script("devices.sql"), script("streams.sql"), script("pending.sql")))
     _remember_incarnation(connection)
 
 
@@ -114,7 +119,7 @@ def _try_everything(connection: sqlite3.Connection) -> None:
     """Read the small tables whole and write where the next commit will write, then take it back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for table in ("facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead"):
+        for table in SMALL_TABLES:
             connection.execute(f"SELECT count(*) FROM (SELECT * FROM {table})").fetchone()
         connection.execute(queries.ADD_COMMIT, (0.0, 0, b""))
         for topic in TOPICS:

@@ -16,6 +16,7 @@ import pytest
 from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.log import RouteSpec
+from spool.pending import Kept
 from spool.record import AI_TELEMETRY
 from spool.reserve import Reserve
 from spool.sqlite import SqliteSpool, recovery
@@ -83,6 +84,17 @@ def file_of(directory: Path) -> Iterator[sqlite3.Connection]:
         yield connection
     finally:
         connection.close()
+
+
+def overwrite_leaf(directory: Path, table: str) -> None:
+    """Zeros where a page of the table's rows was."""
+    with file_of(directory) as connection:
+        leaves = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf'"
+        (page,) = connection.execute(leaves, (table,)).fetchone()
+    file = directory / "spool.sqlite"
+    data = bytearray(file.read_bytes())
+    data[(page - 1) * 8192 : page * 8192] = bytes(8192)
+    file.write_bytes(data)
 
 
 async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> None:
@@ -346,13 +358,7 @@ async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCapt
         await add(first.log, wide(number), call(number), ignored={"not_ai": 1})
     counted = (await first.log.books()).topics[AI_TELEMETRY]
     await first.close()
-    file = first.directory / "spool.sqlite"
-    with file_of(first.directory) as connection:
-        leaves = "SELECT pageno FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf'"
-        (pages,) = connection.execute(leaves).fetchone()
-    data = bytearray(file.read_bytes())
-    data[(pages - 1) * 8192 : pages * 8192] = bytes(8192)
-    file.write_bytes(data)
+    overwrite_leaf(first.directory, "entries")
     (first.directory / "spool.damaged").touch()
 
     spool = await start()
@@ -366,6 +372,39 @@ async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCapt
     assert first.incarnation == spool.incarnation
     await add(spool.log, call(1000))
     await assert_books_balance(spool.log)
+
+
+@pytest.mark.parametrize("table", recovery.SMALL_TABLES)
+async def test_damage_in_a_small_table_never_stops_a_start(start: Starter, table: str) -> None:
+    """What the start reads before it takes submissions is salvaged like the records, and these are all there."""
+    first = await start()
+    await add(first.log, call(1))
+    await first.close()
+    overwrite_leaf(first.directory, table)
+
+    spool = await start()
+
+    assert [call(1)[0]] == await everything(spool.log)
+    await add(spool.log, call(2), keep=[Kept(b"half", 1.0, b"")], pending=1)
+    assert 1 == len(await spool.pending.load())
+
+
+async def test_damage_among_waiting_halves_is_salvaged_at_the_start(start: Starter) -> None:
+    """The pages that hold halves are looked at like those of records; what can be read of them waits on."""
+    first = await start()
+    halves = [Kept(number.to_bytes(16, "big"), float(number), bytes(400)) for number in range(100)]
+    await add(first.log, call(1), keep=halves, pending=100, received=101)
+    await first.close()
+    overwrite_leaf(first.directory, "pending")
+
+    spool = await start()
+
+    waiting = set(await spool.pending.load())
+    assert waiting < set(halves)
+    assert 60 < len(waiting)
+    assert [call(1)[0]] == await everything(spool.log)
+    await add(spool.log, call(2), keep=halves[:1], forget=[halves[1].key])
+    assert (waiting | {halves[0]}) - {halves[1]} == set(await spool.pending.load())
 
 
 async def test_an_emptied_file_is_noticed(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
