@@ -24,6 +24,7 @@ from spool.record import Inference
 NAME = "bifrost"
 
 _CALL: Final = "llm.call"
+_MAX_ID: Final = 1024  # of a trace, as JSON: it is written to every span, and no id is so long
 
 
 def _key(name: str) -> Any:
@@ -81,6 +82,8 @@ def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
         yield raw
         return
     trace_id = bytes(members.get("TraceID", b"null"))
+    if len(trace_id) > _MAX_ID:
+        trace_id = b"null"
     for span in payload.array(spans):
         yield b'{"TraceID":%b,"Span":%b}' % (trace_id, bytes(span))
 

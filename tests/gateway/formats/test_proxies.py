@@ -38,6 +38,15 @@ def test_bifrost_bad_spans_cost_no_other():
     assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
 
 
+@pytest.mark.timeout(20)
+def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span():
+    """Of a megabyte and 20,000 spans they would make 20 gigabytes."""
+    trace = case("bifrost", "trace-offset-times")
+    call = trace["Spans"][2]
+    outcome = read("bifrost", trace | {"TraceID": "x" * 4_000_000, "Spans": [call, *[{"Kind": "x"}] * 20_000]})
+    assert [(None, call["SpanID"])] == [(record.trace_id, record.span_id) for record in outcome.records]
+
+
 @pytest.mark.parametrize(
     "names",
     [
