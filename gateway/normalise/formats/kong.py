@@ -20,6 +20,7 @@ from spool.record import Inference
 
 NAME = "kong"
 
+_OBJECTS = ("request", "response", "latencies", "trace_id", "consumer", "authenticated_entity", "route", "service")
 # The plugin that answers the request itself, newest name first; the first one takes the request's id.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
 _UNSPECIFIED = "UNSPECIFIED"  # for the provider and models of a request that was answered before they were known
@@ -90,7 +91,7 @@ class Event(msgspec.Struct):
 
 def calls(event: Event) -> Iterable[Call]:
     """One call a block that has both `meta` and `usage`."""
-    blocks = _blocks(payload.peek(event.ai))
+    blocks, event = _blocks(payload.peek(event.ai)), _unfolded(event)
     own_taken = False
     for name in (*_PROXIES, *(name for name in blocks if name not in _PROXIES)):
         block = blocks.get(name)
@@ -101,6 +102,11 @@ def calls(event: Event) -> Iterable[Call]:
         if is_call(call.record):
             own_taken = own_taken or plugin is None
             yield call
+
+
+def _unfolded(event: Event) -> Event:
+    """With its objects out of JSON text, once for all blocks: there may be thousands."""
+    return msgspec.structs.replace(event, **{name: nested(getattr(event, name), Named) for name in _OBJECTS})
 
 
 def _blocks(ai: dict[str, msgspec.Raw]) -> dict[str, Block | None]:

@@ -50,6 +50,16 @@ def test_kong_two_calls_of_one_line_are_split():
     assert (1, 1, 2) == (outcome.received, outcome.split, len(outcome.records))
 
 
+@pytest.mark.timeout(20)
+def test_kong_objects_in_json_text_are_read_once_for_all_blocks():
+    """A line may have thousands of blocks."""
+    line = case("kong", "http-log-two-llm-blocks")
+    block = line["ai"]["ai-llm-as-judge"]
+    consumer = json.dumps({"username": "alice", "padding": "\ud83d" * 3_000_000})
+    outcome = read("kong", line | {"consumer": consumer, "ai": {str(n): block for n in range(1000)}})
+    assert ["alice"] * 1000 == [record.user for record in outcome.records]
+
+
 def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order():
     """The newest name takes the request's id, wherever it stands; the others are told apart by theirs."""
     line = case("kong", "http-log-bedrock-unpriced")
