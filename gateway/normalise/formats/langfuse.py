@@ -268,7 +268,8 @@ class _Batch:
             if number % TURN == 0:
                 yield
             self._finish(generation)
-        self._outcome.halves += [Half(TRACE, one.id, msgspec.msgpack.encode(one)) for one in self._traces.values()]
+        named = [trace for trace in self._traces.values() if trace != Trace(trace.id)]  # the others name nobody
+        self._outcome.halves += [Half(TRACE, trace.id, msgspec.msgpack.encode(trace)) for trace in named]
 
     def _finish(self, generation: Generation) -> None:
         call = call_of(generation, self._traces.get(generation.trace_id or "")) if generation.is_whole else None

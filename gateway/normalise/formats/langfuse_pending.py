@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator
 from hashlib import blake2b
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -162,17 +163,19 @@ class Waiting:
             self._entries.move_to_end(key, last=False)
 
     def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
-        due = []
-        room, room_bytes = self._max_halves - len(self._entries), self._max_bytes - self._bytes
-        for key, entry in self._entries.items():
-            if now - entry.at < self._window_s and room >= 0 and room_bytes >= 0:
-                break
-            if key not in busy:
-                due.append(key)
-                if len(due) == TURN:
-                    break
-                room, room_bytes = room + 1, room_bytes + len(entry.facts)
-        return due
+        """What waited for the whole window; then what makes room, halves last: they would be calls without a usage."""
+        ended = takewhile(lambda one: now - one[1].at >= self._window_s, self._entries.items())
+        due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
+        room = self._max_halves - len(self._entries) + len(due)
+        room_bytes = self._max_bytes - self._bytes + sum(len(self._entries[key].facts) for key in due)
+        for kind in (TRACE, GENERATION):
+            for key, entry in self._entries.items():
+                if len(due) == TURN or (room >= 0 and room_bytes >= 0):
+                    return list(due)
+                if entry.kind == kind and key not in due and key not in busy:
+                    due[key] = None
+                    room, room_bytes = room + 1, room_bytes + len(entry.facts)
+        return list(due)
 
     def _release(self, key: bytes, entry: Entry, released: Released, now: float) -> None:
         outcome = released.outcome

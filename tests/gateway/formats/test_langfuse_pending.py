@@ -269,6 +269,30 @@ def test_the_window_is_bounded_by_number_and_bytes():
     assert 1 == len(small.released(now=0.0))
 
 
+def test_traces_make_room_before_halves():
+    """A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first."""
+    waiting = room(max_halves=3)
+    join(waiting, create("a", traceId="t-0"), now=0.0)
+    for number in range(4):
+        join(waiting, trace(f"t-{number}"), now=1.0 + number)
+    assert waiting.is_over_full
+    (released,) = waiting.released(now=5.0)
+    assert ([], 2, 0) == (records(released.outcome), len(released.entries), released.outcome.pending)
+    assert not waiting.is_over_full
+    assert [("a", 10, None)] == [
+        (record.request_id, record.input_tokens, record.user) for record in records(join(waiting, update("a")))
+    ]
+    (late,) = records(join(waiting, create("b", traceId="t-3", endTime="2026-11-20T07:15:07Z")))
+    assert "u-1" == late.user
+
+
+def test_a_trace_that_names_nobody_takes_no_room():
+    """LiteLLM writes one beside every call."""
+    waiting = room()
+    outcome = join(waiting, trace(userId=None, sessionId=None, tags=[]))
+    assert ([], 0, {NOT_AI: 1}) == (outcome.keep, len(waiting), dict(outcome.ignored))
+
+
 def test_what_is_on_record_is_remembered_within_bounds():
     """By number and by time: what comes later waits like any half, and meets its record in the log."""
     waiting = room(max_halves=2)
