@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway.normalise.otlp import vercel_ai
 from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.dialect import Dialect, failed, has_usage
@@ -11,6 +13,8 @@ from gateway.normalise.otlp.shapes import Shape
 KIND = "openinference.span.kind"
 _OPERATIONS = {"LLM": words.CHAT, "EMBEDDING": words.EMBEDDINGS}
 _CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"  # its AGENT spans are the only carrier of usage
+_HOLDS_CACHE_SINCE = (0, 1, 13)  # the input of these spans
+_RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
 def operation(span: Span, shape: Shape) -> str | None:
@@ -23,7 +27,10 @@ def operation(span: Span, shape: Shape) -> str | None:
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    return span.scope.name == _CLAUDE_AGENT_SDK or vercel_ai.without_cache(span, provider, model)
+    if span.scope.name != _CLAUDE_AGENT_SDK:
+        return vercel_ai.without_cache(span, provider, model)
+    release = _RELEASE.match(span.scope.version)
+    return release is None or tuple(map(int, release.groups())) < _HOLDS_CACHE_SINCE
 
 
 OPENINFERENCE = Dialect(source="openinference", operation=operation, without_cache=_without_cache)

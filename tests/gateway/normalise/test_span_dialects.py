@@ -580,6 +580,23 @@ def test_openinference_agents_of_the_claude_agent_sdk_are_calls():
     assert [] == records(traces(span(1, agent), scope="openinference.instrumentation.langchain"))
 
 
+@pytest.mark.parametrize(
+    ("version", "expected"), [("", 1300), ("0.1.12", 1300), ("0.1.13", 1000), ("0.2.0", 1000), ("1", 1300)]
+)
+def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, expected: int):
+    """The total is the sum of input and output before and after: only the release tells."""
+    agent = {
+        "openinference.span.kind": "AGENT",
+        "llm.token_count.prompt": 1000,
+        "llm.token_count.prompt_details.cache_read": 300,
+        "llm.token_count.completion": 25,
+        "llm.token_count.total": 1025,
+    }
+    payload = traces(span(1, agent), scope="openinference.instrumentation.claude_agent_sdk")
+    payload["resourceSpans"][0]["scopeSpans"][0]["scope"]["version"] = version
+    assert expected == only(payload).input_tokens
+
+
 @pytest.mark.parametrize(("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])])
 def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]):
     """A local reranker without token counts is nothing that anybody bills."""
