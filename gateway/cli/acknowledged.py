@@ -8,6 +8,7 @@ only, because the receiver knows the calls again.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Container
 from errno import ENOENT
 from hashlib import blake2b
@@ -16,6 +17,7 @@ from typing import Final
 
 MOST_MARKS: Final = 250_000  # of 512 lines each; beyond it the oldest are forgotten
 _DIGEST_BYTES: Final = 16
+_MARK: Final = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 
 
 class Acknowledged:
@@ -75,14 +77,14 @@ def _state_directory() -> Path:
 
 
 def _load(path: Path) -> set[bytes]:
-    """None yet, or damaged: everything is sent again."""
+    """What can be read: a disk that was full leaves half a line, and what followed it is remembered all the same."""
     try:
-        lines = path.read_text("ascii").split()
+        lines = [line for line in path.read_text("ascii", "replace").split() if _MARK.fullmatch(line)]
         if len(lines) > 2 * MOST_MARKS:
             lines = lines[-MOST_MARKS:]
             draft = path.with_suffix(f".{os.getpid()}")
             draft.write_text("".join(f"{line}\n" for line in lines), "ascii")
             draft.replace(path)
         return {bytes.fromhex(line) for line in lines}
-    except (OSError, ValueError):
+    except OSError:  # none yet
         return set()

@@ -179,24 +179,40 @@ def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pyt
 def test_what_was_taken_is_remembered_by_address_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Another address or another key has taken nothing yet; a damaged file has forgotten."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    Acknowledged(url="http://a", key="k").add(b"one")
-    Acknowledged(url="http://a", key="k").add(b"two")
-    assert [True, True, False] == [mark in Acknowledged(url="http://a", key="k") for mark in (b"one", b"two", b"three")]
-    assert b"one" not in Acknowledged(url="http://b", key="k")
-    assert b"one" not in Acknowledged(url="http://a", key="l")
+    one, two, three = (bytes([n]) * 16 for n in range(3))
+    Acknowledged(url="http://a", key="k").add(one)
+    Acknowledged(url="http://a", key="k").add(two)
+    assert [True, True, False] == [mark in Acknowledged(url="http://a", key="k") for mark in (one, two, three)]
+    assert one not in Acknowledged(url="http://b", key="k")
+    assert one not in Acknowledged(url="http://a", key="l")
     (state,) = (tmp_path / "tollhouse/sent").iterdir()
     state.write_text("{damaged")
-    assert b"one" not in Acknowledged(url="http://a", key="k")
+    assert one not in Acknowledged(url="http://a", key="k")
+
+
+def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A full disk may leave one behind, and noise in its place."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    marks = [bytes([n]) * 16 for n in range(4)]
+    Acknowledged(url="http://a", key=None).add(marks[0])
+    (state,) = (tmp_path / "tollhouse/sent").iterdir()
+    for mark, noise in zip(marks[1:], (b"", b"0a1b2", b"\xff\x00\n"), strict=True):
+        with state.open("ab") as file:
+            file.write(noise)
+        Acknowledged(url="http://a", key=None).add(mark)
+    again = Acknowledged(url="http://a", key=None)
+    assert [True, True, False, True] == [mark in again for mark in marks]
 
 
 def test_the_oldest_marks_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The file does not grow for ever."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     taken = Acknowledged(url="http://a", key=None)
-    taken.add(b"old")
+    old = b"o" * 16
+    taken.add(old)
     (state,) = (tmp_path / "tollhouse/sent").iterdir()
     with state.open("a") as file:
         file.writelines(f"{n:032x}\n" for n in range(2 * MOST_MARKS))
     again = Acknowledged(url="http://a", key=None)
-    assert (False, True) == (b"old" in again, (2 * MOST_MARKS - 1).to_bytes(16, "big") in again)
+    assert (False, True) == (old in again, (2 * MOST_MARKS - 1).to_bytes(16, "big") in again)
     assert MOST_MARKS == len(state.read_text().split())
