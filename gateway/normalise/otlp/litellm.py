@@ -27,12 +27,15 @@ def _operation(span: Span, shape: Shape) -> str | None:
 
 def _cached_id(attributes: Attributes) -> str | None:
     """
-    The id that the generic callback gives such an answer, too.
+    The id that the generic callback gives such an answer, too, or that of the call where the spans say what it was.
 
-    Only where the answer has no id of its own (embeddings): any other repeats the first call's, and is that call again.
+    The older spans say nothing: only where the answer has no id of its own (embeddings) does it have one made up. Any
+    other repeats the first call's, and is that call again.
     """
     response_id = words.text(attributes.get("gen_ai.response.id"))
-    return response_id if response_id is not None and _CACHE_HIT.fullmatch(response_id) else None
+    if response_id is not None and _CACHE_HIT.fullmatch(response_id):
+        return response_id
+    return words.text(attributes.get(CALL_ID)) if attributes.get("litellm.cache_hit") is True else None
 
 
 def _refine(span: Span, record: Inference) -> None:

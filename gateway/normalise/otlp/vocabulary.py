@@ -88,6 +88,7 @@ SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
     "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
     "llm.cost.total", "operation.cost", "agw.ai.usage.cost.total", "totalCost",
+    "litellm.cost.total",
 )  # fmt: skip
 ERROR_TYPE = ("error.type", "gen_ai.error.type")
 HTTP_STATUS = ("status_code", "http.response.status_code")
@@ -102,7 +103,7 @@ USER = (
     "kong.auth.consumer.name", "jwt.sub", "user",
 )  # fmt: skip
 CLAUDE_USER = ("user.account_uuid", "user.account_id", "user.id")
-TEAM = ("team.id", "team", "metadata.user_api_key_team_id", "gen_ai.team_id")
+TEAM = ("team.id", "team", "metadata.user_api_key_team_id", "gen_ai.team_id", "litellm.team.id")
 SESSION = (
     "session.id", "gen_ai.conversation.id", "conversation.id", "traceloop.association.properties.session_id",
     "ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id",

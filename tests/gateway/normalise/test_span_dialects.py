@@ -705,6 +705,25 @@ def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback():
     assert of_call(Inference(id=b"", source="litellm", status="cached"), own_id=hit) == identity
 
 
+def test_litellms_newer_spans():
+    """They have names of their own for cost and team, and say what came from the cache."""
+    attributes = litellm(
+        gen_ai__operation__name="chat",
+        litellm__call_id="6a8f0f6e-57a4-4dd5-9c8e-0d9d8f3c1a2b",
+        litellm__cost__total=0.0125,
+        litellm__cost__input=0.01,
+        litellm__team__id="search",
+        litellm__cache_hit=False,
+    )
+    hit = {**attributes, "litellm.cache_hit": True, "litellm.cost.total": 0.0}
+    outcome = normalised(traces(span(1, attributes), span(2, hit)))
+    assert [("ok", "0.0125", "search"), ("cached", "0", "search")] == [
+        (record.status, record.cost, record.team)
+        for record in outcome.records  # type: ignore[union-attr]
+    ]
+    assert 2 == len({record.id for record in outcome.records})
+
+
 def test_litellm_call_types_without_an_operation():
     """`llm.request.type` is a call type there: a completion is a chat."""
     attributes = litellm(llm__request__type="completion")
