@@ -7,13 +7,17 @@ import random
 import secrets
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import urllib3
 
+from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
+from tests.gateway.formats.langfuse_events import batch, create, trace, update
 
 ROUNDS = int(os.environ.get("TOLLHOUSE_KILL_ROUNDS", "10"))
+HALVES_ROUNDS = max(1, ROUNDS // 2)
 SENDERS = 4
 
 
@@ -71,3 +75,53 @@ def test_kill_under_load(installations: Any) -> None:
     assert set() == set(written) - oracle.sent, "nobody sent these"
     house.json("spool", "verify")
     house.stop()
+
+
+class Halves:
+    """Sends calls in halves, and again what was not answered, as Langfuse's SDKs do."""
+
+    def __init__(self, own_ids: list[str]) -> None:
+        self._left = [
+            body
+            for own_id in own_ids
+            for body in (batch(create(own_id, traceId=own_id)), batch(trace(own_id), update(own_id)))
+        ][::-1]
+
+    def send(self, url: str, key: str) -> None:
+        while self._left:
+            try:
+                answer = post(url, self._left[-1], key, "/api/public/ingestion")
+            except urllib3.exceptions.HTTPError:
+                return  # killed
+            assert answer.status in (207, 503)
+            if answer.status == 207:
+                self._left.pop()
+
+
+def test_kill_between_halves(installations: Any) -> None:
+    """However often the server is killed, every call is one record with its tokens and user, and nothing waits."""
+    house = installations(hold="50ms")
+    key = house.key("halves")
+    own_ids = [[f"g-{sender}-{number}" for number in range(200)] for sender in range(SENDERS)]
+    senders = [Halves(ids) for ids in own_ids]
+    for round in range(HALVES_ROUNDS + 1):
+        url = house.start()
+        with ThreadPoolExecutor() as threads:
+            sending = [threads.submit(sender.send, url, key) for sender in senders]
+            if round < HALVES_ROUNDS:
+                time.sleep(random.uniform(0.05, 0.4))
+                house.kill()
+            for one in sending:
+                one.result()
+    house.stop()
+    house.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"})  # repeats of what was on record already wait for it
+    wait_for(lambda: _pending(house) == {"ai-telemetry": 0}, 30, "the end of the window")
+    house.wait_until_drained()
+    written = [(record["request_id"], record["input_tokens"], record["user"]) for record in house.records()]
+    assert sorted((own_id, 10, "u-1") for ids in own_ids for own_id in ids) == sorted(written)
+    house.json("spool", "verify")
+    house.stop()
+
+
+def _pending(house: Tollhouse) -> dict[str, int]:
+    return {row["topic"]: row["pending"] for row in house.json("spool", "status")["topics"]}
