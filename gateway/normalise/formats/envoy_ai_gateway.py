@@ -69,12 +69,10 @@ def calls(event: Event) -> Iterable[Call]:
         session=text(event.session_id),
     )
     record.end_time = after(record.start_time, event.duration)
-    came_in = event.old_input_tokens if event.input_tokens is None else event.input_tokens
-    came_out = event.old_output_tokens if event.output_tokens is None else event.output_tokens
     cached = first(event.cached_tokens, event.cache_read_tokens)
     count_tokens(record, settled(
-        count(came_in, "gen_ai.usage.input_tokens"),
-        count(came_out, "gen_ai.usage.output_tokens"),
+        count(_filled(event.input_tokens, event.old_input_tokens), "gen_ai.usage.input_tokens"),
+        count(_filled(event.output_tokens, event.old_output_tokens), "gen_ai.usage.output_tokens"),
         count(cached, "gen_ai.usage.cached_input_tokens"),
         count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
@@ -90,6 +88,11 @@ def calls(event: Event) -> Iterable[Call]:
     metadata.describe(record)
     # Callers may choose x-request-id.
     return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
+
+
+def _filled(today: Any, older: Any) -> Any:
+    """Envoy writes a dash under the names that its gateway did not fill."""
+    return older if today is None or today == "-" else today
 
 
 FORMAT = Format(

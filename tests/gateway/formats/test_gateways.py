@@ -278,6 +278,8 @@ def test_envoys_first_versions_had_keys_of_their_own():
         "genai_tokens_output": line.pop("gen_ai.usage.output_tokens"),
     }
     assert one(None, case("envoy_ai_gateway", "access-log-line")) == one(None, line | old)
+    both = line | old | dict.fromkeys(case("envoy_ai_gateway", "access-log-line").keys() - line.keys(), "-")
+    assert one(None, case("envoy_ai_gateway", "access-log-line")) == one(None, both)
     assert "gpt-4o" == one(None, line | old | {"genai_model_name_override": "gpt-4o"}).request_model
 
 
