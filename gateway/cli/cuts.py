@@ -11,6 +11,7 @@ import gzip
 import io
 import os
 import re
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ MAX_DOCUMENT: Final = 64 * 1024 * 1024  # what a gateway takes in one request by
 
 SUFFIXES: Final = (".json", ".ndjson", ".jsonl", ".log", ".json.gz", ".ndjson.gz", ".jsonl.gz", ".log.gz")
 UNREADABLE: Final = (OSError, EOFError, zlib.error, BadPayload)
+_UNKNOWN: Final = 0
 _PEEK: Final = 64 * 1024
 _CHUNK: Final = 1024 * 1024
 # A string that ends with what was read so far, closed or not, or a bracket or a comma outside of strings.
@@ -67,7 +69,7 @@ class _Item(NamedTuple):
 def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
     """Files as they are named, and what a directory holds in order of its names; `-` is the standard input."""
     for name in named:
-        if name == "-" or not Path(name).is_dir():
+        if name == "-" or not stat.S_ISDIR(looked_up(name).mode):
             yield name
             continue
         found = sorted(_inside(name, complain))
@@ -101,9 +103,24 @@ def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
     for place, directories, names in os.walk(directory, onerror=lambda error: complain(unreadable(directory, error))):
         directories[:] = [name for name in directories if not name.startswith(".")]
         for name in names:
-            path = Path(place, name)
-            if name.endswith(SUFFIXES) and not name.startswith(".") and (path.is_file() or path.is_symlink()):
-                yield str(path)
+            path = str(Path(place, name))
+            is_named = name.endswith(SUFFIXES) and not name.startswith(".")
+            if is_named and looked_up(path).mode in (_UNKNOWN, stat.S_IFREG):
+                yield path
+
+
+class Found(NamedTuple):
+    mode: int  # what kind of a file it is, _UNKNOWN when one may not look
+    size: int
+
+
+def looked_up(name: str) -> Found:
+    """Of what cannot be looked up, the opening says why."""
+    try:
+        status = Path(name).stat()
+    except OSError:
+        return Found(_UNKNOWN, 0)
+    return Found(stat.S_IFMT(status.st_mode), status.st_size)
 
 
 def unreadable(name: str, error: Exception) -> str:

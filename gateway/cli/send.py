@@ -17,7 +17,7 @@ from gateway.cli import fail
 from gateway.cli.acknowledged import Acknowledged, Trail
 from gateway.cli.choice import Choice
 from gateway.cli.courier import Courier, Refused, Tally, TooLarge, Undeliverable, session
-from gateway.cli.cuts import UNREADABLE, Body, bodies, files, opened, unreadable
+from gateway.cli.cuts import UNREADABLE, Body, bodies, files, looked_up, opened, unreadable
 from gateway.cli.examples import EXAMPLES, example
 from gateway.normalise import any_format
 
@@ -194,7 +194,7 @@ def _source(name: str) -> Iterator[IO[bytes]]:
 @contextmanager
 def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
     """A progress bar on a terminal, nothing elsewhere; moved by the place in the file that is being sent."""
-    sizes = {name: Path(name).stat().st_size for name in names if name != "-" and Path(name).is_file()}
+    sizes = {name: looked_up(name).size for name in names if name != "-"}
     shown = sys.stderr.isatty() and sum(sizes.values()) > 0
     if not shown:
         yield lambda raw: None
