@@ -111,6 +111,14 @@ async def _answers(socket: Path) -> bool:
     return True
 
 
+def _is_new(data_dir: Path) -> bool:
+    """Where one may not look, the opening says why."""
+    try:
+        return not (data_dir / FILE).exists()
+    except OSError:
+        return False
+
+
 def on_a_house(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its `house` from --data, --config and --as."""
 
@@ -122,7 +130,7 @@ def on_a_house(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_house(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
-        if not (settings.data_dir / FILE).exists():  # a mistyped directory would look like a house that lost everything
+        if _is_new(settings.data_dir):  # a mistyped directory would look like a house that lost everything
             click.echo(f"tollhouse: there was nothing in {settings.data_dir}: this is a new house", err=True)
         command(House(settings, actor or system_user() or f"uid {os.getuid()}", has_file=config is not None), **rest)
 

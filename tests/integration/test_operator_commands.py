@@ -97,6 +97,13 @@ def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
     assert "" == run("spool", "verify").stderr
 
 
+def test_a_directory_that_nobody_may_look_into_is_said(tmp_path: Path) -> None:
+    """In one line, as another user's directory would be; a name that no system takes stands for it."""
+    result = CliRunner().invoke(main, ["keys", "list", "--data", str(tmp_path / ("long" * 100))])
+    assert (1, 1) == (result.exit_code, len(result.stderr.splitlines()))
+    assert "cannot be used: File name too long" in result.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [
