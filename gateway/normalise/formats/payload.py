@@ -36,9 +36,10 @@ _NEXT_LINE = re.compile(rb"\n\s*\S")
 _OBJECT_LINE = re.compile(rb"^\{[^\n]*", re.MULTILINE)
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 # One that never ends is taken to the end: looked for behind each of its quotes, it would take the square of its length.
-_OPEN_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
+_OPEN_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|(\\?\Z))'
 _NAME = re.compile(rb"\s*[{,]\s*(" + _STRING + rb")\s*:\s*", re.DOTALL)
-_MARK = re.compile(_OPEN_STRING + rb"|[\[\]{},]", re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{},]")
+_MARK = re.compile(_OPEN_STRING + rb"|" + _BRACKET.pattern, re.DOTALL)
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _UNCLEAN = re.compile(rb"Infinity|NaN|\\u[dD]")
 _STRING_OR_NOT_JSON = re.compile(_OPEN_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
@@ -230,10 +231,10 @@ def _split(body: bytes) -> Iterator[bytes]:
 
     BadPayload on the way when the array breaks off: what was given out until then must not be kept.
     """
-    view = memoryview(body)
+    view, marks = memoryview(body), _Marks(body)
     place, end = body.index(b"[") + 1, 0
     while body[end : end + 1] != b"]":
-        end = _end_of_element(body, view, place)
+        end = _end_of_element(body, view, place, marks)
         if element := body[place:end].strip():
             yield element
         place = end + 1
@@ -241,13 +242,29 @@ def _split(body: bytes) -> Iterator[bytes]:
         raise BadPayload("there is more behind the JSON array")
 
 
-def _end_of_element(body: bytes, view: memoryview, place: int) -> int:
+class _Marks:
+    """Brackets and commas outside of strings. A quote that nothing closes begins none: one item lost its own."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._expression = _MARK
+
+    def behind(self, place: int) -> Iterator[re.Match[bytes]]:
+        for mark in self._expression.finditer(self._body, place):
+            if mark.lastindex is None:
+                yield mark
+            else:
+                self._expression = _BRACKET
+                yield from self._expression.finditer(self._body, mark.start())
+
+
+def _end_of_element(body: bytes, view: memoryview, place: int, marks: _Marks) -> int:
     """Where the comma or bracket behind an element stands: the parser says it, or else the brackets are counted."""
     told = _told_end(view[place:])
     if told is not None and body[place + told : place + told + 1] in (b",", b"]"):
         return place + told
     depth = 0
-    for mark in _MARK.finditer(body, place):
+    for mark in marks.behind(place):
         sign = mark[0]
         if depth == 0 and sign in (b",", b"]"):
             return mark.start()

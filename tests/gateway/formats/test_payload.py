@@ -185,6 +185,13 @@ def test_what_breaks_off_is_found_in_one_pass(body: bytes):
 
 
 @pytest.mark.timeout(20)
+def test_an_item_that_lost_a_quote_costs_no_neighbour():
+    """However many commas and quotes stand behind the one that nothing closes."""
+    items = list(payload.items(b'[{"a":1},{"b":"x},' + b'2\\",' * 200_000 + b"{}]"))
+    assert (b'{"a":1}', b'{"b":"x}', 200_003) == (bytes(items[0]), bytes(items[1]), len(items))
+
+
+@pytest.mark.timeout(20)
 def test_a_body_that_was_cut_is_cleaned_in_one_pass():
     """Gateways cut bodies at some length, in the middle of a prompt."""
     body = b'{"prompt": "' + b"\\ud83d\\ude00" + b'\\"' * 500_000
