@@ -62,7 +62,7 @@ class WebhookExporter:
                 headers={**self._headers, **self._signed(body)},
             )
         except Retryable as error:
-            if error.status is None or error.status >= 300:
+            if error.status is None or error.status >= 300:  # a yes that broke off is a yes: nobody reads on
                 raise
         return batch.settlement()
 

@@ -104,9 +104,8 @@ class Client:
             message = f"no answer within {self._settings.timeout_s:g} s"
             raise Retryable(message, answered=False, keep_key=True) from error
         except (aiohttp.ClientError, OSError) as error:
-            words = (
-                error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-            )  # its text has the URL
+            # The text of an answer's error has the URL, which may hold a secret.
+            words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
             message = f"no answer: {redact(words or type(error).__name__, secrets)}"
             raise Retryable(message, answered=False, keep_key=True) from error
 
