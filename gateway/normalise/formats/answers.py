@@ -100,7 +100,7 @@ def firehose_request_id(body: bytes) -> str | None:
 def _is_all_malformed(outcome: Outcome) -> bool:
     # A figure that no call can have was read, and Firehose and Kong would only send it again and again.
     are_malformed = all(reject.reason == MALFORMED for reject in outcome.rejects)
-    return 0 < outcome.received == len(outcome.rejects) and are_malformed
+    return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
 
 
 def _reject(reject: Reject) -> dict[str, object]:

@@ -12,7 +12,7 @@ from gateway.normalise.error_types import first_readable
 from gateway.normalise.formats import payload
 from gateway.normalise.formats.unfolding import Unfolding
 from gateway.normalise.formats.usage import Tokens
-from gateway.normalise.formats.values import status_code, text
+from gateway.normalise.formats.values import BadValue, status_code, text
 from spool.identity import Identity
 from spool.record import Inference
 
@@ -30,13 +30,13 @@ class Format(NamedTuple):
     """
     A gateway's format: `calls` reads one item; no calls means that it was understood and was none.
 
-    `calls` gets an `event`, and raises `BadValue` when a figure cannot be what its field is for. `unwrap` takes the
-    envelopes off an item of the body, `unfold` those that are packed.
+    `calls` gets an `event`, and raises `BadValue` when a figure cannot be what its field is for, or yields it when the
+    item's other calls are good. `unwrap` takes the envelopes off an item of the body, `unfold` those that are packed.
     """
 
     name: str
     event: type[msgspec.Struct]
-    calls: Callable[[Any], Iterable[Call]]
+    calls: Callable[[Any], Iterable[Call | BadValue]]
     unwrap: Callable[[payload.Raw], Iterator[payload.Raw]] | None = None
     unfold: Callable[[payload.Raw, Unfolding], Iterator[payload.Raw | Unreadable]] | None = None
     ignored_as: Callable[[Any], str] | None = None  # why an item that is no call was passed over

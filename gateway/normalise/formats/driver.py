@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.formats import payload
-from gateway.normalise.formats.call import Format, Unreadable
+from gateway.normalise.formats.call import Call, Format, Unreadable
 from gateway.normalise.formats.recognise import format_of
 from gateway.normalise.formats.unfolding import Hold, Unfolding
 from gateway.normalise.formats.values import BadValue, decoded
@@ -63,21 +63,31 @@ def _take(outcome: Outcome, format: Format, item: payload.Raw | Unreadable) -> N
         return outcome.reject(index, MALFORMED, item.message)
     try:
         event = decoded(item, format.event)
-        found = list(format.calls(event))
+        found = calls_of(format, event)
     except payload.UNREADABLE as error:
         if bytes(item) == b"null":  # LiteLLM's arrays hold them
             outcome.ignored[NOT_AI] += 1
             return None
         return outcome.reject(index, MALFORMED, payload.problem(error))
-    except BadValue as error:
-        return outcome.reject(index, error.reason, error.message)
     if not found:
         return _pass_over(outcome, format, item, event)
     outcome.split += len(found) - 1  # each beyond the first was split off
-    for record, identity, left_out in found:
-        outcome.add(record, identity, None if outcome.why is None else explained(format.origins, record))
-        outcome.left_out += left_out
+    for call in found:
+        if isinstance(call, BadValue):
+            outcome.reject(index, call.reason, call.message)
+            continue
+        why = None if outcome.why is None else explained(format.origins, call.record)
+        outcome.add(call.record, call.identity, why)
+        outcome.left_out += call.left_out
     return None
+
+
+def calls_of(format: Format, event: Any) -> list[Call | BadValue]:
+    """The calls of one item, and what of it cannot be counted."""
+    try:
+        return list(format.calls(event))
+    except BadValue as error:
+        return [error]
 
 
 def _pass_over(outcome: Outcome, format: Format, item: payload.Raw, event: Any) -> None:

@@ -14,7 +14,7 @@ from gateway.normalise.formats.models import model_name, provider
 from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION, of_path
 from gateway.normalise.formats.times import after, instant
 from gateway.normalise.formats.usage import Usage, of_usage
-from gateway.normalise.formats.values import Other, first, money, nested, of_json, text
+from gateway.normalise.formats.values import BadValue, Other, first, money, nested, of_json, text
 from spool.identity import of_call
 from spool.record import Inference
 
@@ -89,8 +89,8 @@ class Event(msgspec.Struct):
     workspace_name: Any = None
 
 
-def calls(event: Event) -> Iterable[Call]:
-    """One call a block that has both `meta` and `usage`."""
+def calls(event: Event) -> Iterable[Call | BadValue]:
+    """One call a block that has both `meta` and `usage`; a bad one costs no other."""
     blocks, event = _blocks(payload.peek(event.ai)), _unfolded(event)
     own_taken = False
     for name in (*_PROXIES, *(name for name in blocks if name not in _PROXIES)):
@@ -98,10 +98,17 @@ def calls(event: Event) -> Iterable[Call]:
         if not isinstance(block, Block) or not isinstance(block.meta, Meta) or not isinstance(block.usage, PricedUsage):
             continue
         plugin = None if name in _PROXIES and not own_taken else name
-        call = _call(event, block, block.meta, block.usage, plugin)
-        if is_call(call.record):
+        call = _call_or_fault(event, block, block.meta, block.usage, plugin)
+        if isinstance(call, BadValue) or is_call(call.record):
             own_taken = own_taken or plugin is None
             yield call
+
+
+def _call_or_fault(event: Event, block: Block, meta: Meta, usage: PricedUsage, plugin: str | None) -> Call | BadValue:
+    try:
+        return _call(event, block, meta, usage, plugin)
+    except BadValue as error:
+        return error
 
 
 def _unfolded(event: Event) -> Event:

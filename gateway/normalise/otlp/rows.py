@@ -15,7 +15,7 @@ import msgspec
 from gateway.normalise import tags as tag_rules
 from gateway.normalise.formats import envoy_ai_gateway, portkey
 from gateway.normalise.formats.call import Format
-from gateway.normalise.formats.driver import explained
+from gateway.normalise.formats.driver import calls_of, explained
 from gateway.normalise.formats.values import BadValue
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.outcome import Outcome
@@ -29,12 +29,12 @@ def take(
     format: Format, place: int, attributes: Attributes, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
 ) -> bool:
     """False for an item that is no row of a call; `tags` and `device` are those of its resource."""
-    try:
-        found = list(format.calls(_event(format.event, attributes)))
-    except BadValue as error:
-        outcome.reject(place, error.reason, f"item {place}: {error.message}")
-        return True
-    for record, identity, left_out in found:
+    found = calls_of(format, _event(format.event, attributes))
+    for call in found:
+        if isinstance(call, BadValue):
+            outcome.reject(place, call.reason, f"item {place}: {call.message}")
+            continue
+        record, identity, left_out = call
         outcome.left_out += left_out
         for name, value in tags.items():
             outcome.left_out += name not in record.tags and not tag_rules.put(record.tags, name, value)

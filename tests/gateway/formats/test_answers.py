@@ -44,6 +44,15 @@ def test_a_payload_of_bad_items_only_is_400():
     assert "(0)" in words["error"]["message"]
 
 
+def test_a_line_of_which_one_call_is_good_was_taken():
+    """Kong would send it again otherwise, the good call with it."""
+    line = json.loads(body_of("kong", "http-log-bedrock-unpriced"))
+    good = line["ai"]["proxy"]
+    line["ai"] = {"proxy": good, "ai-llm-as-judge": good | {"usage": good["usage"] | {"prompt_tokens": "many"}}}
+    status, words = said("kong", json.dumps(line).encode())
+    assert (200, 1, ["malformed"]) == (status, words["accepted"], [one["reason"] for one in words["rejected"]])
+
+
 def test_a_payload_of_impossible_figures_only_was_read():
     """As at the doors of OTLP: it is told what was rejected, and need not come again."""
     event = json.loads(body_of("litellm", "slp-batch-array"))[0]

@@ -28,6 +28,18 @@ def test_kong_older_blocks_take_the_requests_id(block: str):
     assert digest(5, "kong", record.request_id) == record.id
 
 
+def test_kong_a_bad_block_costs_no_other():
+    """The answer's figures are refused, the judge's call is counted, and the books of the line are right."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    good = line["ai"]["proxy"]
+    line["ai"] = {"proxy": good | {"usage": good["usage"] | {"prompt_tokens": -1}}, "ai-llm-as-judge": good}
+    outcome = read("kong", line)
+    (record,) = outcome.records
+    assert f"{line['request']['id']}:ai-llm-as-judge" == record.request_id
+    assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
+    assert (1, 1) == (outcome.received, outcome.split)
+
+
 def test_kong_plain_requests_on_the_same_logger_are_no_calls():
     """They have no `ai`, or a block of a plugin that called nobody."""
     line = case("kong", "http-log-bedrock-unpriced")
