@@ -28,7 +28,6 @@ from gateway.normalise.formats import (
     vertex,
 )  # fmt: skip
 from gateway.normalise.formats.call import Format
-from gateway.normalise.formats.recognise import format_shown
 from gateway.normalise.formats.unfolding import Hold
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, Outcome
@@ -48,17 +47,15 @@ def _unbounded(_: int) -> None:
     """Nobody else shares the memory."""
 
 
-def normalise(
-    format: str | None, body: bytes, *, options: Options, hold: Hold = _unbounded
-) -> Generator[None, None, Outcome]:
+def normalise(format: str, body: bytes, *, options: Options, hold: Hold = _unbounded) -> Generator[None, None, Outcome]:
     """
-    A body of one of FORMATS, or of the format that it shows (None), to its Outcome; each `next` is one slice of work.
+    A body of one of FORMATS to its Outcome; each `next` is one slice of work.
 
     OTLP is taken under any name: OpenRouter, Cloudflare and others push it where they are told to. Raises BadPayload
     when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept. `hold` hears of what
     unfolds inside the body.
     """
-    named = format if format in OTLP else export_requests.shown(body) or format or format_shown(body, how="name it")
+    named = format if format in OTLP else export_requests.shown(body) or format
     if named in OTLP:
         return (yield from _otlp(named, body, options))
     if named == langfuse.NAME:

@@ -8,8 +8,10 @@ inclusive.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from gateway.normalise.formats.usage import added
 
 _TOTAL = ("total", "total_tokens")
 _WRITTEN = re.compile("creation|write|ephemeral")
@@ -36,13 +38,13 @@ def sums(buckets: Mapping[str, int]) -> Sums:
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     came_in, came_out, total = (_either(buckets, name, f"{name}_tokens") for name in ("input", "output", "total"))
     if total is None or total != (came_in or 0) + (came_out or 0):
-        came_in, came_out = _sum(inputs.values()), _sum(outputs.values())
+        came_in, came_out = added(*inputs.values()), added(*outputs.values())
     return Sums(
         came_in,
         came_out,
-        cache_read=_sum(number for name, number in inputs.items() if "cache" in name and not _WRITTEN.search(name)),
-        cache_write=_sum(number for name, number in inputs.items() if _WRITTEN.search(name)),
-        reasoning=_sum(number for name, number in outputs.items() if "reasoning" in name),
+        cache_read=added(*(number for name, number in inputs.items() if "cache" in name and not _WRITTEN.search(name))),
+        cache_write=added(*(number for name, number in inputs.items() if _WRITTEN.search(name))),
+        reasoning=added(*(number for name, number in outputs.items() if "reasoning" in name)),
     )
 
 
@@ -52,8 +54,3 @@ def _is_input(name: str) -> bool:
 
 def _either(buckets: Mapping[str, int], *names: str) -> int | None:
     return next((buckets[name] for name in names if name in buckets), None)
-
-
-def _sum(numbers: Iterable[int]) -> int | None:
-    parts = list(numbers)
-    return sum(parts) if parts else None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.normalise import any_format
+from gateway.normalise.formats.recognise import format_shown
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference
@@ -57,9 +58,10 @@ def run(steps: Generator[None, None, Outcome]) -> tuple[Outcome, int]:
 
 
 def read(format: str | None, payload: Any, *, options: Options | None = None) -> Outcome:
-    """A payload (bytes as they are, anything else as JSON) through its format; the books must balance."""
+    """A payload (bytes as they are, anything else as JSON) by its format or the one shown; the books must balance."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    outcome, _ = run(any_format.normalise(format, body, options=options or Options()))
+    named = format or format_shown(body, how="name it")
+    outcome, _ = run(any_format.normalise(named, body, options=options or Options()))
     assert_balanced(outcome)
     return outcome
 
