@@ -206,7 +206,6 @@ def _of_sum(hour: int, key: Key, row: Row) -> Charge:
     reported, estimated = row[len(COUNTS) : len(COUNTS) + 2]
     is_spend = key.status != "cached"
     cost = {"reported": reported, "estimated": estimated}.get(key.cost_source, 0) if is_spend else 0
-    tags = {"user": key.user, "api_key": key.api_key, "device": key.device, "source": key.source, "status": key.status}
     calls, given, made, read, wrote, _ = row[: len(COUNTS)]
     return Charge(
         start=datetime.fromtimestamp(hour, UTC),
@@ -215,7 +214,7 @@ def _of_sum(hour: int, key: Key, row: Row) -> Charge:
         provider=key.provider,
         model=key.model,
         team=key.team,
-        tags={name: value for name, value in tags.items() if value},
+        tags={name: value for name in TAGS if (value := getattr(key, name))},
         cost_source=key.cost_source,
         calls=calls,
         input_tokens=given,
