@@ -12,6 +12,7 @@ from spool import memory
 from spool.clock import SystemClock
 from spool.identity import of_call
 from spool.log import Entry, LogSettings, Submission
+from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 
 
@@ -34,6 +35,14 @@ def event(**fields: str) -> Inference:
 
 def counter(source: str = "claude_code", service: str = "claude-code", **fields: str) -> UsageMetric:
     return UsageMetric(id=b"", source=source, name="tokens", tags={"service": service}, **fields)  # type: ignore[arg-type]
+
+
+async def put_on_record(spool: MemorySpool, *records: Inference) -> None:
+    identities = [of_call(record, own_id=str(number)) for number, record in enumerate(records)]
+    for record, identity in zip(records, identities, strict=True):
+        record.id = identity.id
+    submission = Submission(topic=AI_TELEMETRY, received=len(records), records=records, identities=identities)
+    await spool.log.append(submission)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +82,7 @@ async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
     """What was heard before is learned again from the entries."""
     clock = StoppedClock()
     spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
-    record = event(session="s1")
-    identity = of_call(record, own_id="1")
-    record.id = identity.id
-    await spool.log.append(Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[identity]))
+    await put_on_record(spool, event(session="s1"))
     shadows, metric = Shadows(clock), counter(session="s1")
     await shadows.remember(spool.log)
     shadows.shade(metric)
@@ -89,10 +95,7 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     """Whom a device's labels or a rule put its counters down to is found again for its calls."""
     clock = StoppedClock()
     spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
-    record = event(session="s1", user="acc-1", device="laptop-7")
-    identity = of_call(record, own_id="1")
-    record.id = identity.id
-    await spool.log.append(Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[identity]))
+    await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
     shadows = Shadows(clock, stand_in=lambda call: {"laptop-7": "alice"}.get(call.device or ""))
     hers, his = counter(user="alice"), counter(user="bob")
     await shadows.remember(spool.log)
@@ -107,11 +110,7 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     """Never more than a step of records is in memory, and none is passed over."""
     spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=(clock := StoppedClock()))
     records = [event(session=f"s{number}") for number in range(2 * STEP + 1)]
-    identities = [of_call(record, own_id=str(number)) for number, record in enumerate(records)]
-    for record, identity in zip(records, identities, strict=True):
-        record.id = identity.id
-    submission = Submission(topic=AI_TELEMETRY, received=len(records), records=records, identities=identities)
-    await spool.log.append(submission)
+    await put_on_record(spool, *records)
     read, sizes = spool.log.read, list[int]()
 
     async def watched(topic: str, first: int, last: int) -> Sequence[Entry]:
@@ -135,10 +134,7 @@ async def test_what_was_open_at_the_restart_is_learned_when_it_closes() -> None:
     """The last seconds before a restart are not missed."""
     clock = SystemClock()
     spool = await memory.open_spool(settings=LogSettings(hold_s=0.2), clock=clock)
-    record = event(session="s1")
-    identity = of_call(record, own_id="1")
-    record.id = identity.id
-    await spool.log.append(Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[identity]))
+    await put_on_record(spool, event(session="s1"))
     shadows, metric = Shadows(clock), counter(session="s1")
     await shadows.remember(spool.log)
     shadows.shade(metric)
