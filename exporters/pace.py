@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -45,24 +46,21 @@ class InOrder:
     """Deliveries of one lane arrive in the order of their numbers: while one must wait, those after it wait too."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, int] = {}
+        self._waiting: defaultdict[str, set[int]] = defaultdict(set)  # by lane, the first numbers
 
     @contextmanager
     def turn(self, lane: str, delivery: Delivery) -> Iterator[None]:
         """Around sending. Retryable, before anything is sent, when an earlier delivery of the lane still waits."""
-        first = self._waiting.get(lane)
-        if first is not None and first < delivery.first and not delivery.replay:
+        waiting = self._waiting[lane]
+        if not delivery.replay and any(first < delivery.first for first in waiting):
+            waiting.add(delivery.first)  # those behind it wait for it, too, whichever is due first
             raise Retryable("an earlier request must arrive first", answered=False, keep_key=True)
         try:
             yield
         except (Retryable, Refused):
-            self._waiting[lane] = delivery.first
+            waiting.add(delivery.first)
             raise
         except Exception:
-            self._done(lane, delivery)
+            waiting.discard(delivery.first)
             raise
-        self._done(lane, delivery)
-
-    def _done(self, lane: str, delivery: Delivery) -> None:
-        if self._waiting.get(lane) == delivery.first:
-            del self._waiting[lane]
+        waiting.discard(delivery.first)
