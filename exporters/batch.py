@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from spool.log import Delivery, Entry, Settlement
+from spool.log.protocols import Delivery, Entry, Settlement
 from spool.record import Record
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from exporters import batch as batches
 from exporters.errors import SendError
-from spool.log import Delivery, Entry, Settlement
+from spool.log.protocols import Delivery, Entry, Settlement
 from spool.record import Record
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporters.errors import SendError
+from exporters.http.client import Client
 from exporters.keyring import Keyring
-from exporters.service.client import Client
+from exporters.otlp.telemetry import CONTENT_TYPE, METRICS, TRACES
 from exporters.service.paths import STREAMS, Paths
-from exporters.service.telemetry import CONTENT_TYPE, METRICS, TRACES
 from exporters.service.upstream import client_of
 from exporters.settings import UpstreamSettings
 from spool.clock import Clock

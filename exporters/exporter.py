@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from spool.log import Delivery, Entry, Settlement
+from spool.log.protocols import Delivery, Entry, Settlement
 
 
 class Exporter(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from exporters.errors import Refused
 from exporters.secret import Secret
 from exporters.settings import KeySettings
-from spool import scopes
+from spool.registry import scopes
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import msgspec
 
 from exporters.backoff import Backoff
 from exporters.errors import Refused, Retryable, SendError
+from exporters.http.client import Client
 from exporters.secret import Secret
-from exporters.service.client import Client
 from exporters.service.paths import Paths
 
 INTERVAL_S = 60.0

@@ -18,8 +18,8 @@ from exporters.errors import Divide, Refused, Rejected, Retryable, SendError, To
 from exporters.exporter import Exporter
 from exporters.gate import PARKED, REFUSING, RUNNING, Gate
 from spool.clock import Clock
-from spool.deliveries import STUCK_AFTER
-from spool.log import Deliveries, Delivery, Entry, Log, RouteSpec, Settlement
+from spool.deliveries.rules import STUCK_AFTER
+from spool.log.protocols import Deliveries, Delivery, Entry, Log, RouteSpec, Settlement
 
 _log = logging.getLogger(__name__)
 

@@ -7,30 +7,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from exporters import focus
 from exporters.backoff import Backoff
+from exporters.destinations import focus
+from exporters.destinations.ndjson import FileExporter
+from exporters.destinations.otlp import Endpoint
+from exporters.destinations.webhook import WebhookExporter
 from exporters.exporter import Exporter
-from exporters.files import FileExporter
+from exporters.http.client import Client, ClientSettings
 from exporters.keyring import Keyring
-from exporters.otlp import Endpoint
+from exporters.otlp.telemetry import TelemetryExporter
 from exporters.route import Route
 from exporters.secret import Secret
 from exporters.service import topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
-from exporters.service.client import Client, ClientSettings
+from exporters.service.device_sync import DeviceSync
 from exporters.service.paths import STREAMS
-from exporters.service.telemetry import TelemetryExporter
 from exporters.service.upstream import Upstream, client_of
 from exporters.settings import DestinationSettings, UpstreamSettings
-from exporters.sync import DeviceSync
-from exporters.webhook import WebhookExporter
 from spool.billing_hours import BillingHours
 from spool.clock import Clock
 from spool.devices import DeviceTable
-from spool.ledger import Ledger
-from spool.log import Deliveries, Log, RouteSpec, RouteState
+from spool.log.protocols import Deliveries, Log, RouteSpec, RouteState
 from spool.record import AI_TELEMETRY
+from spool.sqlite.ledger.ledger import Ledger
 
 UPSTREAM = "upstream"
 SECRETS_EVERY_S = 1.0

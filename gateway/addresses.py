@@ -7,16 +7,21 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.deposits import Deposits
+from gateway.api import catalogue, costs, insights
+from gateway.api import status as house_side
 from gateway.devices.registrar import Registrar
-from gateway.doors import ai_telemetry, bodies, catalogue, costs, foreign, house_side, insights, operator, otlp, topics
-from gateway.doors import devices as control_plane
-from gateway.doors.door import Handler, House
-from gateway.health import Health
-from gateway.metrics import Exposition
-from spool.ledger import Ledger
-from spool.registry import Registry
+from gateway.http import bodies
+from gateway.http.boundary import Handler, House
+from gateway.intake.deposits import Deposits
+from gateway.monitoring.health import Health
+from gateway.monitoring.metrics import Exposition
+from gateway.operator import application as operator
+from gateway.receivers import ai_telemetry, foreign, topics
+from gateway.receivers import devices as control_plane
+from gateway.receivers import otlp_http as otlp
 from spool.sqlite import SqliteSpool
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.registry.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,44 +17,45 @@ from exporters.service import topics as outbound_topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import DestinationSettings, EventStream, KeySettings, UpstreamSettings
-from gateway.access import Access, Bearer
 from gateway.addresses import Rooms, application
-from gateway.attribution import Attribution
-from gateway.config import Config, ConfigError, Upstream, split_address
-from gateway.deposits import Deposits
+from gateway.authentication.access import Access, Bearer
+from gateway.configuration.secret_file import signing_secret
+from gateway.configuration.sections import Config, ConfigError, Upstream, split_address
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
-from gateway.doors import bodies, operator
-from gateway.doors.cors import Cors
-from gateway.doors.door import House
-from gateway.doors.operator_insights import inspector
-from gateway.doors.otlp_grpc import GrpcServer
-from gateway.health import Health
-from gateway.house import devices_of, log_settings
-from gateway.intake import Intake
-from gateway.listener import Listener, operator_listen, tls_context
-from gateway.metrics import Exposition, Metrics, Snapshot
-from gateway.normalise.formats.langfuse_pending import Waiting
+from gateway.http import bodies
+from gateway.http.boundary import House
+from gateway.http.cors import Cors
+from gateway.http.listener import Listener, operator_listen, tls_context
+from gateway.intake.attribution import Attribution
+from gateway.intake.deposits import Deposits
+from gateway.intake.intake import Intake
+from gateway.intake.merge_window import Window
+from gateway.intake.prices import PriceBook
+from gateway.intake.publisher import Publisher
+from gateway.intake.shadows import Shadows
+from gateway.monitoring.health import Health
+from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
+from gateway.monitoring.observers import Observers
+from gateway.monitoring.supervisor import Supervisor
+from gateway.normalise.formats.langfuse.pending import Waiting
 from gateway.normalise.options import Options
-from gateway.observers import Observers
-from gateway.operator_socket import OperatorSocket
-from gateway.prices import PriceBook
-from gateway.publisher import Publisher
-from gateway.secret_file import signing_secret
-from gateway.shadows import Shadows
-from gateway.supervisor import Supervisor
-from gateway.window import Window
+from gateway.operator import application as operator
+from gateway.operator.insights import inspector
+from gateway.operator.offline import devices_of, log_settings
+from gateway.operator.socket import OperatorSocket
+from gateway.receivers.otlp_grpc import GrpcServer
 from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
 from spool.installation import derived
-from spool.ledger import Ledger
-from spool.ledger.ledger import CHUNK as LEDGER_CHUNK
-from spool.log import Observer
-from spool.operators import Actor
-from spool.registry import Registry
-from spool.scopes import SEND_AI_TELEMETRY
+from spool.log.protocols import Observer
+from spool.registry.operators import Actor
+from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
+from spool.sqlite.ledger.ledger import CHUNK as LEDGER_CHUNK
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.operators import Actor
+from spool.registry.operators import Actor
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
 MAX_UNENROLLED = 1000

@@ -73,8 +73,8 @@ def test_normalisers_know_nothing_that_waits() -> None:
 
 DOORS = {
     "aiosqlite": {"spool/sqlite/database.py"},
-    "grpc": {"gateway/doors/otlp_grpc.py"},
-    "prometheus_client": {"gateway/metrics.py"},
+    "grpc": {"gateway/receivers/otlp_grpc.py"},
+    "prometheus_client": {"gateway/monitoring/metrics.py"},
 }
 
 

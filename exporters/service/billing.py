@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from exporters.pace import InOrder
 from exporters.service.upstream import Upstream
-from spool.log import Delivery, Entry, Settlement
+from spool.log.protocols import Delivery, Entry, Settlement
 from spool.record import BillingDrop
 
 STREAM = "billing-drops"

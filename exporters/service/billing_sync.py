@@ -18,19 +18,20 @@ from uuid import uuid4
 
 from exporters.backoff import Backoff
 from exporters.errors import Refused, Retryable, SendError
+from exporters.http.client import Client
 from exporters.keyring import Keyring
 from exporters.service import cbf
 from exporters.service.billing import STREAM, Lanes
 from exporters.service.cbf import Hour
-from exporters.service.client import Client
 from exporters.service.paths import Paths
 from exporters.service.upstream import Upstream
 from exporters.settings import UpstreamSettings
 from spool.billing_hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolError
-from spool.ledger import CostQuery, CostRow, Ledger
-from spool.log import RouteState
+from spool.log.protocols import RouteState
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.queries import CostQuery, CostRow
 
 NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"

@@ -18,7 +18,7 @@ from exporters.errors import TooLarge
 from exporters.service.upstream import Upstream
 from exporters.settings import EventStream
 from spool.identity import Identity, of_derived
-from spool.log import Delivery, Entry, Log, Settlement, Submission
+from spool.log.protocols import Delivery, Entry, Log, Settlement, Submission
 from spool.record import NS, UNIT_COST, Scalar, UnitCostOperation, UsageEvent, rfc3339
 from spool.streams import decimal_text
 

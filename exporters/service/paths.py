@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from exporters.errors import Refused
 from exporters.settings import UpstreamSettings
-from spool import scopes
+from spool.registry import scopes
 
 
 @dataclass(frozen=True, kw_only=True)

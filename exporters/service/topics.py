@@ -15,7 +15,7 @@ from exporters.service.unit_cost import UnitCostExporter
 from exporters.service.upstream import Upstream
 from exporters.settings import UpstreamSettings
 from spool.clock import Clock
-from spool.log import Log
+from spool.log.protocols import Log
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, UnitCostOperation
 from spool.streams import StreamReader
 

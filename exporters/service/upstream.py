@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from exporters.http.answers import Answer
+from exporters.http.client import Client, ClientSettings
 from exporters.keyring import Keyring
-from exporters.service.answers import Answer
-from exporters.service.client import Client, ClientSettings
 from exporters.service.paths import STREAMS, Paths
 from exporters.settings import UpstreamSettings
 from spool.clock import Clock

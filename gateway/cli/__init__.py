@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from gateway.config import Config, ConfigError
-from gateway.config_reader import load
+from gateway.configuration.reader import load
+from gateway.configuration.sections import Config, ConfigError
 
 # word -> module that holds a click command of the same name
 COMMANDS = {

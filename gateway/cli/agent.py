@@ -23,22 +23,22 @@ from exporters.link import Link
 from exporters.secret import Secret
 from exporters.service.paths import Paths
 from exporters.service.upstream import client_of
-from gateway import logs
-from gateway.access import Bearer
 from gateway.agent import tally as tallies
 from gateway.agent.assistants import ASSISTANTS, Assistant
 from gateway.agent.identity import KEY_FILE, Identity, identity, write_private
 from gateway.agent.settings import Edited, NotEditable, configured_for, undo, write
 from gateway.agent.tally import Tally
 from gateway.app import App, upstream_settings
+from gateway.authentication.access import Bearer
 from gateway.cli import config_option, configured, fail
 from gateway.cli.operator import show_table, system_user
 from gateway.cli.serve import run_app, why
-from gateway.config import Config, ConfigError, UpstreamKey, split_address
-from gateway.listener import is_loopback
+from gateway.configuration.sections import Config, ConfigError, UpstreamKey, split_address
+from gateway.http.listener import is_loopback
+from gateway.monitoring import logs
 from spool.clock import SystemClock
 from spool.errors import SpoolError
-from spool.scopes import INGEST, SEND_AI_TELEMETRY
+from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 
 endpoint_option = click.option(
     "--endpoint", metavar="URL", help="Where this machine's agent listens; default: its server.listen over HTTP."

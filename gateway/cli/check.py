@@ -18,9 +18,9 @@ from exporters.errors import Refused
 from exporters.secret import Secret
 from gateway.app import upstream_settings
 from gateway.cli import config_option, configured
-from gateway.config import Config, ConfigError, Source
-from gateway.prices import PriceBook
-from gateway.secret_file import SecretFile
+from gateway.configuration.secret_file import SecretFile
+from gateway.configuration.sections import Config, ConfigError, Source
+from gateway.intake.prices import PriceBook
 from spool.clock import SystemClock
 
 

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from exporters.backoff import Backoff
-from exporters.service.answers import retry_after_s
+from exporters.http.answers import retry_after_s
 from gateway.cli.cuts import Body
 
 ATTEMPTS: Final = 8

@@ -22,8 +22,8 @@ from typing import IO, Final, NamedTuple, cast
 
 from gateway.cli.acknowledged import Trail
 from gateway.errors import BadPayload
-from gateway.normalise.formats import payload
 from gateway.normalise.formats.recognise import format_of
+from gateway.normalise.payload import items as payload
 
 MAX_ITEMS: Final = 512
 MAX_BYTES: Final = 4 * 1024 * 1024

@@ -13,23 +13,23 @@ from typing import Any
 import click
 import orjson
 
-from gateway.access import Bearer
-from gateway.attribution import Attribution
+from gateway.authentication.access import Bearer
 from gateway.cli import configured
 from gateway.cli.choice import Choice
-from gateway.config import Config
+from gateway.configuration.sections import Config
 from gateway.errors import BadPayload, Refusal
-from gateway.intake import Intake
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
 from gateway.normalise import any_format
-from gateway.normalise.formats import langfuse_pending
+from gateway.normalise.formats.langfuse import pending as langfuse_pending
 from gateway.normalise.formats.recognise import format_shown
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, Outcome
-from gateway.prices import PriceBook
-from gateway.shadows import Shadows
 from spool import memory
 from spool.clock import SystemClock
-from spool.log import LogSettings
+from spool.log.protocols import LogSettings
 from spool.record import as_json
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from exporters import focus as focus_rows
+from exporters.destinations import focus as focus_rows
 from gateway.cli import fail
 from gateway.cli.operator import House, on_a_house
 

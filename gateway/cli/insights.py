@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway.cli.operator import House, Page, as_json, on_a_house, paged, part, printable, show_json, show_page
-from spool.insights import EFFORTS, STATUSES
+from spool.registry.insights import EFFORTS, STATUSES
 
 COLUMNS = ("id", "status", "cost_impact", "effort", "category", "title")
 

@@ -20,7 +20,7 @@ from gateway.cli.operator import (
     show_json,
     show_page,
 )
-from spool.scopes import USE_CASES
+from spool.registry.scopes import USE_CASES
 
 COLUMNS = (
     "name", "status", "scope_count", "labels", "created_by", "updated_by", "last_modified", "last_accessed",

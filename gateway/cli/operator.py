@@ -27,10 +27,10 @@ from yarl import URL
 
 from gateway.app import billing_of
 from gateway.cli import config_option, configured, data_option, fail
-from gateway.config import Config, ConfigError
-from gateway.doors.operator_sign_in import AS
-from gateway.house import opened
-from gateway.operator_socket import PREFIX, socket_path
+from gateway.configuration.sections import Config, ConfigError
+from gateway.operator.offline import opened
+from gateway.operator.sign_in import AS
+from gateway.operator.socket import PREFIX, socket_path
 from spool.errors import SpoolError, SpoolLocked
 from spool.sqlite import FILE
 

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from gateway.cli.operator import House, on_a_house, show_json, show_table
-from gateway.doors.operator_ledger import MEASURES, TOTAL
-from spool.ledger import DIMENSIONS, GRANULARITIES
+from gateway.operator.ledger import MEASURES, TOTAL
+from spool.sqlite.ledger.queries import DIMENSIONS, GRANULARITIES
 
 _BY = f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, and tag:NAME for the tags of [ledger] tags."
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")

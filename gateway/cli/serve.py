@@ -13,10 +13,10 @@ from pathlib import Path
 
 import click
 
-from gateway import logs
 from gateway.app import App
 from gateway.cli import config_option, configured, data_option, fail, last_resort
-from gateway.config import Config, ConfigError
+from gateway.configuration.sections import Config, ConfigError
+from gateway.monitoring import logs
 from spool.errors import SpoolError
 
 

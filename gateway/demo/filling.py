@@ -9,26 +9,26 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.access import Bearer
-from gateway.attribution import Attribution
-from gateway.config import Config
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
 from gateway.demo.furniture import SetClock, furnish
 from gateway.demo.month import Month, Report, Span
 from gateway.demo.plants import Plants
 from gateway.insights.gathering import Sources
 from gateway.insights.inspector import Inspected, Inspector
-from gateway.intake import Intake
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
-from gateway.prices import PriceBook
-from gateway.shadows import Shadows
 from spool.clock import Clock
 from spool.errors import NotAllowed
-from spool.ledger import Ledger
-from spool.log import LogSettings
+from spool.log.protocols import LogSettings
 from spool.record import AI_TELEMETRY
-from spool.registry import Registry
-from spool.scopes import INGEST
+from spool.registry.scopes import INGEST
 from spool.sqlite import SqliteSpool, open_spool
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.registry.registry import Registry
 
 BATCH = 500  # records of a submission, as a busy sender's would have
 

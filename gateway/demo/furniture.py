@@ -9,12 +9,12 @@ from gateway.demo.plants import DAY_S, LATE_DAYS
 from gateway.demo.workloads import PEOPLE
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from spool.devices import Device
-from spool.log import Deliveries, RouteSpec, Submission
-from spool.operators import Actor
+from spool.log.protocols import Deliveries, RouteSpec, Submission
 from spool.record import AI_TELEMETRY
-from spool.registry import Registry
-from spool.scopes import INGEST, SEND_AI_TELEMETRY
+from spool.registry.operators import Actor
+from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 from spool.sqlite import SqliteSpool
+from spool.sqlite.registry.registry import Registry
 
 ACTOR = Actor("tollhouse demo", "local")
 OLD_S = 60 * DAY_S  # how long the keys have been there

@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.demo.plants import Plants, Turn
 from gateway.demo.workloads import WORKLOADS, Workload
-from gateway.prices import PriceBook
+from gateway.intake.prices import PriceBook
 from spool.identity import Identity, of_call
 from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric
 

@@ -10,18 +10,18 @@ import hmac
 from dataclasses import replace
 from hashlib import sha256
 
-from gateway.access import Bearer
+from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from spool.devices import REVOKED, Device, DeviceTable
 from spool.installation import derived
-from spool.scopes import HEARTBEAT, INGEST, PING
+from spool.registry.scopes import HEARTBEAT, INGEST, PING
 
 PREFIX = "thd_"
 SCOPES = frozenset({INGEST, HEARTBEAT, PING})
 
 
 class DeviceKeys:
-    """`find` is what gateway.access asks on every request that brings such a key."""
+    """`find` is what gateway.authentication.access asks on every request that brings such a key."""
 
     def __init__(self, table: DeviceTable, *, secret: bytes) -> None:
         self._table = table

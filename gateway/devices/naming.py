@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from gateway.access import Bearer
-from gateway.attribution import NO_LABELS
+from gateway.authentication.access import Bearer
 from gateway.devices.registrar import Registrar, revoked
-from gateway.normalise import tags as tag_rules
+from gateway.intake.attribution import NO_LABELS
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.reading import tags as tag_rules
 from spool.devices import ENROLLED, REVOKED, is_device_id
 from spool.record import AiRecord
 

@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway.access import Bearer, lacking
-from gateway.attempts import Buckets
-from gateway.config import Devices as Settings
+from gateway.authentication.access import Bearer, lacking
+from gateway.authentication.attempts import Buckets
+from gateway.configuration.sections import Devices as Settings
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.states import counts, state_of
-from gateway.emails import Emails
 from gateway.errors import Refusal
+from gateway.intake.emails import Emails
 from spool.clock import Clock
 from spool.devices import ENROLLED, PENDING, REVOKED, Change, Device, DeviceTable
 from spool.errors import NotAllowed, NotThere
-from spool.keys import checked_labels
-from spool.operators import Actor
-from spool.scopes import ENROLL
+from spool.registry.keys import checked_labels
+from spool.registry.operators import Actor
+from spool.registry.scopes import ENROLL
 
 ENROLMENTS = 2000  # of a key at once, then one a second
 ENROLMENTS_PER_S = 1.0

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts
 from gateway.insights.words import finding, money, named, ordered, percent
-from spool.insights import MEDIUM, Finding
 from spool.record import NS, Inference
+from spool.registry.insights import MEDIUM, Finding
 
 NAME = "cost_gap"
 LEAST_CALLS = 20

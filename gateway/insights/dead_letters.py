@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.insights.facts import Dead, Facts
 from gateway.insights.words import finding, named, ordered
-from spool.insights import MEDIUM, Finding
+from spool.registry.insights import MEDIUM, Finding
 
 NAME = "dead_letters"
 

@@ -14,7 +14,7 @@ from statistics import median
 
 from gateway.insights.facts import Facts, Spend
 from gateway.insights.words import finding, money, named, ordered
-from spool.insights import LOW, Finding
+from spool.registry.insights import LOW, Finding
 
 NAME = "dear_model"
 LEAST_CALLS = 20

@@ -12,8 +12,8 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts
 from gateway.insights.words import finding, money, named, ordered, percent
-from spool.insights import LOW, Finding
 from spool.record import NS, Inference
+from spool.registry.insights import LOW, Finding
 
 NAME = "doubled_source"
 APART_NS = 5 * NS

@@ -12,10 +12,10 @@ from decimal import Decimal
 from typing import Protocol
 
 from spool.devices import Device
-from spool.insights import Finding
-from spool.keys import Key
-from spool.log import RouteState
+from spool.log.protocols import RouteState
 from spool.record import Inference
+from spool.registry.insights import Finding
+from spool.registry.keys import Key
 
 DAY_S = 86400.0
 

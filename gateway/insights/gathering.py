@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.insights.facts import DAY_S, Dead, Facts, Shape, Spend
-from gateway.prices import PriceBook
+from gateway.intake.prices import PriceBook
 from spool.devices import Device
-from spool.keys import Key
-from spool.ledger import CostQuery, CostRow, Ledger
-from spool.log import Deliveries, Log
+from spool.log.protocols import Deliveries, Log
 from spool.record import AI_TELEMETRY, NS, Inference
+from spool.registry.keys import Key
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.queries import CostQuery, CostRow
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
 STEP = 4096

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gateway.insights.facts import DAY_S, Facts
 from gateway.insights.words import day, finding, named, ordered
-from spool.insights import LOW, Finding
-from spool.keys import ENABLED, Key
+from spool.registry.insights import LOW, Finding
+from spool.registry.keys import ENABLED, Key
 
 NAME = "idle_key"
 IDLE_S = 30 * DAY_S

@@ -29,8 +29,8 @@ from gateway.insights import (
 from gateway.insights.facts import Detector, Facts
 from gateway.insights.gathering import Sources, gather
 from spool.clock import Clock
-from spool.insight_table import InsightTable
-from spool.insights import Finding, Merged
+from spool.registry.insights import Finding, Merged
+from spool.sqlite.registry.insights import InsightTable
 
 EVERY_S = 600.0
 FIRST_S = 30.0  # after a start routes need a moment to find out how they are

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
 from gateway.insights.words import finding, named, ordered
-from spool.insights import LOW, Finding
+from spool.registry.insights import LOW, Finding
 
 NAME = "missing_price"
 LEAST_CALLS = 5

@@ -8,7 +8,7 @@ from gateway.devices.states import is_mute
 from gateway.insights.facts import Facts
 from gateway.insights.words import MAX_FINDINGS, day, finding, named
 from spool.devices import ENROLLED, Device
-from spool.insights import LOW, Finding
+from spool.registry.insights import LOW, Finding
 
 NAME = "mute_device"
 ALIVE_S = 86_400.0

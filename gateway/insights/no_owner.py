@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
 from gateway.insights.words import finding, money, named, ordered, percent
-from spool.insights import LOW, Finding
+from spool.registry.insights import LOW, Finding
 
 NAME = "no_owner"
 LEAST_SHARE = Decimal("0.05")  # of all spend of the week

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts
 from gateway.insights.words import finding
-from spool.insights import MEDIUM, Finding
+from spool.registry.insights import MEDIUM, Finding
 
 NAME = "repeated_ids"
 LEAST = 10  # ids

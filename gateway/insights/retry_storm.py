@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
 from gateway.insights.words import finding, hour, money, named, ordered
-from spool.insights import MEDIUM, Finding
+from spool.registry.insights import MEDIUM, Finding
 
 NAME = "retry_storm"
 LEAST_ERRORS = 30  # in an hour

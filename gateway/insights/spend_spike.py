@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gateway.insights.facts import DAY_S, Facts
 from gateway.insights.words import day, finding, money, named, ordered
-from spool.insights import MEDIUM, Finding
+from spool.registry.insights import MEDIUM, Finding
 
 NAME = "spend_spike"
 TOLD = 7  # days in which a spike is told

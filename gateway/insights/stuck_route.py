@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
 from gateway.insights.words import finding, named, ordered
-from spool.insights import LOW, MEDIUM, Finding
-from spool.log import RouteState
+from spool.log.protocols import RouteState
+from spool.registry.insights import LOW, MEDIUM, Finding
 
 NAME = "stuck_route"
 ADVICE = {

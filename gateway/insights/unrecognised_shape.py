@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.insights.facts import DAY_S, Facts, Shape
 from gateway.insights.words import MAX_FINDINGS, finding, named
-from spool.insights import HIGH, Finding
+from spool.registry.insights import HIGH, Finding
 
 NAME = "unrecognised_shape"
 RECENT_S = 7 * DAY_S

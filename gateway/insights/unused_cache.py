@@ -15,8 +15,8 @@ import msgspec
 
 from gateway.insights.facts import Facts
 from gateway.insights.words import finding, money, named, ordered, percent
-from spool.insights import MEDIUM, Finding
 from spool.record import NS, Inference
+from spool.registry.insights import MEDIUM, Finding
 
 NAME = "unused_cache"
 RECENT_NS = 5 * 86400 * NS  # a client that was mended is soon forgiven

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 
 from gateway.insights.facts import Facts
 from gateway.insights.words import finding, named, ordered
-from spool.insights import LOW, Finding
-from spool.keys import ENABLED, Key
-from spool.scopes import BILLING_DROP, CREATE_EVENT, ENROLL, GROUPS, HEARTBEAT, INGEST, PING, VALIDATE_BILLING_DROP
+from spool.registry.insights import LOW, Finding
+from spool.registry.keys import ENABLED, Key
+from spool.registry.scopes import (
+    BILLING_DROP,
+    CREATE_EVENT,
+    ENROLL,
+    GROUPS,
+    HEARTBEAT,
+    INGEST,
+    PING,
+    VALIDATE_BILLING_DROP,
+)
 
 NAME = "wide_key"
 MAX_NAMES = 4

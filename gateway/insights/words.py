@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import blake2b
 
-from spool.insights import Draft, Finding, dollars
+from spool.registry.insights import Draft, Finding, dollars
 
 MAX_NAME = 60
 MAX_FINDINGS = 20  # of one detector in one look: the most costly are told

@@ -6,7 +6,6 @@ from collections.abc import Generator, Mapping
 from typing import Literal, cast
 
 from gateway.errors import BadPayload
-from gateway.normalise import otlp
 from gateway.normalise.formats import (
     agentgateway,
     apisix,
@@ -16,21 +15,22 @@ from gateway.normalise.formats import (
     cloudflare,
     driver,
     envoy_ai_gateway,
-    export_requests,
     helicone,
     higress,
     kong,
-    langfuse,
     litellm,
     openmeter,
     openrouter,
     portkey,
     vertex,
-)  # fmt: skip
+)
 from gateway.normalise.formats.call import Format
-from gateway.normalise.formats.unfolding import Hold
+from gateway.normalise.formats.langfuse import events as langfuse
 from gateway.normalise.options import Options
+from gateway.normalise.otlp import requests as otlp
 from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.normalise.payload import export_requests
+from gateway.normalise.payload.unfolding import Hold
 
 _BY_ITEM: Mapping[str, Format] = {
     module.NAME: module.FORMAT

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats.payload import UNREADABLE
-from gateway.normalise.tags import is_content
+from gateway.normalise.payload.items import UNREADABLE
+from gateway.normalise.reading.tags import is_content
 
 MAX_BYTES: Final = 5 * 1024**2
 SHOWN: Final = 20  # errors that an answer names

@@ -19,10 +19,10 @@ from urllib.parse import unquote
 
 import msgspec
 
-from gateway.normalise import tags
-from gateway.normalise.formats import payload
-from gateway.normalise.formats.times import instant
 from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.payload import items as payload
+from gateway.normalise.reading import tags
+from gateway.normalise.reading.times import instant
 from spool.identity import Identity, of_event
 from spool.record import Scalar, UsageEvent
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from spool.identity import Identity
-from spool.log import CounterPoint
-from spool.pending import Kept
+from spool.log.pending import Kept
+from spool.log.protocols import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
 MALFORMED = "malformed"  # not readable as the item it claims to be

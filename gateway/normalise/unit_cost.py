@@ -17,20 +17,10 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats.payload import UNREADABLE
-from gateway.normalise.formats.values import exact
+from gateway.normalise.payload.items import UNREADABLE
+from gateway.normalise.reading.values import exact
 from spool.record import NS, UnitCostOperation
-from spool.streams import (
-    ALLOCATION,
-    CREATE,
-    DAILY,
-    DELETE,
-    GRANULARITIES,
-    Stream,
-    decimal_text,
-    merged,
-    stream_of,
-)
+from spool.streams import ALLOCATION, CREATE, DAILY, DELETE, GRANULARITIES, Stream, decimal_text, merged, stream_of
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000

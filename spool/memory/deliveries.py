@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from spool import deliveries as rules
 from spool.clock import Clock
-from spool.deliveries import Range
+from spool.deliveries import rules
+from spool.deliveries.rules import Range
 from spool.errors import NotAllowed, NotThere
-from spool.log import (
+from spool.log.protocols import (
     DeadLetter,
     Delivery,
     Entry,

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from spool import deliveries as rules
-from spool.log import DeadLetter, Delivery, PartialRefusal, RouteSpec
+from spool.deliveries import rules
+from spool.log.protocols import DeadLetter, Delivery, PartialRefusal, RouteSpec
 
 
 @dataclass(slots=True, kw_only=True)

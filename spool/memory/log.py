@@ -10,25 +10,26 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spool import books, retention, streams
-from spool.amendments import amended
-from spool.books import Terms
+from spool import streams
 from spool.clock import Clock
-from spool.conflicts import Conflicts
-from spool.counters import SeriesState
-from spool.duplicates import DuplicateIndex
 from spool.errors import NotThere, SpoolFull, SpoolUnavailable
-from spool.horizon import Horizon
-from spool.log import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.log import books, retention
+from spool.log.amendments import amended
+from spool.log.books import Terms
+from spool.log.conflicts import Conflicts
+from spool.log.counters import SeriesState
+from spool.log.duplicates import DuplicateIndex
+from spool.log.horizon import Horizon
+from spool.log.observation import tell
+from spool.log.plan import Plan, Planner
+from spool.log.protocols import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.log.receipts import Sealer
+from spool.log.retention import Candidate, DrainRate, Holder, Progress
+from spool.log.runs import count_repeats
+from spool.log.shapes import Shapes
 from spool.memory.pending import MemoryPending
 from spool.memory.streams import MemoryStreams
-from spool.observation import tell
-from spool.plan import Plan, Planner
-from spool.receipts import Sealer
 from spool.record import TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
-from spool.retention import Candidate, DrainRate, Holder, Progress
-from spool.runs import count_repeats
-from spool.shapes import Shapes
 
 
 class Routes(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spool.pending import Kept
+from spool.log.pending import Kept
 
 
 class MemoryPending:

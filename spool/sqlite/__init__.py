@@ -8,15 +8,16 @@ from pathlib import Path
 from spool.clock import Clock
 from spool.devices import DeviceTable
 from spool.installation import derived, installation_secret
-from spool.log import LogSettings, Observer
-from spool.reserve import Reserve
-from spool.sqlite import delivery_books, recovery
+from spool.log.protocols import LogSettings, Observer
+from spool.sqlite import recovery
 from spool.sqlite.database import Database
-from spool.sqlite.deliveries import SqliteDeliveries
+from spool.sqlite.deliveries import books as delivery_books
+from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import DirectoryLock, lock_directory
-from spool.sqlite.log import SqliteLog
+from spool.sqlite.log.log import SqliteLog
 from spool.sqlite.pending import SqlitePending
+from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import SqliteStreams
 from spool.streams import StreamBook
 

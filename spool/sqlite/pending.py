@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from spool.pending import Kept
+from spool.log.pending import Kept
 from spool.sqlite.database import Database
 
 # A half that says more takes the place of the half before.

@@ -19,9 +19,9 @@ from pathlib import Path
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
 from spool.record import TOPICS
-from spool.sqlite import queries
 from spool.sqlite.database import Database
-from spool.sqlite.entries import accepted, is_corrupt
+from spool.sqlite.log import queries
+from spool.sqlite.log.entries import accepted, is_corrupt
 from spool.sqlite.migrations import migrate, script, version
 from spool.sqlite.salvage import salvage
 from spool.sqlite.streams import forget_whole
@@ -105,7 +105,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    first = script("schema.sql") + script("deliveries.sql")
+    first = script("schema.sql") + script("deliveries/deliveries.sql")
     migrate(connection, (first, script("devices.sql"), script("streams.sql"), script("pending.sql")))
     _remember_incarnation(connection)
 

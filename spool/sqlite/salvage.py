@@ -16,10 +16,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from spool import books, codec
+from spool.log import books, codec
 from spool.record import TOPICS
-from spool.sqlite import queries
-from spool.sqlite.entries import is_corrupt, place_name
+from spool.sqlite.log import queries
+from spool.sqlite.log.entries import is_corrupt, place_name
 
 FARTHEST = 1 << 40  # rows to leap over at once before the rest of a table is given up
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from spool import streams
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
-from spool.plan import Plan
+from spool.log.plan import Plan
 from spool.record import UNIT_COST, UnitCostOperation
-from spool.sqlite import queries
 from spool.sqlite.database import Database
+from spool.sqlite.log import queries
 from spool.streams import Stream, Total
 
 T = TypeVar("T")

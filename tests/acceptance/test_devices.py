@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spool.scopes import ENROLL, HEARTBEAT, INGEST, PING
+from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config_reader import load
+from gateway.configuration.reader import load
 from tests.acceptance.conftest import COMMAND, ROOT
 
 README = (ROOT / "README.md").read_text()

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import pytest
 
-from spool.duplicates import DuplicateIndex, hours_around, place
 from spool.identity import Identity
+from spool.log.duplicates import DuplicateIndex, hours_around, place
 from spool.record import AI_TELEMETRY, NS
 
 pytestmark = pytest.mark.bench

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from exporters.service.spans import SpanEncoder
+from exporters.otlp.spans import SpanEncoder
 from spool.record import NS, Inference
 from tests.exporters.house import record_id
 

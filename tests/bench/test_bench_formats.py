@@ -12,7 +12,7 @@ import pytest
 
 from gateway.normalise import any_format
 from gateway.normalise.options import Options
-from tests.gateway.formats.payloads import case, run
+from tests.gateway.normalise.formats.payloads import case, run
 
 ROUNDS, EVENTS = 9, 512
 

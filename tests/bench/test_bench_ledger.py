@@ -10,11 +10,12 @@ from time import process_time
 
 import pytest
 
-from spool.ledger import CostQuery, Ledger
-from spool.ledger.store import COLUMNS
 from spool.ledger.sums import Key
-from spool.log import Entry
+from spool.log.protocols import Entry
 from spool.record import AI_TELEMETRY, NS, Inference, pack, unpack
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.queries import CostQuery
+from spool.sqlite.ledger.store import COLUMNS
 from tests.spool.ledger_world import BEGIN, HOUR, FakeClock, FakeLog, call
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"

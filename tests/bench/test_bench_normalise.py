@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.normalise import otlp
 from gateway.normalise.options import Options
+from gateway.normalise.otlp import requests as otlp
 from tests.bench.yardstick import scalar
-from tests.gateway.normalise.items import NOW, finished
+from tests.gateway.normalise.otlp.items import NOW, finished
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 ROUNDS, SPANS = (60, 100) if FULL else (15, 100)

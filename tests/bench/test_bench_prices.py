@@ -7,7 +7,7 @@ from time import thread_time
 
 import pytest
 
-from gateway.prices import PriceBook
+from gateway.intake.prices import PriceBook
 from spool.record import NS, Inference
 
 ROUNDS, CALLS = 25, 4000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spool.scopes import CREATE_EVENT
+from spool.registry.scopes import CREATE_EVENT
 from tests.clients.conftest import Stand
 
 pytestmark = pytest.mark.clients

@@ -11,7 +11,7 @@ from typing import Any
 
 from spool.clock import Clock
 from spool.identity import Identity
-from spool.log import Deliveries, Log, LogSettings, RouteSpec, RouteState, Submission
+from spool.log.protocols import Deliveries, Log, LogSettings, RouteSpec, RouteState, Submission
 from spool.memory import open_spool as open_in_memory
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
 from spool.sqlite import open_spool as open_on_disk

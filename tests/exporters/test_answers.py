@@ -7,8 +7,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from exporters.errors import Refused, Rejected, Retryable, TooLarge
-from exporters.service.answers import LONGEST_WORDS, Answer, problem, retry_after_s, words
-from exporters.service.partial import rejected
+from exporters.http.answers import LONGEST_WORDS, Answer, problem, retry_after_s, words
+from exporters.otlp.partial import rejected
 
 NOW = 1_790_000_000.0  # Mon, 21 Sep 2026 14:13:20 GMT
 JSON = {"content-type": "application/json; charset=utf-8"}

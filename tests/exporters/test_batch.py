@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from exporters import batch
-from spool.log import Delivery, Entry, Settlement
+from spool.log.protocols import Delivery, Entry, Settlement
 from spool.record import AI_TELEMETRY, Record
 from tests.exporters.house import ROUTE, call, calls, counter
 

@@ -15,9 +15,9 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from exporters.destinations.ndjson import FileExporter
 from exporters.errors import Refused, Retryable
-from exporters.files import FileExporter
-from spool.log import Delivery, Entry, Settlement
+from spool.log.protocols import Delivery, Entry, Settlement
 from spool.record import AI_TELEMETRY, Record, as_json
 from tests.exporters.house import call, calls
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from exporters import focus
-from exporters.files import FileExporter
-from spool.log import Delivery, Entry
+from exporters.destinations import focus
+from exporters.destinations.ndjson import FileExporter
+from spool.log.protocols import Delivery, Entry
 from spool.record import NS, Record
 from tests.exporters.house import call, counter
 

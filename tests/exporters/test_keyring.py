@@ -10,7 +10,7 @@ from exporters.errors import Refused
 from exporters.keyring import Keyring
 from exporters.service.paths import STREAMS, Paths
 from exporters.settings import KeySettings, UpstreamSettings
-from spool import scopes
+from spool.registry import scopes
 
 WIDE = KeySettings(name="wide", secret_env="WIDE", scopes=(scopes.INGEST, scopes.ENROLL))
 NARROW = KeySettings(name="narrow", secret_env="NARROW", use_cases=(scopes.SEND_AI_TELEMETRY,))

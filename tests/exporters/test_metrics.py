@@ -6,9 +6,9 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from exporters.service.metrics import metrics_request
+from exporters.otlp.metrics import metrics_request
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import normalise
+from gateway.normalise.otlp.requests import normalise
 from spool.record import NS, Record, UsageMetric
 from tests.exporters.house import counter
 

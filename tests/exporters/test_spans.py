@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from exporters.service.spans import SpanEncoder
+from exporters.otlp.spans import SpanEncoder
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import normalise
+from gateway.normalise.otlp.requests import normalise
 from spool.identity import stand_in_ids
 from spool.record import NS, Inference
 from tests.exporters.house import call, record_id

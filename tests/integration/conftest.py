@@ -15,10 +15,10 @@ import pytest_asyncio
 from aiohttp import ClientResponse, ClientSession
 
 from gateway.app import App
-from gateway.config import Config, Duration, Server, Spool
-from spool.operators import Actor
+from gateway.configuration.sections import Config, Duration, Server, Spool
 from spool.record import AI_TELEMETRY, Record
-from spool.scopes import SEND_AI_TELEMETRY
+from spool.registry.operators import Actor
+from spool.registry.scopes import SEND_AI_TELEMETRY
 from tests.integration.certificates import Certificates
 
 ACTOR = Actor("tests", "local")

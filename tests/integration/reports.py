@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spool.record import NS, rfc3339
-from tests.gateway.normalise.payloads import span
+from tests.gateway.normalise.otlp.payloads import span
 from tests.spool.contract.world import NOON
 
 MODEL = "toll-1"  # nobody has a price for it: costs are the reports' own

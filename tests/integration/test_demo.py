@@ -17,13 +17,14 @@ from gateway.demo.month import DAY_S, Month, Span
 from gateway.demo.plants import PLANTS, Plants
 from gateway.demo.workloads import WORKLOADS
 from gateway.insights.inspector import DETECTORS
-from gateway.prices import PriceBook
+from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
-from spool.ledger import CostQuery, Ledger
-from spool.log import LogSettings
+from spool.log.protocols import LogSettings
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
-from spool.registry import Registry
 from spool.sqlite import open_spool
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.queries import CostQuery
+from spool.sqlite.registry.registry import Registry
 from tests.spool.ledger_world import FakeClock
 
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.doors.operator_insights import inspector
 from gateway.insights import inspector as inspecting
 from gateway.insights.facts import Facts
 from gateway.insights.inspector import DETECTORS, look
+from gateway.operator.insights import inspector
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import SpoolUnavailable
-from spool.insights import Finding, Merged
-from spool.log import RouteSpec
+from spool.log.protocols import RouteSpec
 from spool.record import AI_TELEMETRY
-from tests.integration.operator_house import OperatorHouse, operator_house
+from spool.registry.insights import Finding, Merged
+from tests.integration.operator.house import OperatorHouse, operator_house
 from tests.spool.contract.world import add, call
 
 ROUTE = f"upstream/{AI_TELEMETRY}"

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.attribution import Attribution
-from gateway.config import Config, Publication
-from gateway.deposits import Deposits
-from gateway.publisher import Publisher
+from gateway.configuration.sections import Config, Publication
+from gateway.intake.attribution import Attribution
+from gateway.intake.deposits import Deposits
+from gateway.intake.publisher import Publisher
 from spool.identity import Identity
-from spool.ledger import Ledger
-from spool.log import LogSettings, Submission
+from spool.log.protocols import LogSettings, Submission
 from spool.memory import MemorySpool
 from spool.memory import open_spool as open_in_memory
 from spool.record import AI_TELEMETRY, NS, UNIT_COST
+from spool.sqlite.ledger.ledger import Ledger
 from spool.streams import StreamBook
 from tests.exporters.house import StoppedClock, call
 

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from gateway.cli import courier, main
 from gateway.cli.cuts import Body
 from gateway.cli.examples import EXAMPLES
-from gateway.config import Size
-from spool.scopes import INGEST
+from gateway.configuration.sections import Size
+from spool.registry.scopes import INGEST
 from tests.integration.conftest import Serve, Serving
 
 pytestmark = pytest.mark.asyncio

@@ -18,11 +18,11 @@ import pytest_asyncio
 
 from gateway import app as apps
 from gateway.app import App
-from gateway.config import Config, Server
+from gateway.configuration.sections import Config, Server
 from spool.clock import SystemClock
-from spool.log import LogSettings
+from spool.log.protocols import LogSettings
 from spool.sqlite import open_spool
-from tests.gateway.doors import raw
+from tests.gateway.http import raw
 from tests.integration.payloads import JSON, traces
 
 pytestmark = pytest.mark.asyncio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spool.amendments import amended, disagree, missing
+from spool.log.amendments import amended, disagree, missing
 from spool.record import Inference
 
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from spool import codec
 from spool.errors import EntryUnreadable
+from spool.log import codec
 from spool.record import Inference, Record
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from spool.deliveries import MAX_WAITING, STUCK_AFTER
+from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
 from spool.errors import NotAllowed, NotThere
-from spool.log import Delivery, RouteSpec, Settlement
+from spool.log.protocols import Delivery, RouteSpec, Settlement
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.exporters.house import ROUTE, SPEC, Spooled, StoppedClock, call, calls, spooled
 

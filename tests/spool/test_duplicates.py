@@ -7,10 +7,10 @@ from array import array
 
 import pytest
 
-from spool.duplicates import DuplicateIndex, hours_around, place, place_of
 from spool.identity import Identity
+from spool.log.duplicates import DuplicateIndex, hours_around, place, place_of
+from spool.log.runs import Run, count_repeats, marked, merge, packed, unpacked
 from spool.record import AI_TELEMETRY, NS, TOPICS
-from spool.runs import Run, count_repeats, marked, merge, packed, unpacked
 
 NOON = 1_790_000_000
 HOUR = 3600

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spool.horizon import Horizon
+from spool.log.horizon import Horizon
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.moved_clock import MovedClock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spool.retention import MOST_RETRY_S, UNKNOWN_RETRY_S, Candidate, DrainRate, Progress, removable
+from spool.log.retention import MOST_RETRY_S, UNKNOWN_RETRY_S, Candidate, DrainRate, Progress, removable
 
 ENTRIES = [Candidate(1, 10, 100.0, 1000), Candidate(11, 10, 200.0, 1000), Candidate(21, 10, 300.0, 1000)]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from spool.deliveries import NOBODY_NEEDS
-from spool.log import Delivery, RouteSpec, Settlement
+from spool.deliveries.rules import NOBODY_NEEDS
+from spool.log.protocols import Delivery, RouteSpec, Settlement
 from spool.memory.deliveries import MemoryDeliveries
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
-from spool.sqlite.deliveries import SqliteDeliveries, needed_from, skip_below
+from spool.sqlite.deliveries.deliveries import SqliteDeliveries, needed_from, skip_below
 from tests.exporters.house import Spooled, StoppedClock, calls, spooled
 
 REQUIRED = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.errors import Refusal
-from gateway.normalise.formats import langfuse, payload
+from gateway.normalise.formats.langfuse import events as langfuse
 from gateway.normalise.outcome import MALFORMED, Outcome, Reject
+from gateway.normalise.payload import items as payload
 
 JSON = "application/json"
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, count_tokens
-from gateway.normalise.formats.metadata import Metadata
-from gateway.normalise.formats.models import model_name
-from gateway.normalise.formats.operations import CHAT, EMBEDDINGS
-from gateway.normalise.formats.times import instant
-from gateway.normalise.formats.usage import settled
-from gateway.normalise.formats.values import count, text
 from gateway.normalise.outcome import MERGED, NOT_AI
+from gateway.normalise.payload import items as payload
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name
+from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.values import count, text
 from spool.identity import is_long, of_call
 from spool.record import Inference
 

@@ -12,15 +12,15 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, Unreadable, count_tokens, fail, is_call
-from gateway.normalise.formats.metadata import Metadata
-from gateway.normalise.formats.models import model_name
-from gateway.normalise.formats.operations import CHAT, EMBEDDINGS
-from gateway.normalise.formats.times import instant
-from gateway.normalise.formats.unfolding import MAX_PIECE, Unfolding
-from gateway.normalise.formats.usage import Tokens
-from gateway.normalise.formats.values import Other, count, mapping, nested, text
+from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.unfolding import MAX_PIECE, Unfolding
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name
+from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.usage import Tokens
+from gateway.normalise.reading.values import Other, count, mapping, nested, text
 from spool.identity import of_call
 from spool.record import Inference
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
-from gateway.normalise.formats.metadata import key_name
-from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.times import instant
-from gateway.normalise.formats.usage import Tokens, settled
-from gateway.normalise.formats.values import Other, count, first, money, nested, text
+from gateway.normalise.payload import items as payload
+from gateway.normalise.reading.metadata import key_name
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.usage import Tokens, settled
+from gateway.normalise.reading.values import Other, count, first, money, nested, text
 from spool.identity import of_call
 from spool.record import Inference
 

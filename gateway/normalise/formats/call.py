@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.normalise.error_types import first_readable
-from gateway.normalise.formats import payload
-from gateway.normalise.formats.unfolding import Unfolding
-from gateway.normalise.formats.usage import Tokens
-from gateway.normalise.formats.values import BadValue, status_code, text
+from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.unfolding import Unfolding
+from gateway.normalise.reading.error_types import first_readable
+from gateway.normalise.reading.usage import Tokens
+from gateway.normalise.reading.values import BadValue, status_code, text
 from spool.identity import Identity
 from spool.record import Inference
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status, is_call, known_cost
-from gateway.normalise.formats.metadata import Metadata
-from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.operations import CHAT, EMBEDDINGS, IMAGE, of_path
-from gateway.normalise.formats.times import after, instant
-from gateway.normalise.formats.usage import settled
-from gateway.normalise.formats.values import count, is_false, is_true, mapping, money, status_code, text
+from gateway.normalise.payload import items as payload
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, of_path
+from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.values import count, is_false, is_true, mapping, money, status_code, text
 from spool.identity import of_call
 from spool.record import Inference
 

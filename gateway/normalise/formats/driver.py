@@ -8,13 +8,13 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, Unreadable
 from gateway.normalise.formats.recognise import format_of
-from gateway.normalise.formats.unfolding import Hold, Unfolding
-from gateway.normalise.formats.values import BadValue, decoded
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.unfolding import Hold, Unfolding
+from gateway.normalise.reading.values import BadValue, decoded
 from spool.record import Inference
 
 SLICE_BYTES: Final = 256 * 1024  # a slice in which every item must be cleaned first still takes less than 100 ms

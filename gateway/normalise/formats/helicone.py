@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.bodies import Body
 from gateway.normalise.formats.call import Call, Format, count_tokens, is_call, known_cost
-from gateway.normalise.formats.metadata import Metadata
-from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.usage import Tokens, Usage, settled
-from gateway.normalise.formats.values import Other, count, first, money, nested, text
+from gateway.normalise.payload.provider_bodies import Body
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.usage import Tokens, Usage, settled
+from gateway.normalise.reading.values import Other, count, first, money, nested, text
 from spool.record import Inference
 
 NAME = "helicone"

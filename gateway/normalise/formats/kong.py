@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats import payload
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call, known_cost
-from gateway.normalise.formats.metadata import Metadata, key_name
-from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION, of_path
-from gateway.normalise.formats.times import after, instant
-from gateway.normalise.formats.usage import Usage, of_usage
-from gateway.normalise.formats.values import BadValue, Other, first, money, nested, of_json, text
+from gateway.normalise.payload import items as payload
+from gateway.normalise.reading.metadata import Metadata, key_name
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION, of_path
+from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.usage import Usage, of_usage
+from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
 from spool.identity import of_call
 from spool.record import Inference
 

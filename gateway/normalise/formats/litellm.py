@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call, known_cost
-from gateway.normalise.formats.literal import of_literal
-from gateway.normalise.formats.metadata import Metadata, key_name
-from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.operations import CHAT, COMPLETION, EMBEDDINGS, GENERATE, IMAGE, SPEECH, TRANSCRIPTION
-from gateway.normalise.formats.times import instant
-from gateway.normalise.formats.usage import Tokens, Usage, of_usage, settled
-from gateway.normalise.formats.values import Other, count, first, is_true, mapping, money, nested, of_json, text
+from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.reading.metadata import Metadata, key_name
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.operations import CHAT, COMPLETION, EMBEDDINGS, GENERATE, IMAGE, SPEECH, TRANSCRIPTION
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.usage import Tokens, Usage, of_usage, settled
+from gateway.normalise.reading.values import Other, count, first, is_true, mapping, money, nested, of_json, text
 from spool.identity import Identity, of_call
 from spool.record import Inference
 

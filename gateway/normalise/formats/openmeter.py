@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.call import Call, Format, count_tokens
-from gateway.normalise.formats.metadata import Metadata
-from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.times import instant
-from gateway.normalise.formats.usage import Usage, of_usage
-from gateway.normalise.formats.values import Other, money, nested, text
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.usage import Usage, of_usage
+from gateway.normalise.reading.values import Other, money, nested, text
 from spool.identity import Identity, of_call, of_event
 from spool.record import Inference
 

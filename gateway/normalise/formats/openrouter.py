@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
-from gateway.normalise.formats.metadata import Metadata
-from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.operations import CHAT
-from gateway.normalise.formats.times import after, instant
-from gateway.normalise.formats.usage import settled
-from gateway.normalise.formats.values import Other, count, is_true, money, text
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.operations import CHAT
+from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.values import Other, count, is_true, money, text
 from spool.identity import of_call
 from spool.record import Inference
 

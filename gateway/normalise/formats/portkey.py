@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.bodies import Body
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status, is_call, known_cost
-from gateway.normalise.formats.metadata import Metadata, key_name
-from gateway.normalise.formats.models import model_name, provider
-from gateway.normalise.formats.operations import of_path
-from gateway.normalise.formats.times import after, instant
-from gateway.normalise.formats.usage import settled
-from gateway.normalise.formats.values import Other, count, first, is_false, mapping, money, nested, number_of, text
+from gateway.normalise.payload.provider_bodies import Body
+from gateway.normalise.reading.metadata import Metadata, key_name
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.values import Other, count, first, is_false, mapping, money, nested, number_of, text
 from spool.identity import of_call
 from spool.record import Inference
 

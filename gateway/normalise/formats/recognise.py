@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Final
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats import payload
+from gateway.normalise.payload import items as payload
 
 Members = Mapping[str, payload.Raw]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.bodies import Body
 from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
-from gateway.normalise.formats.metadata import Metadata
-from gateway.normalise.formats.models import model_name
-from gateway.normalise.formats.operations import CHAT, GENERATE
-from gateway.normalise.formats.times import instant
-from gateway.normalise.formats.values import Other, first, mapping, nested, of_json, text
+from gateway.normalise.payload.provider_bodies import Body
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name
+from gateway.normalise.reading.operations import CHAT, GENERATE
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.values import Other, first, mapping, nested, of_json, text
 from spool.identity import Identity, is_long, of_call
 from spool.record import Inference
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.tags import LONGEST_CACHED, is_content
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.tags import LONGEST_CACHED, is_content
 
 MAX_VALUE = 16 * 1024  # a longer text is no name, id, number or usage object
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gateway.normalise.otlp import containers
-from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp.decoding.model import Attributes, Span
 from gateway.normalise.otlp.dialect import Dialect, TokenNames, failed
-from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.shapes import Shape
-from gateway.normalise.otlp.tokens import Tokens, settle
 from gateway.normalise.otlp.who import NOBODY, Who, who_of
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.cache_inclusion import Tokens, settle
 from spool.record import Inference
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call

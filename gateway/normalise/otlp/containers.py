@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from gateway.normalise.buckets import is_bucket, sums
-from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.buckets import is_bucket, sums
 
 Fields = Mapping[str, Any]  # input, output, cache_read, cache_write, reasoning, total, cost, model, provider
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.containers import Fields
-from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.decoding.model import Attributes, Span
 from gateway.normalise.otlp.shapes import KIND, LANGFUSE, Names, Shape
+from gateway.normalise.reading import vocabulary as words
 from spool.record import Inference
 
 ERROR_CODE = 2

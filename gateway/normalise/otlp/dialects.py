@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.normalise.otlp import observations, openinference, shapes, vercel_ai
-from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.azure_ai import AGENTS, AZURE_AI, INFERENCE
-from gateway.normalise.otlp.claude_code_spans import CLAUDE_CODE
+from gateway.normalise.otlp import shapes
+from gateway.normalise.otlp.decoding.model import Resource, Scope, Span
 from gateway.normalise.otlp.dialect import Dialect, by_operation_name, never
-from gateway.normalise.otlp.litellm import LITELLM
-from gateway.normalise.otlp.model import Resource, Scope, Span
-from gateway.normalise.otlp.openinference import OPENINFERENCE
-from gateway.normalise.otlp.openrouter import OPENROUTER
-from gateway.normalise.otlp.pydantic_ai import PYDANTIC_AI
+from gateway.normalise.otlp.products import observations, openinference, vercel_ai
+from gateway.normalise.otlp.products.azure_ai import AGENTS, AZURE_AI, INFERENCE
+from gateway.normalise.otlp.products.claude_code_spans import CLAUDE_CODE
+from gateway.normalise.otlp.products.litellm import LITELLM
+from gateway.normalise.otlp.products.openinference import OPENINFERENCE
+from gateway.normalise.otlp.products.openrouter import OPENROUTER
+from gateway.normalise.otlp.products.pydantic_ai import PYDANTIC_AI
+from gateway.normalise.otlp.products.vercel_ai import VERCEL_AI
 from gateway.normalise.otlp.shapes import Shape
 from gateway.normalise.otlp.sources import source_of
-from gateway.normalise.otlp.vercel_ai import VERCEL_AI
+from gateway.normalise.reading import vocabulary as words
 
 
 def _counts_as_provider(span: Span, provider: str | None, model: str | None) -> bool:

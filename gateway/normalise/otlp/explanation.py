@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp import containers
-from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import Call
+from gateway.normalise.otlp.decoding.model import Attributes, Span
 from gateway.normalise.otlp.dialect import Dialect
-from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.who import Who
+from gateway.normalise.reading import vocabulary as words
 
 _FIELDS = {
     "response_model": words.RESPONSE_MODEL,

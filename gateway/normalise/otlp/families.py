@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.reading import vocabulary as words
 
 TOKENS = "{token}"
 MONEY = "USD"

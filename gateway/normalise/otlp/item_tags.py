@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.normalise import tags as tag_rules
-from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.decoding.model import Attributes
 from gateway.normalise.otlp.shapes import Shape, shape_of
+from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading import vocabulary as words
 
 NONE_KEPT: frozenset[str] = frozenset()
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gateway.normalise.otlp import claude_code_spans
-from gateway.normalise.otlp import vocabulary as words
 from gateway.normalise.otlp.calls import named_counts
+from gateway.normalise.otlp.decoding.model import Attributes, LogRecord
 from gateway.normalise.otlp.dialect import TokenNames
-from gateway.normalise.otlp.model import Attributes, LogRecord
+from gateway.normalise.otlp.products import claude_code_spans
 from gateway.normalise.otlp.shapes import Names
 from gateway.normalise.otlp.sources import source_of
-from gateway.normalise.otlp.tokens import Tokens, settle
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.cache_inclusion import Tokens, settle
 
 DETAILS = "gen_ai.client.inference.operation.details"
 

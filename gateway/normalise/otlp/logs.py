@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import log_dialects as dialects
 from gateway.normalise.otlp import rows
-from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.gemini_twins import GeminiTwins
+from gateway.normalise.otlp.decoding.model import LogRecord
 from gateway.normalise.otlp.log_dialects import CallEvent
-from gateway.normalise.otlp.model import LogRecord
+from gateway.normalise.otlp.products.gemini_twins import GeminiTwins
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.sources import source_of
-from gateway.normalise.otlp.tokens import Tokens
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.cache_inclusion import Tokens
 from spool.identity import of_call
 from spool.record import Inference
 

@@ -11,17 +11,18 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import families, shapes, tollhouse, tollhouse_points
-from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp import families, shapes
+from gateway.normalise.otlp.decoding.model import Point, Resource, Scope
 from gateway.normalise.otlp.families import Family
-from gateway.normalise.otlp.model import Point, Resource, Scope
+from gateway.normalise.otlp.products import tollhouse, tollhouse_points
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.series import SeriesKeys
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import OTEL, source_of
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import vocabulary as words
 from spool.identity import Identity, of_point
-from spool.log import CounterPoint
+from spool.log.protocols import CounterPoint
 from spool.record import UsageMetric
 
 UNCHANGED = "unchanged"  # a counter that did not move

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gateway.normalise.otlp.model import Attributes, Point, Resource, Scope
+from gateway.normalise.otlp.decoding.model import Attributes, Point, Resource, Scope
 from gateway.normalise.otlp.series import apart
 from gateway.normalise.outcome import NOT_AI
 

@@ -12,13 +12,13 @@ from functools import cache
 
 import msgspec
 
-from gateway.normalise import tags as tag_rules
 from gateway.normalise.formats import envoy_ai_gateway, portkey
 from gateway.normalise.formats.call import Format
 from gateway.normalise.formats.driver import calls_of, explained
-from gateway.normalise.formats.values import BadValue
-from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.decoding.model import Attributes
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading.values import BadValue
 
 PORTKEY, ENVOY = portkey.FORMAT, envoy_ai_gateway.FORMAT
 ENVOYS_COLUMNS = ("x-envoy-origin-path", "gen_ai.request.model_override")

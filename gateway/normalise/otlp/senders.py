@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import item_tags, shapes
-from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.model import Attributes, Resource
+from gateway.normalise.otlp.decoding.model import Attributes, Resource
 from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.otlp.who import NOBODY, device_of, end_user_of, nearest, resource_who, who_of
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading import vocabulary as words
 from spool.record import AiRecord
 
 # Names that mean this only in one source.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 
-from gateway.normalise.otlp.model import Point, Resource
+from gateway.normalise.otlp.decoding.model import Point, Resource
 
 KEY_BYTES = 16
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from gateway.normalise.otlp import containers
-from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.decoding.model import Attributes
+from gateway.normalise.reading import vocabulary as words
 
 Names = tuple[str, ...]
 

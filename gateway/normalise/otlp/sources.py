@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from gateway.normalise.otlp.model import Resource, Scope
+from gateway.normalise.otlp.decoding.model import Resource, Scope
 
 OTEL = "otel"  # the semantic conventions, from nobody in particular
 

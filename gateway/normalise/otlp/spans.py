@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gateway.normalise import tags as tag_rules
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import dialects, explanation, item_tags, rows, shapes, tollhouse
-from gateway.normalise.otlp import vocabulary as words
+from gateway.normalise.otlp import dialects, explanation, item_tags, rows, shapes
 from gateway.normalise.otlp.calls import Call, call_of
+from gateway.normalise.otlp.decoding.model import Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.dialect import Dialect, has_usage, is_tool_or_agent, never
-from gateway.normalise.otlp.family import TURN, Family, Key, Node
-from gateway.normalise.otlp.model import Attributes, Resource, Scope, Span
+from gateway.normalise.otlp.products import tollhouse
 from gateway.normalise.otlp.shapes import Shape, shape_of
+from gateway.normalise.otlp.trace_tree import TURN, Family, Key, Node
 from gateway.normalise.otlp.who import NOBODY, device_of, end_user_of, nearest, resource_who, who_of
 from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading import vocabulary as words
 from spool.identity import of_call
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.normalise.otlp import vocabulary as words
-from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.decoding.model import Attributes
 from gateway.normalise.otlp.shapes import Names, Shape
-from gateway.normalise.tags import is_secret
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.tags import is_secret
 
 
 class Who(NamedTuple):

@@ -11,7 +11,7 @@ from gateway.cli.examples import EXAMPLES, example
 from gateway.normalise import any_format
 from gateway.normalise.formats.recognise import recognise
 from spool.record import NS
-from tests.gateway.formats.payloads import one
+from tests.gateway.normalise.formats.payloads import one
 
 
 def test_there_is_one_for_every_gateway_format():

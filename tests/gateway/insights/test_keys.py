@@ -8,8 +8,8 @@ import pytest
 
 from gateway.insights import idle_key, wide_key
 from gateway.insights.facts import DAY_S
-from spool.keys import Key
-from spool.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
+from spool.registry.keys import Key
+from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
 from tests.gateway.insights.world import NOW, found
 
 

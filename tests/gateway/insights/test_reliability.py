@@ -8,7 +8,7 @@ from decimal import Decimal
 from gateway.insights import dead_letters, mute_device, retry_storm, stuck_route, unrecognised_shape
 from gateway.insights.facts import DAY_S, Dead, Shape
 from spool.devices import Device
-from spool.log import RouteState
+from spool.log.protocols import RouteState
 from tests.gateway.insights.world import NOW, found, impacts, spend
 
 RUNNING = RouteState(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.insights import unused_cache
-from gateway.prices import PriceBook
+from gateway.intake.prices import PriceBook
 from spool.record import Inference
 from tests.gateway.insights.world import call, found
 

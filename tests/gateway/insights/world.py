@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.insights.facts import DAY_S, Detector, Facts, Spend
-from spool.insights import EFFORTS, Finding, checked
 from spool.record import NS, Inference
+from spool.registry.insights import EFFORTS, Finding, checked
 
 NOW = 1_790_000_000.0 // DAY_S * DAY_S + 15 * 3600  # a Monday afternoon
 TODAY = NOW // DAY_S * DAY_S

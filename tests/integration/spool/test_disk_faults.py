@@ -15,26 +15,17 @@ import pytest
 
 from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
-from spool.log import RouteSpec
-from spool.pending import Kept
+from spool.log.pending import Kept
+from spool.log.protocols import RouteSpec
 from spool.record import AI_TELEMETRY
-from spool.reserve import Reserve
 from spool.sqlite import SqliteSpool, recovery
 from spool.sqlite.database import Database
+from spool.sqlite.reserve import Reserve
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
 from tests.spool.contract.test_retention import wide
-from tests.spool.contract.world import (
-    NOON,
-    add,
-    assert_books_balance,
-    call,
-    entries,
-    everything,
-    point,
-    topic_terms,
-)
+from tests.spool.contract.world import NOON, add, assert_books_balance, call, entries, everything, point, topic_terms
 
 pytestmark = pytest.mark.asyncio
 
@@ -55,7 +46,7 @@ async def full_disk(spool: SqliteSpool, monkeypatch: pytest.MonkeyPatch) -> Asyn
     """The file cannot grow and the disk says that nothing is free."""
     await command(spool, "PRAGMA max_page_count = 200")
     with monkeypatch.context() as patch:
-        patch.setattr("spool.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+        patch.setattr("spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
         yield
     await command(spool, "PRAGMA max_page_count = 1000000")
 
@@ -146,7 +137,7 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("spool.sqlite.log.write_note", full)
+    monkeypatch.setattr("spool.sqlite.log.log.write_note", full)
     assert 1 == await spool.log.retain()
     await spool.close()
 
@@ -238,7 +229,7 @@ async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
         return await open_database(path, clock)
 
     monkeypatch.setattr(recovery, "open_database", opened)
-    monkeypatch.setattr("spool.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+    monkeypatch.setattr("spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
     spool = await start()
 
     assert [False] == there

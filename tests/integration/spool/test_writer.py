@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from spool.duplicates import DuplicateIndex
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
-from spool.log import Receipt, Submission
-from spool.plan import Planner
+from spool.log.duplicates import DuplicateIndex
+from spool.log.plan import Planner
+from spool.log.protocols import Receipt, Submission
 from spool.record import Record
-from spool.sqlite.writer import GroupWriter
+from spool.sqlite.log.writer import GroupWriter
 from tests.integration.spool.conftest import Starter
 from tests.spool.contract.world import add, assert_books_balance, call, everything, submission
 
@@ -87,7 +87,7 @@ async def test_what_is_on_disk_is_never_committed_again(
     with pytest.raises(SpoolUnavailable):
         await add(spool.log, call(4))
     assert not (await spool.log.stats()).alive
-    assert ["MemoryError"] == [line.error for line in caplog.records if line.name == "spool.sqlite.writer"]  # type: ignore[attr-defined]
+    assert ["MemoryError"] == [line.error for line in caplog.records if line.name == "spool.sqlite.log.writer"]  # type: ignore[attr-defined]
 
     await spool.close()
     spool = await start()
@@ -100,7 +100,7 @@ async def test_a_receipt_that_cannot_be_made_undoes_the_commit(start: Starter, m
     """It is made before the commit ends, so its sender repeats what was never kept."""
     spool = await start()
     with monkeypatch.context() as broken:
-        broken.setattr("spool.receipts.Sealer.seal", None)
+        broken.setattr("spool.log.receipts.Sealer.seal", None)
         with pytest.raises(TypeError):
             await add(spool.log, unidentified(1))
     await add(spool.log, unidentified(1))

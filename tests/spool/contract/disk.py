@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from spool.reserve import FILE as RESERVE
+from spool.sqlite.reserve import FILE as RESERVE
 
 
 def killed(directory: Path, copy: Path) -> Path:

@@ -14,7 +14,7 @@ import pytest_asyncio
 from spool.devices import MAX_UNENROLLED, Change, Device, DeviceRows, DeviceTable, Unenrolled, is_device_id
 from spool.errors import SpoolUnavailable
 from spool.memory.devices import MemoryDevices
-from spool.operators import Actor
+from spool.registry.operators import Actor
 from spool.sqlite.database import Database
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.migrations import migrate, script

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import spool.memory
 import spool.sqlite
 from spool.identity import Identity
-from spool.log import LogSettings, RouteSpec, Settlement
+from spool.log.protocols import LogSettings, RouteSpec, Settlement
 from spool.record import AI_TELEMETRY, Record
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed

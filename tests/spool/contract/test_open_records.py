@@ -130,7 +130,7 @@ async def test_sources_that_a_sender_makes_up_are_counted_together(
     open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond a bound new pairs are one; those that are known stay by themselves, and every conflict is counted."""
-    monkeypatch.setattr("spool.conflicts.MAX_PAIRS", 2)
+    monkeypatch.setattr("spool.log.conflicts.MAX_PAIRS", 2)
     log = (await open_spool(hold_s=10)).log
     await add(log, call(1))
     for source in ("a", "b", "c", "d", "a"):

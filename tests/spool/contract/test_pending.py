@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spool.log import LogSettings
-from spool.pending import Kept
+from spool.log.pending import Kept
+from spool.log.protocols import LogSettings
 from spool.sqlite import open_spool as open_sqlite
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener

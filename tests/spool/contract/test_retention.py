@@ -8,7 +8,7 @@ import pytest
 
 from spool.errors import NotThere, SpoolFull
 from spool.identity import Identity
-from spool.log import RouteSpec, Settlement
+from spool.log.protocols import RouteSpec, Settlement
 from spool.record import AI_TELEMETRY, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool

@@ -8,7 +8,7 @@ import pytest
 
 from spool.errors import NotThere
 from spool.identity import Identity
-from spool.log import RouteSpec, Submission
+from spool.log.protocols import RouteSpec, Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from tests.exporters.house import record_id
 from tests.spool.contract.conftest import Opener, Spool

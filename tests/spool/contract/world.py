@@ -9,7 +9,7 @@ from typing import Any
 
 from spool import identity
 from spool.identity import Identity
-from spool.log import Commit, CounterPoint, Entry, Log, Receipt, Submission
+from spool.log.protocols import Commit, CounterPoint, Entry, Log, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, Inference, Record, UsageMetric
 
 NOON = 1_790_000_000  # epoch seconds

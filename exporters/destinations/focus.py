@@ -1,0 +1,243 @@
+"""
+AI cost as FOCUS 1.2 cost and usage rows (CSV). Pure.
+
+One row for an hour and a set of dimensions. Every mandatory column of the specification is there, nulls are empty
+fields, times are UTC, numbers plain decimals; what FOCUS has no column for stands under `x_` names. What the house does
+not know (invoices, unit prices, commitments) is left out or null, never guessed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal, localcontext
+
+from exporters import batch as batches
+from spool.ledger import money
+from spool.ledger.sums import COUNTS, Key, Row, Sums
+from spool.log.protocols import Delivery, Entry, Settlement
+from spool.record import CURRENCY
+
+# The first column is text: what a crash left of a line must not look like a whole value to the file's repair.
+COLUMNS = (
+    "BillingAccountId", "BilledCost", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
+    "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd",
+    "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceIssuerName",
+    "ListCost", "PricingCategory", "PricingCurrency", "PricingQuantity", "PricingUnit", "ProviderName",
+    "PublisherName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName",
+    "ServiceSubcategory", "SkuId", "SkuMeter", "SubAccountId", "SubAccountName", "Tags",
+    "x_CacheReadTokens", "x_CacheWriteTokens", "x_Calls", "x_CostSource", "x_InputTokens", "x_OutputTokens",
+    "x_Records",
+)  # fmt: skip
+ACCOUNT = "tollhouse"  # who is billed is not in any report; one name stands for the organization
+UNKNOWN = "Unknown"
+_COUNTS = tuple(name for name in COUNTS if name != "reasoning_tokens")
+_LINE_ENDS = re.compile(r"[\r\n]+")  # a row is one line, whatever a model is called
+_EXACT = Context(prec=100)
+TAGS = ("user", "api_key", "device", "source", "status")
+
+_PROVIDERS = {
+    "openai": "OpenAI", "anthropic": "Anthropic", "aws.bedrock": "Amazon Web Services", "gcp.vertex_ai": "Google Cloud",
+    "gcp.gemini": "Google", "azure.ai.openai": "Microsoft", "azure.ai.inference": "Microsoft",
+    "mistral_ai": "Mistral AI", "cohere": "Cohere", "deepseek": "DeepSeek", "groq": "Groq", "x_ai": "xAI",
+    "perplexity": "Perplexity",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What one hour came to for one set of dimensions; money is decimal text."""
+
+    start: datetime
+    cost: str
+    list_cost: str | None  # at list price, when one is known
+    provider: str | None
+    model: str | None
+    team: str | None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    cost_source: str | None = None
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    numbers: str = ""  # of the records in it, where it was made from records
+
+    @property
+    def usage(self) -> tuple[int, str]:
+        """Tokens where there are any; calls that are not measured in tokens are requests."""
+        tokens = self.input_tokens + self.output_tokens
+        return (tokens, "Tokens") if tokens else (self.calls, "Requests")
+
+
+def header() -> bytes:
+    return _lines([COLUMNS])
+
+
+def lines(charges: Iterable[Charge], *, account: str = ACCOUNT) -> bytes:
+    """A line for each charge, in the order of COLUMNS."""
+    rows = (row_of(charge, account=account) for charge in charges)
+    return _lines([_LINE_ENDS.sub(" ", row[name]) for name in COLUMNS] for row in rows)
+
+
+def row_of(charge: Charge, *, account: str) -> dict[str, str]:
+    """A charge by column; "" is null. Money that came back is a credit, which has no usage."""
+    is_credit = Decimal(charge.cost) < 0
+    month = charge.start.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    quantity, unit = charge.usage
+    provider = _PROVIDERS.get(charge.provider or "", charge.provider or UNKNOWN)
+    model = charge.model or ""
+    return {
+        "BilledCost": charge.cost,
+        "BillingAccountId": account,
+        "BillingAccountName": "",
+        "BillingCurrency": CURRENCY,
+        "BillingPeriodEnd": _time((month + timedelta(days=32)).replace(day=1)),
+        "BillingPeriodStart": _time(month),
+        "ChargeCategory": "Credit" if is_credit else "Usage",
+        "ChargeClass": "",
+        "ChargeDescription": f"AI usage of {model or 'an unknown model'}",
+        "ChargeFrequency": "One-Time" if is_credit else "Usage-Based",
+        "ChargePeriodEnd": _time(charge.start + timedelta(hours=1)),
+        "ChargePeriodStart": _time(charge.start),
+        "ConsumedQuantity": "" if is_credit or not quantity else str(quantity),
+        "ConsumedUnit": "" if is_credit or not quantity else unit,
+        "ContractedCost": charge.cost,
+        "EffectiveCost": charge.cost,
+        "InvoiceIssuerName": provider,
+        "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
+        "PricingCategory": "" if is_credit else "Standard",
+        "PricingCurrency": CURRENCY,
+        "PricingQuantity": "" if is_credit else str(quantity),
+        "PricingUnit": "" if is_credit else unit,
+        "ProviderName": provider,
+        "PublisherName": provider,
+        "ResourceId": model,
+        "ResourceName": model,
+        "ResourceType": "Model" if model else "",
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceName": f"{provider} API",
+        "ServiceSubcategory": "Generative AI",
+        "SkuId": f"{charge.provider}/{model}" if charge.provider and model else "",
+        "SkuMeter": "" if is_credit or not (charge.provider and model) else unit,
+        "SubAccountId": charge.team or "",
+        "SubAccountName": charge.team or "",
+        "Tags": json.dumps(dict(charge.tags), sort_keys=True, ensure_ascii=False) if charge.tags else "",
+        "x_CacheReadTokens": str(charge.cache_read_tokens),
+        "x_CacheWriteTokens": str(charge.cache_write_tokens),
+        "x_Calls": str(charge.calls),
+        "x_CostSource": charge.cost_source or "",
+        "x_InputTokens": str(charge.input_tokens),
+        "x_OutputTokens": str(charge.output_tokens),
+        "x_Records": charge.numbers,
+    }
+
+
+def of_report(rows: Iterable[Mapping[str, object]]) -> list[Charge]:
+    """Rows of an hourly report of the operator API, by DIMENSIONS."""
+    charges = []
+    for row in rows:
+        estimated = str(row["estimated"])
+        charges.append(
+            Charge(
+                start=datetime.fromisoformat(str(row["period"])),
+                cost=str(row["cost"]),
+                list_cost=estimated if estimated != "0" else None,
+                provider=_text(row, "provider"),
+                model=_text(row, "model"),
+                team=_text(row, "team"),
+                tags={name: value for name in TAGS if (value := _text(row, name))},
+                cost_source=_text(row, "cost_source"),
+                calls=_count(row, "calls"),
+                input_tokens=_count(row, "input_tokens"),
+                output_tokens=_count(row, "output_tokens"),
+                cache_read_tokens=_count(row, "cache_read_tokens"),
+                cache_write_tokens=_count(row, "cache_write_tokens"),
+            )
+        )
+    return charges
+
+
+DIMENSIONS = ("provider", "model", "team", "cost_source", *TAGS)
+
+
+def of_entries(entries: Sequence[Entry]) -> list[Charge]:
+    """What some records come to, by the hour and what is shown of them; shadows are never summed."""
+    sums = Sums()
+    sums.add(entries)
+    charges: dict[tuple[object, ...], Charge] = {}
+    for hour, key, row in sums.rows():
+        charge = _of_sum(hour, key, row)
+        place = (hour, charge.provider, charge.model, charge.team, charge.cost_source, *sorted(charge.tags.items()))
+        charges[place] = _together(charges[place], charge) if place in charges else charge
+    return sorted(charges.values(), key=lambda charge: (charge.start, charge.provider or "", charge.model or ""))
+
+
+def written(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
+    """The lines that a delivery adds to the file; its numbers tell them from those of any other."""
+    numbers = f"{delivery.first}-{delivery.last}"
+    charges = [replace(charge, numbers=numbers) for charge in of_entries(entries)]
+    return [lines([charge]) for charge in charges], batches.without_shadows(delivery, entries).settlement()
+
+
+def _together(one: Charge, other: Charge) -> Charge:
+    """Two charges of which nothing is shown that tells them apart."""
+    lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (one, other)]
+    known = one.list_cost is not None or other.list_cost is not None
+    return replace(
+        one,
+        cost=_added(one.cost, other.cost),
+        list_cost=_added(*lists) if known else None,
+        **{name: getattr(one, name) + getattr(other, name) for name in _COUNTS},
+    )
+
+
+def _added(one: str, other: str) -> str:
+    with localcontext(_EXACT):
+        return format(Decimal(one) + Decimal(other), "f")
+
+
+def _of_sum(hour: int, key: Key, row: Row) -> Charge:
+    reported, estimated = row[len(COUNTS) : len(COUNTS) + 2]
+    is_spend = key.status != "cached"
+    cost = {"reported": reported, "estimated": estimated}.get(key.cost_source, 0) if is_spend else 0
+    calls, given, made, read, wrote, _ = row[: len(COUNTS)]
+    return Charge(
+        start=datetime.fromtimestamp(hour, UTC),
+        cost=money.text(cost),
+        list_cost=money.text(estimated) if estimated and is_spend else None,
+        provider=key.provider,
+        model=key.model,
+        team=key.team,
+        tags={name: value for name in TAGS if (value := getattr(key, name))},
+        cost_source=key.cost_source,
+        calls=calls,
+        input_tokens=given,
+        output_tokens=made,
+        cache_read_tokens=read,
+        cache_write_tokens=wrote,
+    )
+
+
+def _text(row: Mapping[str, object], name: str) -> str | None:
+    value = row.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _count(row: Mapping[str, object], name: str) -> int:
+    return int(str(row[name]))
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _lines(rows: Iterable[Sequence[str]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()

@@ -1,0 +1,149 @@
+"""
+The HTTP client of every destination: one request, one answer, and what that answer means.
+
+The only place that knows an HTTP client library. Follows no redirect, because the key would go along.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from isal import igzip
+
+from exporters.errors import Refused, Retryable
+from exporters.http.answers import Answer, problem, redact
+from spool.clock import Clock
+
+MOST_ANSWER_BYTES = 64 * 1024
+WORTH_COMPRESSING = 1024
+_GZIP_LEVEL = 1  # a ninth of the time of zlib's 6 for a few per cent more bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    proxy: str = field(default="", repr=False)  # may hold credentials
+    ca_file: Path | None = None
+    timeout_s: float = 30.0
+    compression: str = "gzip"  # or "none"
+    idempotency_header: str = "Idempotency-Key"
+    user_agent: str = "tollhouse"
+
+
+class Client:
+    """Connections are opened with the first request and kept until `close`."""
+
+    def __init__(self, settings: ClientSettings, *, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(
+        self,
+        url: str,
+        body: bytes,
+        *,
+        content_type: str,
+        method: str = "POST",
+        authorization: str | None = None,
+        idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """The answer when it is a 2xx; else an error of exporters.errors that says whose move is next."""
+        settings = self._settings
+        sent = {"Content-Type": content_type, **(headers or {})}
+        if authorization is not None:
+            sent["Authorization"] = authorization  # the bare key, no scheme
+        if idempotency_key is not None:
+            sent[settings.idempotency_header] = idempotency_key
+        if settings.compression == "gzip" and len(body) >= WORTH_COMPRESSING:
+            sent["Content-Encoding"] = "gzip"
+            body = igzip.compress(body, compresslevel=_GZIP_LEVEL, mtime=0)  # no time: a repeat is the same bytes
+        secrets = [value for value in (authorization, *(headers or {}).values()) if value]
+        answer = await self._exchange(method, url, body, sent, secrets)
+        error = problem(answer, secrets=secrets, now=self._clock.now())
+        if error is not None:
+            raise error
+        return answer
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _exchange(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str], secrets: list[str]
+    ) -> Answer:
+        try:
+            async with self._opened().request(
+                method,
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._settings.proxy or None,
+            ) as response:
+                said = {name.lower(): value for name, value in response.headers.items()}
+                return Answer(status=response.status, headers=said, body=await _beginning(response))
+        except aiohttp.InvalidURL as error:
+            raise Refused(f"{redact(url, secrets)} is not an address", answered=False) from error
+        except TimeoutError as error:
+            message = f"no answer within {self._settings.timeout_s:g} s"
+            raise Retryable(message, answered=False, keep_key=True) from error
+        except (aiohttp.ClientError, OSError) as error:
+            # The text of an answer's error has the URL, which may hold a secret.
+            words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+            message = f"no answer: {redact(words or type(error).__name__, secrets)}"
+            raise Retryable(message, answered=False, keep_key=True) from error
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            settings = self._settings
+            # An answer is never inflated: a few bytes of it must not become gigabytes here.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=_tls(settings.ca_file)),
+                timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
+                headers={"User-Agent": settings.user_agent, "Accept-Encoding": "identity"},
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """At most MOST_ANSWER_BYTES. One that breaks off counts by its status; a yes is none yet: it may have said more."""
+    answer = b""
+    try:
+        while len(answer) < MOST_ANSWER_BYTES:
+            more = await response.content.read(MOST_ANSWER_BYTES - len(answer))
+            if not more:
+                return answer
+            answer += more
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        if 200 <= response.status < 300:
+            message = f"{response.status}, but the answer broke off"
+            raise Retryable(message, status=response.status, answered=False, keep_key=True) from error
+        return b""
+    response.close()  # the rest is not worth reading
+    return answer
+
+
+def _tls(ca_file: Path | None) -> ssl.SSLContext:
+    """Refused when the file of authorities cannot be used."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise Refused(f"ca_file {ca_file} cannot be used: {error.strerror or error}", answered=False) from error

@@ -1,0 +1,46 @@
+"""OTLP's partial success: how many items of a 2xx answer were not taken, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from exporters.http.answers import Answer, redact
+
+_JSON_COUNT = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints"}
+
+
+def rejected(answer: Answer, stream: str) -> tuple[int, str | None]:
+    """
+    Count and words. An answer that cannot be read says nothing: the status alone stands, and that was a 2xx.
+
+    A message without a count is a warning, and nothing was refused.
+    """
+    count, words = _json(answer.body, stream) if answer.media_type == "application/json" else _protobuf(answer, stream)
+    return (count, redact(words) or None) if count > 0 else (0, None)
+
+
+def _protobuf(answer: Answer, stream: str) -> tuple[int, str]:
+    try:
+        if stream == "metrics":
+            metrics = ExportMetricsServiceResponse.FromString(answer.body).partial_success
+            return metrics.rejected_data_points, metrics.error_message
+        traces = ExportTraceServiceResponse.FromString(answer.body).partial_success
+    except DecodeError:
+        return 0, ""
+    return traces.rejected_spans, traces.error_message
+
+
+def _json(body: bytes, stream: str) -> tuple[int, str]:
+    try:
+        document: Any = orjson.loads(body)
+        partial = document["partialSuccess"]
+        count = int(partial.get(_JSON_COUNT[stream], 0))  # int64 is text in JSON
+        words = partial.get("errorMessage", "")
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        return 0, ""
+    return count, words if isinstance(words, str) else ""

@@ -1,0 +1,203 @@
+"""
+Inference records as OTLP spans, in the current OpenTelemetry GenAI vocabulary.
+
+What that vocabulary lacks travels as `tollhouse.*` attributes, so that another Tollhouse gets every field back:
+a trace, span or request id that is no plain OTel id stands in `tollhouse.trace_id`, `.span_id`, `.request_id`, and
+`tollhouse.times` names the times that are known when not both are (`none`, `start`, `end`). The same records always
+become the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from struct import Struct
+
+from exporters.otlp import wire
+from spool import identity
+from spool.record import CURRENCY, NS, Inference
+
+_ATTRIBUTES = 9  # field numbers of opentelemetry.proto.trace.v1.Span
+_HEAD = Struct("<2s16s2s8s")  # trace id, span id
+_TIMES = Struct("<cQcQ")
+_CLIENT = b"\x30\x03"
+_FAILED = wire.field(15, b"\x18\x02")  # status { code: ERROR }
+
+_TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
+_SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
+_BOTH_IDS = re.compile(_TRACE_ID.pattern + _SPAN_ID.pattern)
+
+
+def _text(key: str) -> Callable[[str], bytes]:
+    return wire.text(key, number=_ATTRIBUTES)
+
+
+def _number(key: str) -> Callable[[int], bytes]:
+    return wire.integer(key, number=_ATTRIBUTES)
+
+
+_id = _text("tollhouse.id")
+_response_id = _text("gen_ai.response.id")
+_request_id = _text("tollhouse.request_id")
+_trace_id = _text("tollhouse.trace_id")
+_span_id = _text("tollhouse.span_id")
+_session = _text("gen_ai.conversation.id")
+_input = _number("gen_ai.usage.input_tokens")
+_output = _number("gen_ai.usage.output_tokens")
+_cache_read = _number("gen_ai.usage.cache_read.input_tokens")
+_cache_write = _number("gen_ai.usage.cache_write.input_tokens")
+_reasoning = _number("gen_ai.usage.reasoning.output_tokens")
+_cost = _text("tollhouse.cost")
+_estimated_cost = _text("tollhouse.estimated_cost")
+_user = _text("tollhouse.user")
+_team = _text("tollhouse.team")
+_api_key = _text("tollhouse.api_key")
+_device = _text("tollhouse.device")
+_times = _text("tollhouse.times")
+
+# Fields that take few values: together they are encoded once for each combination that occurs.
+_KIND = {
+    "operation": _text("gen_ai.operation.name"),
+    "provider": _text("gen_ai.provider.name"),
+    "request_model": _text("gen_ai.request.model"),
+    "response_model": _text("gen_ai.response.model"),
+    "error_type": _text("error.type"),
+    "source": _text("tollhouse.source"),
+    "status": _text("tollhouse.status"),
+    "cost_source": _text("tollhouse.cost_source"),
+    "price_book": _text("tollhouse.price_book"),
+}
+_CURRENCY = _text("tollhouse.currency")(CURRENCY)
+
+_MOST_KINDS = 4096
+_MOST_TAGS = 1024
+
+
+class SpanEncoder:
+    """Keeps what it has encoded before; one for each destination."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str | None, ...], bytes] = {}
+        self._tags: dict[str, Callable[[str], bytes]] = {}
+
+    def request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
+        """An ExportTraceServiceRequest. Each record comes with the time of its commit, in seconds."""
+        spans = [_SCOPE]
+        for record, committed_at in records:
+            span = self.span(record, committed_at)
+            spans += (b"\x12", wire.varint(len(span)), span)
+        return wire.field(1, RESOURCE + wire.field(2, b"".join(spans)))
+
+    def span(self, record: Inference, committed_at: float) -> bytes:
+        """One span, without the head of the field it stands in."""
+        r = record
+        ids, parts = _ids(r)
+        start, end, times = _span_times(r, committed_at)
+        parts += (
+            _HEAD.pack(b"\x0a\x10", ids[:16], b"\x12\x08", ids[16:]),
+            _TIMES.pack(b"\x39", start, b"\x41", end),
+            self._kind(r),
+            _id(r.id.hex()),
+            times,
+        )
+        if r.request_id is not None:
+            # Only an id that is unique everywhere may stand where readers take it for the provider's.
+            parts.append((_response_id if identity.is_long(r.request_id) else _request_id)(r.request_id))
+        if r.input_tokens is not None:
+            parts.append(_input(r.input_tokens))
+        if r.output_tokens is not None:
+            parts.append(_output(r.output_tokens))
+        if r.cache_read_tokens is not None:
+            parts.append(_cache_read(r.cache_read_tokens))
+        if r.cache_write_tokens is not None:
+            parts.append(_cache_write(r.cache_write_tokens))
+        if r.reasoning_tokens is not None:
+            parts.append(_reasoning(r.reasoning_tokens))
+        if r.cost is not None:
+            parts.append(_cost(r.cost))
+        if r.estimated_cost is not None:
+            parts.append(_estimated_cost(r.estimated_cost))
+        if r.user is not None:
+            parts.append(_user(r.user))
+        if r.team is not None:
+            parts.append(_team(r.team))
+        if r.session is not None:
+            parts.append(_session(r.session))
+        if r.api_key is not None:
+            parts.append(_api_key(r.api_key))
+        if r.device is not None:
+            parts.append(_device(r.device))
+        tags = self._tags
+        for name, value in r.tags.items():
+            parts.append((tags.get(name) or self._tag(name))(value))
+        return b"".join(parts)
+
+    def _kind(self, record: Inference) -> bytes:
+        """Name, kind, status and the attributes that calls share."""
+        r = record
+        key = (
+            r.operation, r.provider, r.request_model, r.response_model, r.error_type,
+            r.source, r.status, r.cost_source, r.price_book,
+        )  # fmt: skip
+        encoded = self._kinds.get(key)
+        if encoded is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            encoded = self._kinds[key] = _encode_kind(record)
+        return encoded
+
+    def _tag(self, name: str) -> Callable[[str], bytes]:
+        if len(self._tags) >= _MOST_TAGS:
+            self._tags.clear()
+        tag = self._tags[name] = _text(f"tollhouse.tag.{name}")
+        return tag
+
+
+def _encode_kind(record: Inference) -> bytes:
+    name = " ".join(filter(None, (record.operation, record.request_model or record.response_model))) or "call"
+    parts = [wire.field(5, name.encode()), _CLIENT]
+    for field, attribute in _KIND.items():
+        value = getattr(record, field)
+        if value is not None:
+            parts.append(attribute(value))
+    parts.append(_CURRENCY)
+    if record.status == "error":
+        parts.append(_FAILED)
+    return b"".join(parts)
+
+
+def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
+    """Trace id and span id for the wire, joined, and the attributes that keep what is not of their form."""
+    trace_id, span_id = record.trace_id, record.span_id
+    if trace_id is not None and span_id is not None and len(trace_id) == 32:  # nearly always: one match for both
+        both = trace_id + span_id
+        if _BOTH_IDS.fullmatch(both):
+            return bytes.fromhex(both), []
+    on_wire = list(identity.stand_in_ids(record.id))
+    kept: list[bytes] = []
+    for place, value, form, attribute in ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id)):
+        if value is None:
+            continue
+        if form.fullmatch(value):
+            on_wire[place] = bytes.fromhex(value)
+        else:
+            kept.append(attribute(value))
+    return b"".join(on_wire), kept
+
+
+_NONE, _START, _END = _times("none"), _times("start"), _times("end")
+
+
+def _span_times(record: Inference, committed_at: float) -> tuple[int, int, bytes]:
+    start, end = record.start_time, record.end_time
+    if start is not None:
+        return (start, end, b"") if end is not None else (start, start, _START)
+    if end is not None:
+        return end, end, _END
+    received = int(committed_at * NS)
+    return received, received, _NONE
+
+
+# What every request begins with: resource { service.name } and the scope of its spans or metrics.
+RESOURCE = wire.field(1, wire.text("service.name", number=1)("tollhouse"))
+_SCOPE = wire.field(1, wire.field(1, b"tollhouse"))

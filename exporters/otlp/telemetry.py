@@ -1,0 +1,99 @@
+"""
+AI telemetry as OTLP over HTTP: inference records as spans, usage metrics as delta sums.
+
+One delivery is one request. A delivery that holds both kinds is split between them first: sent as two requests, one
+could be taken and the other answered with an error, and the new key that this error demands would send the first
+again. Each part has a key of its own, so neither is ever repeated for the other's sake.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from exporters import batch as batches
+from exporters.batch import Batch
+from exporters.errors import Divide, Rejected, TooLarge
+from exporters.http.client import Client
+from exporters.otlp.metrics import metrics_request
+from exporters.otlp.partial import rejected
+from exporters.otlp.spans import SpanEncoder
+from spool.log.protocols import Delivery, Entry, Settlement
+from spool.record import Inference, UsageMetric
+
+CONTENT_TYPE = "application/x-protobuf"
+TRACES = "traces"
+METRICS = "metrics"
+
+
+class Target(Protocol):
+    """Where OTLP goes, and with what in its headers."""
+
+    def url(self, stream: str) -> str | None:
+        """None: nothing is sent there."""
+        ...
+
+    def authorization(self, stream: str) -> str | None:
+        """The value of the header; Refused when it cannot be had."""
+        ...
+
+    def headers(self) -> Mapping[str, str]: ...
+
+
+class TelemetryExporter:
+    def __init__(
+        self,
+        client: Client,
+        target: Target,
+        *,
+        in_flight: int = 4,
+        max_records: int = 1000,
+        max_bytes: int = 4 * 1024**2,
+    ) -> None:
+        self.in_flight = in_flight
+        self.max_records = max_records
+        self._max_bytes = max_bytes
+        self._client = client
+        self._target = target
+        self._spans = SpanEncoder()
+
+    async def prepare(self, delivery: Delivery) -> str | None:
+        return None
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        batch = batches.without_shadows(delivery, entries)
+        boundary = batches.nearest_boundary(delivery, batch)
+        if boundary is not None:
+            raise Divide("spans and counters leave in requests of their own", at=boundary)
+        if not batch.records:
+            return batch.settlement()
+        stream = METRICS if isinstance(batch.records[0][0], UsageMetric) else TRACES
+        url = self._target.url(stream)
+        if url is None:
+            return batch.settlement(refused=len(batch.records), words=f"the path of {stream} is empty")
+        body = self._encode(batch)
+        if len(body) > self._max_bytes and delivery.count > 1:
+            raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
+        answer = await self._client.send(
+            url,
+            body,
+            content_type=CONTENT_TYPE,
+            authorization=self._target.authorization(stream),
+            idempotency_key=delivery.idempotency_key,
+            headers=self._target.headers(),
+        )
+        refused, words = rejected(answer, stream)
+        return batch.settlement(refused=refused, words=words)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _encode(self, batch: Batch) -> bytes:
+        spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
+        points = [(record, at) for record, at in batch.records if isinstance(record, UsageMetric)]
+        try:
+            return self._spans.request(spans) if spans else metrics_request(points)
+        except (ValueError, OverflowError, IndexError, struct.error) as error:
+            # A number that OTLP has no room for: the record is at fault, and its neighbours must not wait for it.
+            raise Rejected(f"a record cannot be written as OTLP: {error}", answered=False) from error

@@ -1,0 +1,249 @@
+"""
+Devices brought upstream: a device's enrolment before its newest heartbeat, newest state only, row by row.
+
+Answers mean what they mean for a route, but for one row: a refused row is held with the upstream's words and the
+others go on. A key or address that is refused parks the whole sync; telemetry never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import msgspec
+
+from exporters.backoff import Backoff
+from exporters.errors import Refused, Rejected, Retryable, SendError, TooLarge
+from exporters.http.answers import Answer
+from exporters.service.upstream import Upstream
+from spool.clock import Clock
+from spool.devices import ENROLLED, Device, DeviceTable
+from spool.log.protocols import RouteState
+
+NAME = "upstream/devices"
+RUNNING, PARKED = "running", "parked"
+ENROLL, HEARTBEAT = "enroll", "heartbeat"
+
+PARKED_S = 60.0
+HELD_S = 600.0  # a refused row is tried again after this, and at once when what it says of itself changed
+LONGEST_ID = 256
+_EVERYBODY = (429, 502, 503, 504)  # not about this row
+
+_log = logging.getLogger(__name__)
+
+
+class DeviceSync:
+    """Runs until it is cancelled; what was not answered is sent again."""
+
+    def __init__(
+        self,
+        table: DeviceTable,
+        upstream: Upstream,
+        *,
+        clock: Clock,
+        in_flight: int = 4,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._table = table
+        self._upstream = upstream
+        self._clock = clock
+        self._in_flight = in_flight
+        self._backoff = backoff or Backoff()
+        self._state = RUNNING
+        self._reason: str | None = None
+        self._failures = 0
+        self._closed_until = 0.0
+        self._rests: dict[str, tuple[int, float]] = {}  # id -> the facts it rests with, until when
+        self._poked = asyncio.Event()
+
+    def state(self) -> RouteState:
+        """As routes are shown; `queued` are devices, refused ones among them."""
+        waiting = [device for device in self._table.all() if _is_due(device)]
+        return RouteState(
+            name=NAME,
+            topic="devices",
+            required=True,
+            state=self._state,
+            reason=self._reason,
+            progress=0,
+            queued=len(waiting),
+            oldest_age_s=self._oldest_age_s(waiting),
+            delivered=0,
+            refused=sum(device.held is not None for device in waiting),
+            dead=0,
+            stuck=0,
+        )
+
+    def stamps(self) -> list[object]:
+        return self._upstream.stamps()
+
+    def poke(self) -> None:
+        """Try again now: a secret or the configuration changed."""
+        self._closed_until = 0.0
+        self._rests.clear()
+        self._poked.set()
+
+    async def close(self) -> None:
+        await self._upstream.close()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                rest_s = await self._bring_what_is_due()
+            except Exception:  # noqa: BLE001 - a row failed inside: nothing was marked as sent, nothing is lost
+                _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
+                rest_s = PARKED_S
+            await self._rest(rest_s)
+
+    async def _rest(self, rest_s: float) -> None:
+        """Until news, a poke, or the time; while the sync as a whole waits, news of single rows wake nobody."""
+        news = asyncio.create_task(self._poked.wait() if self._is_closed() else self._news())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if rest_s == inf else rest_s):
+                    await asyncio.shield(news)
+        finally:
+            news.cancel()
+            await asyncio.gather(news, return_exceptions=True)
+            self._poked.clear()
+
+    async def _news(self) -> None:
+        poked = asyncio.create_task(self._poked.wait())
+        changed = asyncio.create_task(self._table.changes())
+        try:
+            await asyncio.wait({poked, changed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (poked, changed):
+                task.cancel()
+            await asyncio.gather(poked, changed, return_exceptions=True)
+
+    async def _bring_what_is_due(self) -> float:
+        """How long to rest afterwards without news."""
+        while due := self._due():
+            while due and not self._is_closed():
+                count = self._in_flight if self._failures == 0 and self._state == RUNNING else 1
+                await asyncio.gather(*(self._bring(device) for device in due[:count]))
+                del due[:count]
+            if self._is_closed():
+                break
+        else:
+            return self._next_rest_s()
+        return max(0.01, self._closed_until - self._clock.monotonic())
+
+    def _due(self) -> list[Device]:
+        """Those that wait longest first."""
+        due = [device for device in self._table.all() if _is_due(device) and not self._rests_now(device)]
+        return sorted(due, key=lambda device: device.last_seen)
+
+    async def _bring(self, device: Device) -> None:
+        try:
+            if device.sent_version < device.facts_version:
+                device = await self._enrol(device)
+            if device.last_heartbeat is not None and device.version > device.sent_version:
+                await self._heartbeat(device)
+        except Refused as error:
+            self._park(error)
+        except Retryable as error:
+            self._retry(device, error)
+        except (Rejected, TooLarge) as error:
+            await self._hold(device, error)
+
+    async def _enrol(self, device: Device) -> Device:
+        """Upstream has these facts; what changed meanwhile is newer and stays due."""
+        body = {"device_id": device.id, **_facts(device)}
+        answer = await self._upstream.send(ENROLL, msgspec.json.encode(body))
+        upstream_id = _id_in(answer) or device.upstream_id or device.id
+        self._worked()
+        changes: dict[str, Any] = {"sent_version": device.facts_version, "upstream_id": upstream_id, "held": None}
+        await self._table.keep(replace(self._table.find(device.id) or device, **changes))
+        return replace(device, **changes)
+
+    async def _heartbeat(self, device: Device) -> None:
+        own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
+        body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
+        await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
+        self._worked()
+        # Not waited for: after a crash the same heartbeat goes again and changes nothing there.
+        self._table.touch(replace(self._table.find(device.id) or device, sent_version=device.version, held=None))
+
+    def _worked(self) -> None:
+        if self._state != RUNNING:
+            _log.info("%s: running", NAME, extra={"action": "sync_running"})
+        self._state, self._reason, self._failures = RUNNING, None, 0
+
+    def _park(self, error: SendError) -> None:
+        if self._state != PARKED or self._reason != str(error):
+            _log.warning("%s is parked: %s", NAME, error, extra={"action": "sync_parked", "status": error.status})
+        self._state, self._reason = PARKED, str(error)
+        self._closed_until = self._clock.monotonic() + PARKED_S
+
+    def _retry(self, device: Device, error: Retryable) -> None:
+        self._failures += 1
+        wait_s = self._backoff.delay_s(self._failures, error.retry_after_s)
+        if self._state == RUNNING:
+            self._reason = str(error)
+        _log.warning("%s: again in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"})
+        until = self._clock.monotonic() + wait_s
+        if error.status is None or error.status in _EVERYBODY:
+            self._closed_until = max(self._closed_until, until)
+        else:
+            self._rests[device.id] = (device.facts_version, until)
+
+    async def _hold(self, device: Device, error: SendError) -> None:
+        words = str(error)
+        self._rests[device.id] = (device.facts_version, self._clock.monotonic() + HELD_S)
+        current = self._table.find(device.id)
+        if current is not None and current.held != words:
+            message = "%s: the device %s is held: %s"
+            _log.warning(message, NAME, device.id, words, extra={"action": "device_held", "status": error.status})
+            await self._table.keep(replace(current, held=words))
+
+    def _rests_now(self, device: Device) -> bool:
+        facts_version, until = self._rests.get(device.id, (0, 0.0))
+        return facts_version == device.facts_version and until > self._clock.monotonic()
+
+    def _next_rest_s(self) -> float:
+        now = self._clock.monotonic()
+        self._rests = {id: rest for id, rest in self._rests.items() if rest[1] > now}
+        return max(0.01, min((until for _, until in self._rests.values()), default=inf) - now)
+
+    def _is_closed(self) -> bool:
+        return self._closed_until > self._clock.monotonic()
+
+    def _oldest_age_s(self, waiting: list[Device]) -> float | None:
+        if not waiting:
+            return None
+        return max(0.0, self._clock.now() - min(device.last_seen for device in waiting))
+
+
+def _is_due(device: Device) -> bool:
+    """Pending and revoked devices stay in the house."""
+    return device.state == ENROLLED and device.version > device.sent_version
+
+
+def _facts(device: Device) -> dict[str, object]:
+    """What is known of it, under the names of an enrolment."""
+    facts: dict[str, object] = {
+        "hostname": device.hostname,
+        "platform": device.platform,
+        "agent_version": device.agent_version,
+        "user": device.user,
+        "fingerprint": device.fingerprint,
+        "labels": dict(device.all_labels),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _id_in(answer: Answer) -> str | None:
+    """The id that the upstream gave the device; None when it says none."""
+    try:
+        said = msgspec.json.decode(answer.body)
+    except msgspec.DecodeError:
+        return None
+    device = said.get("device") if isinstance(said, dict) else None
+    id = device.get("id") if isinstance(device, dict) else None
+    return id if isinstance(id, str) and 0 < len(id) <= LONGEST_ID else None

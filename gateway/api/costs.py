@@ -1,0 +1,272 @@
+"""
+`GET /v2/billing/costs`, `/dimensions` and `/resource_tags`: what AI costs, read from the ledger.
+
+Parameters as the service has them; a dimension's name is a filter of its own, too. Cursors carry the whole question, so
+the next page needs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from gateway.errors import Refusal
+from gateway.http import answers
+from gateway.http.boundary import Handler, House, guarded, house_key
+from gateway.http.lists import Filter, List, MemoryRows, Page, Sort, View, envelope
+from gateway.http.operations import READ, TEXT, Operation, array, closed
+from spool.record import NS, rfc3339
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow
+
+READ_COSTS = "billing:read_costs"
+READ_DIMENSIONS = "billing:read_dimensions"
+READ_TAGS = "billing:read_resource_tags"
+
+PAGE = 10_000
+MAX_PERIODS = 10_000
+COST_TYPES: Mapping[str, Callable[[CostRow], str]] = {
+    "real_cost": lambda row: row.cost,  # what counts: reported, else estimated
+    "reported_cost": lambda row: row.reported,
+    "estimated_cost": lambda row: row.estimated,
+    "saved_cost": lambda row: row.saved,
+}
+_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type")
+_NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A row as it is shown; `place` is the same for no other."""
+
+    usage_date: str
+    place: str
+    cost: float  # to sort by; what is shown is exact
+    shown: Mapping[str, object]
+
+
+def costs(house: House, ledger: Ledger, *, secret: bytes) -> Handler:
+    listed = _listed(ledger.dimensions())
+
+    async def answer(request: web.Request) -> web.Response:
+        house.admit(request, house_key(request), scope=READ_COSTS)
+        rows = _Rows(ledger, house.clock.now())
+        query = list(request.query.items())
+        return answers.json_response(await envelope(listed, rows, query, secret=secret))
+
+    return guarded("costs", answer, house, methods="GET, HEAD")
+
+
+def dimensions(house: House, ledger: Ledger, *, secret: bytes) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        house.admit(request, house_key(request), scope=READ_DIMENSIONS)
+        rows = MemoryRows([{"id": name, "name": _name(name)} for name in ledger.dimensions()])
+        return answers.json_response(
+            await envelope(_NAMED["dimensions"], rows, list(request.query.items()), secret=secret)
+        )
+
+    return guarded("dimensions", answer, house, methods="GET, HEAD")
+
+
+def resource_tags(house: House, ledger: Ledger, *, secret: bytes) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        house.admit(request, house_key(request), scope=READ_TAGS)
+        tags = [
+            {"id": name, "name": _name(name), "values": await ledger.values(name)}
+            for name in ledger.dimensions()
+            if name not in DIMENSIONS
+        ]
+        return answers.json_response(
+            await envelope(_NAMED["resource_tags"], MemoryRows(tags), list(request.query.items()), secret=secret)
+        )
+
+    return guarded("resource_tags", answer, house, methods="GET, HEAD")
+
+
+def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = None) -> List[dict[str, Any]]:
+    return List(
+        root=root,
+        show=lambda item: item,
+        identity=Sort(value=lambda item: str(item["id"])),
+        sorts={"id": Sort(value=lambda item: str(item["id"])), "name": Sort(value=lambda item: str(item["name"]))},
+        default_sort=("id", "asc"),
+        filters=filters or {},
+        default_limit=1000,
+    )
+
+
+# The service can hide dimensions and its clients may ask for those, too; no dimension of ours is ever hidden.
+_HIDDEN: Filter[dict[str, Any]] = Filter(
+    values=lambda item: ("true", "false"), valid_values=("true", "false"), type="boolean"
+)
+_NAMED = {"dimensions": _named("dimensions", {"include_hidden": _HIDDEN}), "resource_tags": _named("resource_tags")}
+
+
+def _listed(dimensions: Sequence[str]) -> List[Item]:
+    """The list of costs: what a question consists of are its filters, so that they are told and kept in cursors."""
+    question: dict[str, Filter[Item]] = {
+        "start_date": Filter(type="date"),
+        "end_date": Filter(type="date"),
+        "granularity": Filter(valid_values=GRANULARITIES),
+        "group_by": Filter(valid_values=tuple(dimensions)),
+        "filters": Filter(type="object"),
+        "cost_type": Filter(valid_values=tuple(COST_TYPES)),
+    }
+    return List(
+        root="costs",
+        show=lambda item: item.shown,
+        identity=Sort(value=lambda item: item.place),
+        sorts={"usage_date": Sort(value=lambda item: item.usage_date), "cost": Sort(value=lambda item: item.cost)},
+        default_sort=("usage_date", "asc"),
+        filters=question | {name: Filter() for name in dimensions},
+        default_limit=PAGE,
+        max_limit=PAGE,
+    )
+
+
+_NAMED_ITEM = {"id": TEXT, "name": TEXT}
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v2/billing/costs",
+        name="read_costs",
+        summary="What AI costs, by period and dimension; tags of the configuration are dimensions, too",
+        scope=READ_COSTS,
+        query=("start_date",),
+        lists=_listed(DIMENSIONS),
+        item={"type": "object", "properties": {"usage_date": TEXT, "cost": TEXT}, "additionalProperties": TEXT},
+        refusals=READ,
+    ),
+    Operation(
+        method="GET",
+        path="/v2/billing/dimensions",
+        name="read_dimensions",
+        summary="What costs can be grouped and filtered by",
+        scope=READ_DIMENSIONS,
+        lists=_NAMED["dimensions"],
+        item=closed(_NAMED_ITEM),
+        refusals=READ,
+    ),
+    Operation(
+        method="GET",
+        path="/v2/billing/resource_tags",
+        name="read_resource_tags",
+        summary="The tags among the dimensions, with their values",
+        scope=READ_TAGS,
+        lists=_NAMED["resource_tags"],
+        item=closed({**_NAMED_ITEM, "values": array(TEXT)}),
+        refusals=READ,
+    ),
+)
+
+
+class _Rows:
+    """The rows of the question that a view's filters hold."""
+
+    def __init__(self, ledger: Ledger, now: float) -> None:
+        self._ledger = ledger
+        self._now = now
+
+    async def page(self, listed: List[Item], view: View) -> Page[Item]:
+        asked = dict(view.filters)
+        for name in _ONCE:
+            if len(asked.get(name, ())) > 1:
+                raise _wrong(f"{name} may be given only once")
+        cost_type = asked.get("cost_type", ("real_cost",))[0]
+        query = self._query(asked)
+        rows = [_item(row, query.group_by, COST_TYPES[cost_type]) for row in await self._ledger.costs(query)]
+        return await MemoryRows(rows).page(listed, replace(view, filters={}))
+
+    def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
+        if "start_date" not in asked:
+            raise _wrong("start_date is required: a day such as 2026-11-01, or an RFC 3339 time")
+        known = self._ledger.dimensions()
+        include = {name: values for name, values in asked.items() if name in known}
+        exclude: dict[str, tuple[str, ...]] = {}
+        if "filters" in asked:
+            more, exclude = _filters(asked["filters"][0], known)
+            for name in include.keys() & more.keys():
+                raise _wrong(f"{name} is asked for in filters and by its own name; choose one of them")
+            include |= more
+        end = asked.get("end_date")
+        query = CostQuery(
+            since=moment("start_date", asked["start_date"][0]),
+            until=moment("end_date", end[0], end=True) if end else datetime.fromtimestamp(self._now, UTC),
+            granularity=asked.get("granularity", ("daily",))[0],
+            group_by=asked.get("group_by", ()),
+            include=include,
+            exclude=exclude,
+        )
+        check_span(query)
+        return query
+
+
+def moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:
+    """A day or a time, of `zone` unless it names another. A day that ends something is part of it."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise _wrong(f"{name} must be a day such as 2026-11-01, or an RFC 3339 time") from None
+    if not 2000 <= when.year < 2200:
+        raise _wrong(f"{name} must lie between the years 2000 and 2200")
+    if end and len(text) <= len("2026-11-01"):
+        when += timedelta(days=1)
+    return when if when.tzinfo else when.replace(tzinfo=zone)
+
+
+def check_span(query: CostQuery) -> None:
+    """Refusal 400 for a span that ends before it begins, or that would be cut in too many periods."""
+    if query.since >= query.until:
+        raise _wrong("the start must be earlier than the end")
+    length = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}.get(query.granularity, timedelta(days=7))
+    if (query.until - query.since) / length > MAX_PERIODS:
+        raise _wrong(f"this is more than {MAX_PERIODS} periods; take a shorter span or a coarser granularity")
+
+
+def _filters(text: str, known: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """What the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
+    try:
+        given = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        given = None
+    if not isinstance(given, dict):
+        raise _wrong('filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}')
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
+    for name, wanted in given.items():
+        dimension = name.removeprefix("!")
+        if dimension not in known:
+            raise _wrong(f"filters may name {', '.join(known)}")
+        values = wanted if isinstance(wanted, list) else [wanted]
+        if not values or not all(value is None or isinstance(value, str) for value in values):
+            raise _wrong(f"filters: {dimension} must be text or a list of texts")
+        (exclude if name != dimension else include)[dimension] = tuple(value or "" for value in values)
+    return include, exclude
+
+
+def _item(row: CostRow, group_by: Sequence[str], cost_type: Callable[[CostRow], str]) -> Item:
+    usage_date = rfc3339(int(row.start.timestamp()) * NS) or ""
+    cost = cost_type(row)
+    group = dict(zip(group_by, row.group, strict=True))
+    return Item(
+        usage_date=usage_date,
+        place=orjson.dumps([usage_date, *row.group]).decode(),
+        cost=float(cost),
+        shown={"usage_date": usage_date, "cost": cost, **group},
+    )
+
+
+def _name(dimension: str) -> str:
+    if dimension not in DIMENSIONS:
+        return dimension.partition(":")[2]
+    return _NAMES.get(dimension, dimension.capitalize())
+
+
+def _wrong(message: str) -> Refusal:
+    return Refusal(400, "invalid_parameter", message)

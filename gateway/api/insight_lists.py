@@ -1,0 +1,89 @@
+"""
+Insights and their comments as every list and answer shows them, to keys and to operators alike.
+
+Fields and order are the published interface's (parts 2.2 and 4.1): status and effort sort by their meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.http.lists import Filter, List, MemoryRows, Sort, SqlRows
+from spool.registry.insights import EFFORTS, STATUSES, Comment, Insight
+from spool.sqlite.registry.insights import insight_of
+from spool.sqlite.registry.registry import Registry
+
+
+def shown(insight: Insight) -> dict[str, object]:
+    return {
+        "id": insight.id,
+        "title": insight.title,
+        "description": insight.description,
+        "category": insight.category,
+        "link": insight.link,
+        "status": insight.status,
+        "effort": insight.effort,
+        "cost_impact": insight.cost_impact,
+        "created": seconds(insight.created),
+        "last_updated": seconds(insight.last_updated),
+    }
+
+
+def shown_comment(comment: Comment) -> dict[str, object]:
+    return {
+        "id": str(comment.id),
+        "insight_id": comment.insight,
+        "text": comment.text,
+        "author": comment.author,
+        "created": seconds(comment.created),
+        "last_updated": seconds(comment.last_updated),
+    }
+
+
+def seconds(at: float) -> str:
+    """Epoch seconds as text, which is how the service says the times of an insight."""
+    return f"{at:.3f}".rstrip("0").rstrip(".")
+
+
+def _ranked(column: str, values: Sequence[str]) -> Sort[Insight]:
+    """In the order of `values`, which are words of ours."""
+    ranks = " ".join(f"WHEN '{value}' THEN {rank}" for rank, value in enumerate(values))
+    return Sort(column=f"(CASE {column} {ranks} END)")
+
+
+INSIGHTS: List[Insight] = List(
+    root="insights",
+    show=shown,
+    identity=Sort(column="id"),
+    sorts={
+        "category": Sort(column="category"),
+        "cost_impact": Sort(column="CAST(cost_impact AS REAL)"),  # to sort by; what is shown is exact
+        "effort": _ranked("effort", EFFORTS),
+        "last_updated": Sort(column="last_updated"),
+        "status": _ranked("status", STATUSES),
+        "title": Sort(column="title"),
+    },
+    default_sort=("status", "asc"),
+    filters={"status": Filter(column="status", valid_values=STATUSES)},
+)
+
+COMMENTS: List[Comment] = List(
+    root="comments",
+    show=shown_comment,
+    identity=Sort(value=lambda comment: comment.id),
+    sorts={
+        "created": Sort(value=lambda comment: comment.created),
+        "last_updated": Sort(value=lambda comment: comment.last_updated),
+        "author": Sort(value=lambda comment: comment.author),
+    },
+    default_sort=("created", "asc"),
+)
+
+
+def insight_rows(registry: Registry) -> SqlRows[Insight]:
+    return SqlRows(registry.select, table="insights", row=insight_of)
+
+
+async def comment_rows(registry: Registry, insight: str) -> MemoryRows[Comment]:
+    """NotThere when there is no such insight."""
+    return MemoryRows(await registry.insights.comments(insight))

@@ -1,0 +1,222 @@
+"""
+Who may pass a door: secrets become bearers here, synchronously and in memory, on every request and stream message.
+
+The key table is spool.registry's and changes with it, so a deleted or disabled key is refused from the next check on,
+on kept-alive connections and open streams too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gateway.authentication.attempts import Buckets, neighbourhood
+from gateway.authentication.legacy_key import LegacyKey
+from gateway.configuration.sections import Server
+from gateway.errors import Refusal
+from spool.clock import Clock
+from spool.errors import NotThere, SpoolError
+from spool.registry.keys import ENABLED, Key
+from spool.registry.scopes import granting_use_case
+from spool.sqlite.registry.registry import Registry
+
+_log = logging.getLogger(__name__)
+
+FLUSH_EVERY_S = 5.0
+GUESSES = 30  # unknown keys from one address at once, then one every two seconds
+GUESSES_PER_S = 0.5
+_DEFAULTS = Server()
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """
+    Whoever brought a request: the key's name (never its secret), what it opens, what it labels.
+
+    `device` is whose own key it is, `named` the device that the request says it comes from.
+    """
+
+    name: str
+    scopes: frozenset[str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    device: str | None = None
+    named: str | None = None
+
+
+class Access:
+    """
+    The check that every door makes.
+
+    `devices` resolves device keys (`thd_...`); None from it means unknown. Without a registry (its file is damaged)
+    only the deployment's key and device keys pass and everybody else is asked to come back: the house keeps running.
+
+    `local` is who comes without a key, or with somebody else's, to what that bearer opens: an agent's own machine.
+    """
+
+    def __init__(
+        self,
+        registry: Registry | None,
+        settings: Server = _DEFAULTS,
+        *,
+        clock: Clock,
+        devices: Callable[[str], Bearer | None] | None = None,
+        local: Bearer | None = None,
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._accept_bearer = settings.accept_bearer
+        self._legacy = LegacyKey(settings.api_key_file) if settings.api_key_file else None
+        self._devices = devices
+        self.local = local
+        self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
+        self._limits = {
+            word: Buckets(clock, burst=rate, per_s=rate, size=50_000)
+            for word, rate in (("requests", settings.max_key_requests_per_s), ("bytes", settings.max_key_bytes_per_s))
+            if rate
+        }
+        self._seen: dict[int, float] = {}  # last access of keys since start
+        self._unwritten: set[int] = set()
+        self._task: asyncio.Task[None] | None = None
+        self.failed_attempts = 0
+
+    def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
+        """
+        The bearer of `secret` if it opens `scope`; Refusal 401, 403 or 429 otherwise, 503 without a key table.
+
+        `secret` is the whole value of the Authorization header. A good key is never made to wait for the bad keys of
+        its neighbours behind one address.
+        """
+        if self.local is not None and scope in self.local.scopes:
+            return self.local
+        if not secret or not secret.strip():
+            raise self._failed("missing_key", "no API key: send the key alone as the value of the Authorization header")
+        if secret[:7].lower() == "bearer ":
+            if not self._accept_bearer:
+                raise self._failed(
+                    "bearer_prefix",
+                    "the Authorization header has a Bearer prefix: send the key alone as its whole value, "
+                    "or have the operator set server.accept_bearer",
+                )
+            secret = secret[7:].strip()
+        bearer = self._bearer(secret, address)
+        if scope not in bearer.scopes:
+            raise lacking(scope)
+        return bearer
+
+    def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
+        """Count against the key's limits; Refusal 429 while an earlier charge is not paid off."""
+        amounts = {"requests": requests, "bytes": bytes}
+        for word, buckets in self._limits.items():
+            wait_s = buckets.wait_s(bearer.name) if amounts[word] else 0
+            if wait_s:
+                raise Refusal(
+                    429,
+                    "key_limit",
+                    f"this key is over its limit of {word} a second; repeat later",
+                    retry_after_s=wait_s,
+                )
+        for word, buckets in self._limits.items():
+            if amounts[word]:
+                buckets.charge(bearer.name, amounts[word])
+
+    def keys(self) -> list[Key]:
+        """Every key as the operator sees it: the deployment's among them, last access up to now."""
+        keys = [] if self._registry is None else self._registry.keys.all()
+        if self._legacy:
+            keys.append(self._legacy.key)
+        return [replace(key, last_accessed=self._seen.get(key.id, key.last_accessed)) for key in keys]
+
+    def key(self, name: str) -> Key:
+        """One key by its exact name; NotThere otherwise."""
+        for key in self.keys():
+            if key.name == name:
+                return key
+        raise NotThere(f"there is no key named {name!r}")
+
+    def has_legacy(self) -> bool:
+        return self._legacy is not None
+
+    async def start(self) -> None:
+        """Begin to write last accesses every few seconds."""
+        if self._legacy and self._registry:
+            self._legacy.last_accessed = await self._registry.keys.legacy_accessed()
+        self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
+
+    async def stop(self) -> None:
+        """Write what is not written yet."""
+        if self._task:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self.flush()
+
+    async def flush(self) -> None:
+        """One transaction for all accesses since the last flush; re-reads the deployment's key file when it changed."""
+        if self._legacy:
+            self._legacy.refresh()
+        if self._registry is None or not self._unwritten:
+            return
+        batch = {key_id: self._seen[key_id] for key_id in self._unwritten}
+        self._unwritten.clear()
+        try:
+            await self._registry.keys.accessed(batch)
+        except SpoolError as error:
+            self._unwritten.update(batch)
+            _log.warning("last accesses of keys were not written: %s", error, extra={"action": "last_access_failed"})
+
+    async def _flush_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_EVERY_S)
+            await self.flush()
+
+    def _bearer(self, secret: str, address: str) -> Bearer:
+        if secret.startswith("thd_") and self._devices:
+            bearer = self._devices(secret)
+            if bearer:
+                return bearer
+            raise self._guessed(address)
+        key = self._find(secret)
+        if key is None:
+            if self._registry is None:
+                raise Refusal(503, "keys_unavailable", "the key table cannot be read; repeat later", retry_after_s=30)
+            if self._registry.keys.was_deleted(secret):
+                raise self._unknown()  # its bearer guesses nothing: it was a key of this house a moment ago
+            raise self._guessed(address)
+        if key.status != ENABLED:
+            raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")
+        self._seen[key.id] = self._clock.now()
+        self._unwritten.add(key.id)
+        return Bearer(key.name, key.granted, key.labels)
+
+    def _find(self, secret: str) -> Key | None:
+        if self._legacy and self._legacy.matches(secret):
+            return self._legacy.key
+        return None if self._registry is None else self._registry.keys.find(secret)
+
+    def _guessed(self, address: str) -> Refusal:
+        place = neighbourhood(address)
+        wait_s = self._guesses.wait_s(place)
+        if wait_s:
+            self.failed_attempts += 1
+            return Refusal(
+                429, "too_many_attempts", "too many unknown keys from this address; repeat later", retry_after_s=wait_s
+            )
+        self._guesses.charge(place)
+        return self._unknown()
+
+    def _unknown(self) -> Refusal:
+        return self._failed("unknown_key", "this API key is unknown or was deleted")
+
+    def _failed(self, type: str, message: str) -> Refusal:
+        self.failed_attempts += 1
+        return Refusal(401, type, message)
+
+
+def lacking(scope: str) -> Refusal:
+    """403 that names the scope and how a key gets it."""
+    use_case = granting_use_case(scope)
+    grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
+    return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")

@@ -1,0 +1,50 @@
+"""The one key that the deployment gives in a file (server.api_key_file), listed as `Legacy API Key`."""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import blake2b
+from pathlib import Path
+
+from gateway.configuration.secret_file import SecretFile
+from spool.registry.keys import ENABLED, LEGACY_NAME, Key
+from spool.registry.scopes import SEND_AI_TELEMETRY
+
+LEGACY_ID = 0  # no row of the key table has it
+DEPLOYMENT = "deployment"
+
+
+class LegacyKey:
+    """The file's key, which follows the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = SecretFile("server.api_key_file", path)
+        self._digest = _digest(self._file.value)
+        self.last_accessed: float | None = None
+
+    @property
+    def key(self) -> Key:
+        """It always has the scopes of Send AI Telemetry."""
+        return Key(
+            id=LEGACY_ID,
+            name=LEGACY_NAME,
+            status=ENABLED,
+            description="Given by the deployment in server.api_key_file",
+            use_cases=(SEND_AI_TELEMETRY,),
+            created_by=DEPLOYMENT,
+            updated_by=DEPLOYMENT,
+            last_modified=self._file.modified,
+            last_accessed=self.last_accessed,
+        )
+
+    def matches(self, secret: str) -> bool:
+        return hmac.compare_digest(_digest(secret), self._digest)
+
+    def refresh(self) -> None:
+        """Take over a changed file."""
+        if self._file.refresh():
+            self._digest = _digest(self._file.value)
+
+
+def _digest(secret: str) -> bytes:
+    return blake2b(secret.encode("utf-8", "surrogatepass"), digest_size=32).digest()

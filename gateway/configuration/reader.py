@@ -1,0 +1,178 @@
+"""
+Reading the configuration: file, then environment (`TOLLHOUSE_SECTION__KEY`), then flags; all problems at once.
+
+Sizes ("64MiB") become bytes and durations ("10s") become seconds here, at the door.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from gateway.configuration.problems import problems as problems_of
+from gateway.configuration.sections import GIB, KIB, MIB, Config, ConfigError, Duration, Size
+
+
+def load(
+    path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Config:
+    """
+    The configuration of a file, overlaid by the environment, overlaid by flags (dotted names, None = not given).
+
+    Raises ConfigError with every problem at once. Relative paths are relative to the file.
+    """
+    problems: list[str] = []
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConfigError([f"{path}: {error.strerror}"]) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError([f"{path}: {error}"]) from error
+    for name, text in sorted((os.environ if env is None else env).items()):
+        # A name without a section is somebody's own variable, such as TOLLHOUSE_KEY of `tollhouse send`.
+        if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):
+            _overlay(tree, name.removeprefix(ENV_PREFIX).lower().split("__"), text, name, problems)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            _overlay(tree, name.split("."), value, name, problems)
+    config: Config = _section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
+    problems += problems_of(config)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+ENV_PREFIX = "TOLLHOUSE_"
+_RENAMED = {"upstream.key": "upstream.keys", "destination": "destinations", "source": "sources"}
+
+
+def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, problems: list[str]) -> None:
+    for name in names[:-1]:
+        inner: Any = tree.setdefault(name, {})
+        if not isinstance(inner, dict):
+            problems.append(f"{shown} names a part of something that is no section")
+            return
+        tree = inner
+    tree[names[-1]] = value
+
+
+def _section(kind: type[Any], tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
+    """One dataclass from one table; every problem goes to the list and the default stands in for the bad value."""
+    if not isinstance(tree, dict):
+        problems.append(f"{prefix or 'the file'} must be a table")
+        return kind()
+    hints = typing.get_type_hints(kind)
+    for unknown in sorted(set(tree) - set(hints)):
+        name = _join(prefix, unknown)
+        near = difflib.get_close_matches(unknown, hints, 1, 0.6)
+        meant = _RENAMED.get(name) or (_join(prefix, near[0]) if near else None)
+        problems.append(f"unknown key {name}" + (f"; did you mean {meant}?" if meant else ""))
+    values = {
+        name: _value(hints[name], value, _join(prefix, name), base, problems)
+        for name, value in tree.items()
+        if name in hints
+    }
+    if "data_dir" in hints:
+        values.setdefault("data_dir", base / "tollhouse-data")
+    return kind(**{name: value for name, value in values.items() if value is not _BAD})
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+_BAD = object()
+_SIZES = {
+    "": 1,
+    "b": 1,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": 1024 * GIB,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+}
+_DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
+
+
+def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
+    """One value as its type, or _BAD and a problem in the user's words."""
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+        if value == "":
+            return None
+        origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind):
+        return _section(typing.cast("type[Any]", kind), value, name, base, problems)
+    if origin is tuple:
+        return _items(typing.get_args(kind)[0], value, name, base, problems)
+    if origin is not None:  # Mapping[str, ...]
+        if not isinstance(value, dict):
+            problems.append(f"{name} must be a table")
+            return _BAD
+        inner = typing.get_args(kind)[1]
+        return {key: _value(inner, item, _join(name, key), base, problems) for key, item in value.items()}
+    converted = _scalar(kind, value, base)
+    if converted is _BAD:
+        problems.append(f"{name} must be {_WORDS[kind]}")
+    return converted
+
+
+def _items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
+    if isinstance(value, str):  # from the environment
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list):
+        problems.append(f"{name} must be a list")
+        return _BAD
+    return tuple(_value(kind, item, f"{name}[{place}]", base, problems) for place, item in enumerate(value))
+
+
+_WORDS: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number, 0 or more",
+    Size: 'a size such as "64MiB"',
+    Duration: 'a duration such as "10s", "5m" or "7d"',
+    Path: "a path",
+    Decimal: "a price as text or number",
+}
+
+
+def _scalar(kind: Any, value: Any, base: Path) -> Any:
+    if kind is bool:
+        if isinstance(value, str):
+            value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+        return value if isinstance(value, bool) else _BAD
+    if isinstance(value, bool):
+        return _BAD
+    if kind in (Size, Duration):
+        units: Mapping[str, float] = _SIZES if kind is Size else _DURATIONS
+        match = _QUANTITY.match(str(value))
+        unit = units.get(match[2].lower()) if match else None
+        return _BAD if match is None or unit is None else kind(float(match[1]) * unit)
+    if kind is int:
+        text = str(value)
+        return int(text) if text.isdecimal() and text.isascii() else _BAD
+    if kind is Decimal:
+        try:
+            price = Decimal(str(value))
+        except InvalidOperation:
+            return _BAD
+        return price if price.is_finite() and price >= 0 else _BAD
+    if not isinstance(value, str):
+        return _BAD
+    return value if kind is str else base / Path(value).expanduser()

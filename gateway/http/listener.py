@@ -1,0 +1,151 @@
+"""HTTP listeners: a socket, its protocol, where it stands and how it stops. They know no route."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import ssl
+from typing import Any
+
+from aiohttp import web
+
+from gateway.configuration.sections import Server, split_address
+from gateway.errors import Refusal
+from gateway.http import answers
+
+_log = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers export; headers have this long, too
+LINGER_S = 5.0  # how long a refused upload is read on, so that its sender gets to see the answer
+STOP_S = 2.0  # waited twice at most; the requests of the doors were drained before
+BACKLOG = 1024
+OPERATOR_LISTEN = "127.0.0.1:4319"
+
+_GRPC_HERE = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 53\r\n\r\n"
+    b"This port speaks HTTP/1.1; gRPC has a port of its own"
+)
+
+
+class Connection(web.RequestHandler):
+    """aiohttp's protocol, but for what it says to bytes that are no HTTP/1.1: it would quote them."""
+
+    _first = True
+
+    def data_received(self, data: bytes) -> None:
+        if self._first:
+            self._first = False
+            if data.startswith(b"PRI * HTTP/2.0"):
+                self._refuse_grpc()
+                return
+        super().data_received(data)
+
+    def _refuse_grpc(self) -> None:
+        peer = self.peername
+        _log.warning(
+            "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender to http/protobuf",
+            extra={"action": "grpc_on_http_port", "address": peer[0] if isinstance(peer, tuple) else None},
+        )
+        if self.transport is not None:
+            self.transport.write(_GRPC_HERE)
+        self.force_close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What reaches here is no HTTP, or broke behind every door's own boundary."""
+        name = type(exc).__name__ if exc else None
+        extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
+        _log.log(logging.ERROR if status >= 500 else logging.WARNING, "could not handle a request", extra=extra)
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun")
+        if status >= 500:
+            error = Refusal(status, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
+        else:
+            error = Refusal(status, "bad_request", "This is no HTTP/1.1 request.")
+        response = answers.refusal(error)
+        response.force_close()
+        return response
+
+
+class Listener:
+    """An application on a socket. `start` and `stop` once each."""
+
+    def __init__(self, application: web.Application, *, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
+        # auto_decompress off: aiohttp takes half a gzip body for a whole one (gateway.http.bodies inflates).
+        self._settings: dict[str, Any] = {
+            "auto_decompress": False,
+            "access_log": None,
+            "keepalive_timeout": KEEP_ALIVE_S,
+            "lingering_time": LINGER_S,
+        }
+        self._runner = web.AppRunner(application, handle_signals=False, shutdown_timeout=STOP_S, **self._settings)
+        self._server: asyncio.Server | None = None
+        self.address = ""
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://{self.address}"
+
+    async def start(self, address: str) -> None:
+        """OSError when the address cannot be had."""
+        host, port = split_address(address)
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        web_server = self._runner.server
+        assert web_server is not None  # setup made it
+
+        def connection() -> Connection:
+            return Connection(web_server, loop=loop, **self._settings)
+
+        try:
+            self._server = await loop.create_server(connection, host, port, ssl=self._tls, backlog=BACKLOG)
+        except OSError as error:
+            reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+            raise OSError(f"cannot listen on {address}: {reason}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.address = f"{address.rpartition(':')[0]}:{self.port}"
+
+    def close_socket(self) -> None:
+        """Take no new connection; those that are there go on."""
+        if self._server is not None:
+            self._server.close()
+
+    async def stop(self) -> None:
+        """Close every connection, the idle ones at once."""
+        self.close_socket()
+        await self._runner.cleanup()
+
+
+def tls_context(server: Server) -> ssl.SSLContext | None:
+    """TLS 1.2 or later, None without a certificate; with a client CA a client must show a certificate of it."""
+    if server.tls_cert_file is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=server.tls_client_ca_file)
+    context.load_cert_chain(server.tls_cert_file, server.tls_key_file)
+    if server.tls_client_ca_file:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def operator_listen(server: Server) -> str | None:
+    """Where /metrics, the console and the operator API are, when that is not `server.listen`."""
+    if server.operator_listen:
+        return server.operator_listen
+    return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
+
+
+def is_loopback(host: str) -> bool:
+    """A name other than localhost may mean anything, so it counts as public."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,138 @@
+"""
+Whose call it was: what the report says, then the labels of the key and of the device, then the operator's rules.
+
+Also where privacy has the last word: an id that is itself an e-mail address never gets past here unless configured so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from gateway.configuration.sections import AttributionRule, Config
+from gateway.intake.emails import Emails
+from gateway.normalise.reading.tags import put
+from spool.record import AiRecord, Inference, UsageEvent
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+_IDS = ("user", "api_key", "session", "team")
+
+
+class Attribution:
+    """
+    Fills what is null, in place; called once for each record by the intake.
+
+    E-mail addresses are hashed with `secret`: gateways that are given the same one call the same person by the same id.
+    """
+
+    def __init__(self, config: Config, *, secret: bytes = b"") -> None:
+        self._rules = [_Rule(rule) for rule in config.attribution]
+        self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
+        self._emails = Emails(config.privacy.emails, secret=secret)
+
+    def apply(self, record: AiRecord, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS) -> None:
+        """Attribute one record. Its tags may be shared with others of its payload: they are copied before a change."""
+        if labels:
+            _fill(record, labels)
+        if device_labels:
+            _fill(record, device_labels)
+        for rule in self._rules:
+            if rule.fits(record):
+                _fill(record, rule.set)
+        if record.source in self._shadows:
+            record.shadow = True
+        if not self._emails.kept:
+            self._protect(record)
+
+    def stand_in(
+        self, record: AiRecord, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS
+    ) -> str | None:
+        """The user of whatever comes from the same sender and names none."""
+        if not (labels or device_labels or self._rules):
+            return None
+        rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.fits(record))
+        user = labels.get("user", device_labels.get("user")) or next(rules, None)
+        return None if user is None else self._emails.protected(user)
+
+    def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
+        """Labels become tags where there is none; addresses do not get past here in any of its texts."""
+        for name, value in labels.items():
+            if name not in event.tags:
+                put(event.tags, name, value)
+        if event.source in self._shadows:
+            event.shadow = True
+        if self._emails.kept:
+            return
+        if event.subject is not None:
+            event.subject = self._emails.protected(event.subject)
+        event.tags = self._emails.protected_values(event.tags)
+        texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
+        protected = self._emails.protected_values(texts)
+        for name in texts.keys() - protected.keys():
+            del event.data[name]
+        event.data.update(protected)
+
+    def _protect(self, record: AiRecord) -> None:
+        for name in _IDS:
+            value = getattr(record, name)
+            if value is not None and "@" in value:
+                setattr(record, name, self._emails.protected(value))
+        if any("@" in value for value in record.tags.values()):
+            record.tags = self._emails.protected_values(record.tags)
+
+
+class _Rule:
+    """One [[attribution]] entry, its patterns made into tests."""
+
+    def __init__(self, rule: AttributionRule) -> None:
+        match = rule.match
+        self._fields = [
+            (name, _test(value)) for name in ("api_key", "user", "device") if (value := getattr(match, name))
+        ]
+        self._model = _test(match.model) if match.model else None
+        self._tags = [(name, _test(value)) for name, value in match.tag.items()]
+        self.set: Mapping[str, str] = dict(rule.set.tags)
+        if rule.set.team:
+            self.set = {**self.set, "team": rule.set.team}
+        if rule.set.user:
+            self.set = {**self.set, "user": rule.set.user}
+
+    def fits(self, record: AiRecord) -> bool:
+        return (
+            all(_passes(test, getattr(record, name)) for name, test in self._fields)
+            and (self._model is None or any(_passes(self._model, name) for name in _models(record)))
+            and all(_passes(test, record.tags.get(name)) for name, test in self._tags)
+        )
+
+
+def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
+    """Labels `team` and `user` fill these fields where they are null, others become tags where there is none."""
+    missing = {}
+    for name, value in labels.items():
+        if name == "team":
+            record.team = record.team if record.team is not None else value
+        elif name == "user":
+            record.user = record.user if record.user is not None else value
+        elif name not in record.tags:
+            missing[name] = value
+    if missing:
+        tags = dict(record.tags)
+        for name, value in missing.items():
+            put(tags, name, value)
+        record.tags = tags
+
+
+def _test(pattern: str) -> Callable[[str], bool]:
+    if pattern.endswith("*"):
+        beginning = pattern[:-1]
+        return lambda value: value.startswith(beginning)
+    return pattern.__eq__
+
+
+def _passes(test: Callable[[str], bool], value: str | None) -> bool:
+    return value is not None and test(value)
+
+
+def _models(record: AiRecord) -> tuple[str | None, ...]:
+    return (record.response_model, record.request_model) if isinstance(record, Inference) else (record.model,)

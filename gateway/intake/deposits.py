@@ -1,0 +1,53 @@
+"""
+The narrow waist of everything that is no AI telemetry: usage events, unit-cost operations, billing drops.
+
+Like `gateway.intake.intake`, every such door ends here with records and rejects; nothing is priced, and operations and
+drops are kept as they came, because they travel as they were received.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gateway.authentication.access import Bearer
+from gateway.intake.attribution import Attribution
+from gateway.normalise.events import Events
+from spool.identity import Identity
+from spool.log.protocols import Log, Receipt, Submission
+from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
+
+
+class Deposits:
+    """Each verb returns when what it was given is on disk; SpoolFull and SpoolUnavailable: nothing was kept."""
+
+    def __init__(self, log: Log, attribution: Attribution) -> None:
+        self._log = log
+        self._attribution = attribution
+
+    async def events(self, events: Events, bearer: Bearer) -> Receipt:
+        """Labels of the key fill tags that are not there; an id that is an e-mail address is treated as everywhere."""
+        for record in events.records:
+            self._attribution.apply_to_event(record, bearer.labels)
+        return await self._log.append(
+            Submission(
+                topic=USAGE_EVENTS,
+                received=events.received,
+                records=events.records,
+                identities=events.identities,
+                rejected=Counter(reject.reason for reject in events.rejects),
+            )
+        )
+
+    async def operations(self, records: Sequence[UnitCostOperation], identities: Sequence[Identity]) -> Receipt:
+        return await self._keep(UNIT_COST, records, identities)
+
+    async def drop(self, record: BillingDrop, identity: Identity) -> Receipt:
+        return await self._keep(BILLING_DATA, [record], [identity])
+
+    async def _keep(
+        self, topic: str, records: Sequence[UnitCostOperation | BillingDrop], identities: Sequence[Identity]
+    ) -> Receipt:
+        return await self._log.append(
+            Submission(topic=topic, received=len(records), records=records, identities=identities)
+        )

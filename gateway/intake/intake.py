@@ -1,0 +1,117 @@
+"""
+The narrow waist: every door, HTTP, gRPC, file or agent, ends in one call of `Intake.take`.
+
+Only the intake attributes, prices, appends, counts and writes the receipt. It knows no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from gateway.authentication.access import Bearer
+from gateway.devices.naming import Naming
+from gateway.intake.attribution import NO_LABELS, Attribution
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
+from gateway.normalise.outcome import Outcome, Reject
+from spool.identity import of_shadow
+from spool.log.protocols import Log, Receipt, Submission
+from spool.record import AiRecord, Inference
+
+TURN = 500  # records to work on without a pause
+
+
+class Intake:
+    """Turns one payload's outcome into one submission; returns when it is durable."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        attribution: Attribution,
+        prices: PriceBook,
+        shadows: Shadows,
+        naming: Naming | None = None,
+    ) -> None:
+        self._log = log
+        self._attribution = attribution
+        self._prices = prices
+        self._shadows = shadows
+        self._naming = naming  # None where there are no devices: explaining files
+
+    async def take(self, outcome: Outcome, bearer: Bearer) -> Receipt:
+        """
+        SpoolFull and SpoolUnavailable rise to the door: the payload is not acknowledged.
+
+        A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and what was
+        kept of it is known by then: everything that nobody would know again is in the last part.
+        """
+        receipts: list[Receipt] = []
+        late_rejects: list[Reject] = []
+        for part in outcome.parts():
+            before = [receipt.id for receipt in receipts] if part.is_last else []
+            receipts.append(await self._keep(part, bearer, before))
+            if not part.is_last:
+                late_rejects += part.rejects  # the items of devices that were revoked
+        outcome.rejects += late_rejects
+        return Receipt(
+            id=receipts[-1].id,
+            records=sum(receipt.records for receipt in receipts),
+            ignored=sum(receipt.ignored for receipt in receipts),
+            rejected=sum(receipt.rejected for receipt in receipts),
+        )
+
+    async def _keep(self, outcome: Outcome, bearer: Bearer, before: Sequence[str]) -> Receipt:
+        if self._naming is not None:
+            await self._naming.sign(outcome, bearer)
+        for place, record in enumerate(outcome.records, start=1):
+            if place % TURN == 0:
+                await asyncio.sleep(0)
+            device_labels = self._device_labels(record)
+            self._attribution.apply(record, bearer.labels, device_labels)
+            if isinstance(record, Inference):
+                if place - 1 not in outcome.forwarded:
+                    self._prices.price(record)
+                if record.shadow:
+                    _set_apart(outcome, place - 1)
+                stand_in = self._attribution.stand_in(record, bearer.labels, device_labels)
+                self._shadows.note(record, stand_in=stand_in)
+            else:
+                self._shadows.shade(record)
+        for sender in outcome.sessions:
+            self._shadows.note_session(*sender)
+        for number, point in enumerate(outcome.points, start=1):
+            if number % TURN == 0:
+                await asyncio.sleep(0)
+            self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
+            self._shadows.shade(point.template)
+        return await self._log.append(
+            Submission(
+                topic=outcome.topic,
+                received=outcome.received,
+                split=outcome.split,
+                records=outcome.records,
+                identities=outcome.identities,
+                points=outcome.points,
+                ignored=outcome.ignored,
+                rejected=Counter(reject.reason for reject in outcome.rejects),
+                pending=outcome.pending,
+                keep=outcome.keep,
+                forget=outcome.forget,
+                unrecognised=outcome.unrecognised,
+                before=before,
+            )
+        )
+
+    def _device_labels(self, record: AiRecord) -> Mapping[str, str]:
+        return NO_LABELS if self._naming is None else self._naming.labels(record.device)
+
+
+def _set_apart(outcome: Outcome, place: int) -> None:
+    """A shadow must not be the known report that a report which counts repeats."""
+    identity = outcome.identities[place]
+    if identity.certain:
+        outcome.identities[place] = of_shadow(identity)
+        outcome.records[place].id = outcome.identities[place].id

@@ -1,0 +1,321 @@
+"""
+What a call should cost: the estimate beside the cost that its source reports.
+
+Exact integers throughout, nothing is rounded. A price that is not known gives None, never "0":
+
+- the response model counts when it is priced, else the request model; the price is that of the provider who served the
+  call, else (an unknown provider, or one that resells closed models) that of the model's maker;
+- prices are those of the day (and hour) of the call, without a time the newest; a tier takes the whole request;
+- reasoning is part of the output and costs the same, unless the card says otherwise;
+- cache writes cost what the card says for the shortest-lived kind, because a record does not tell the kinds apart;
+- cached tokens without a price of their own cost what other input costs, which is the rule of every provider but
+  Anthropic: of a Claude model without such a price nothing is said;
+- a batch or another way of processing that the card has no price for is not priced, nor is a model that puts out sound
+  or pictures, whose tokens have several prices and come as one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
+from decimal import Decimal
+from hashlib import blake2b
+from itertools import pairwise
+from typing import NamedTuple
+
+from gateway.configuration.sections import PriceOverride, Prices
+from gateway.rate_cards import card as cards
+from gateway.rate_cards import names
+from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
+from spool.ledger.sums import SIZES
+from spool.processing import MARKS, STANDARD, mode_of
+from spool.record import Inference
+from spool.sqlite.ledger.repricing import TokenSum
+
+NO_TIME = 2**62  # later than any record: a call without a time gets the newest price
+_MEMO = 10_000  # names are the senders' to choose: the memo is bounded
+
+_Names = tuple[str | None, str | None, str | None, str]  # provider, response model, request model, mode
+
+
+class Rate(NamedTuple):
+    """Prices of one token each, in units of 10 ** -digits dollars."""
+
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    reasoning: int | None
+    per_request: int
+    digits: int
+
+
+class Quote(NamedTuple):
+    """The rate from `low` until `high` (ns), and for inputs over a threshold, highest first. None: not known."""
+
+    low: int
+    high: int
+    rate: Rate | None
+    tiers: tuple[tuple[int, Rate], ...] = ()
+
+
+_NEVER = Quote(1, 0, None)
+_PACKAGED = Prices()
+
+
+class PriceBook:
+    """One rate card and the operator's own prices over it."""
+
+    def __init__(self, card: Card, overrides: Sequence[PriceOverride] = ()) -> None:
+        self.version = card.version
+        if overrides:
+            written = repr([astuple(override) for override in overrides]).encode()
+            self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
+        self._overrides = overrides
+        self._providers = card.providers
+        self._catalogues = {name: Catalogue(provider.models) for name, provider in card.providers.items()}
+        self._memo: dict[_Names, Quote] = {}
+
+    @classmethod
+    def load(cls, section: Prices = _PACKAGED) -> PriceBook:
+        """The card that [prices] names, else that of the package; CardUnreadable says what is wrong with it."""
+        return cls(cards.read(section.file or cards.newest()), section.override)
+
+    def price(self, record: Inference) -> None:
+        """Fill in estimated_cost, price_book and cost_source; a reported cost never changes."""
+        estimate = self.estimate(record)
+        record.estimated_cost = estimate
+        record.price_book = None if estimate is None else self.version
+        if record.cost is not None:
+            record.cost_source = "reported"
+        else:
+            record.cost_source = "none" if estimate is None else "estimated"
+
+    def estimate(self, record: Inference) -> str | None:
+        """The cost of a call as plain decimal text, None where any part of it is unknown."""
+        tags = record.tags
+        mode = STANDARD if not tags or MARKS.isdisjoint(tags) else mode_of(tags)
+        key = (record.provider, record.response_model, record.request_model, mode)
+        time = record.start_time
+        if time is None:
+            time = NO_TIME
+        low, high, rate, tiers = self._memo.get(key, _NEVER)
+        if not low <= time < high:
+            low, high, rate, tiers = self._remember(key, time)
+        given = record.input_tokens
+        if rate is None or given is None:
+            return None
+        for above, dearer in tiers:
+            if given > above:
+                rate = dearer
+                break
+        return _cost(
+            rate,
+            given,
+            record.output_tokens,
+            record.cache_read_tokens or 0,
+            record.cache_write_tokens or 0,
+            record.reasoning_tokens or 0,
+        )
+
+    def estimate_sum(self, total: TokenSum) -> str | None:
+        """The cost of calls that the ledger has added up, as if each had been priced alone (a ledger's Pricer)."""
+        key = (total.provider, total.response_model, total.request_model, total.mode)
+        quote = self._memo.get(key, _NEVER)
+        if not quote.low <= total.time < quote.high:
+            quote = self._remember(key, total.time)
+        if quote.rate is None or not all(_is_size(above) for above, _ in quote.tiers):
+            return None
+        rate = next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
+        return _cost(
+            rate,
+            total.input_tokens,
+            total.output_tokens,
+            total.cache_read_tokens,
+            total.cache_write_tokens,
+            total.reasoning_tokens,
+            total.calls,
+        )
+
+    def _remember(self, key: _Names, time: int) -> Quote:
+        if len(self._memo) >= _MEMO:
+            self._memo.clear()
+        quote = self._memo[key] = self._quote(key, time)
+        return quote
+
+    def _quote(self, key: _Names, time: int) -> Quote:
+        """An override if one fits, else the card; for each the response model before the requested one."""
+        provider, response, request, mode = key
+        models = [model for model in dict.fromkeys((response, request)) if model]
+        overriding = next((rows for model in models if (rows := self._overriding(provider, model))), [])
+        found = next((model for name in models if (model := self._find(provider, name))), None)
+        low, high = _validity(found, overriding, time)
+        if overriding and mode == STANDARD:
+            own = max(
+                (row for row in overriding if _since(row) <= time), key=lambda row: (_since(row), row[0]), default=None
+            )
+            if own is not None:
+                return Quote(low, high, *_overridden(own[1], _row(found, time, mode)))
+        row = _row(found, time, mode)
+        if found is None or row is None or found.media:
+            return Quote(low, high, None)
+        return Quote(low, high, _rate(row, found.id), _tiers(row, found.id))
+
+    def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
+        return [
+            (place, override)
+            for place, override in enumerate(self._overrides)
+            if _fits(override.model.lower(), model.lower())
+            and (not override.provider or (provider and names.spelled(override.provider) == names.spelled(provider)))
+        ]
+
+    def _find(self, provider: str | None, name: str) -> Model | None:
+        """The model as whoever served it sells it; None also when they sell it by something else than tokens."""
+        spellings = list(dict.fromkeys(names.spellings(name)))
+        for seller in self._sellers(provider, spellings):
+            catalogue = self._catalogues[seller]
+            for spelling in spellings:
+                model = catalogue.find(spelling)
+                if model is not None:
+                    return model if any(row.input is not None for row in model.prices) else None
+        return None
+
+    def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
+        """The providers to ask, in order: the record's own, whose prices it takes over, and the model's maker."""
+        own = names.spelled(provider) if provider else None
+        if own in names.SELF_HOSTED:
+            return
+        known = own in self._providers
+        if own is not None and known:
+            yield own
+            yield from (seller for seller in self._providers[own].resells if seller in self._providers)
+        for spelling in spellings:
+            for seller in (names.named_in(spelling), names.maker(spelling)):
+                if seller in self._providers and (not known or seller in names.CLOSED or seller == "aws"):
+                    yield seller
+
+
+def _cost(
+    rate: Rate, given: int, made: int | None, read: int, written: int, thought: int, calls: int = 1
+) -> str | None:
+    input_, output, cache_read, cache_write, reasoning, per_request, digits = rate
+    if input_ is None:
+        return None
+    total = per_request * calls
+    if read or written:
+        if (read and cache_read is None) or (written and cache_write is None):
+            return None
+        total += read * (cache_read or 0) + written * (cache_write or 0)
+        given -= read + written
+    if given < 0:
+        return None
+    total += given * input_
+    if output is not None:
+        if made is None or made < 0:
+            return None
+        if reasoning is not None and thought:
+            if thought > made:
+                return None
+            total += thought * (reasoning - output)
+        total += made * output
+    elif made:
+        return None
+    if not total:
+        return "0"
+    text = str(total)
+    if len(text) <= digits:
+        text = text.zfill(digits + 1)
+    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
+
+
+def _rate(amounts: Amounts, model: str) -> Rate:
+    charged_writes = "claude" in model
+    instead = None if charged_writes else amounts.input
+    read = amounts.cache_read if amounts.cache_read is not None else instead
+    written = amounts.cache_write if amounts.cache_write is not None else instead
+    per_million = (amounts.input, amounts.output, read, written, amounts.reasoning)
+    per_request = amounts.per_request or Decimal(0)
+    digits = max(6 + max(_decimals(amount) for amount in per_million), _decimals(per_request))
+
+    def units(amount: Decimal | None) -> int | None:
+        return None if amount is None else int(amount.scaleb(digits - 6))
+
+    return Rate(
+        input=units(amounts.input),
+        output=units(amounts.output),
+        cache_read=units(read),
+        cache_write=units(written),
+        reasoning=units(amounts.reasoning),
+        per_request=int(per_request.scaleb(digits)),
+        digits=digits,
+    )
+
+
+def _decimals(amount: Decimal | None) -> int:
+    exponent = 0 if amount is None else amount.as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def _tiers(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
+    return tuple((tier.above, _rate(tier, model)) for tier in reversed(row.tiers))
+
+
+def _overridden(own: PriceOverride, row: Price | None) -> tuple[Rate, tuple[tuple[int, Rate], ...]]:
+    """The operator's prices, flat whatever the size; what they leave open is taken from the card."""
+    base = row or Price()
+    amounts = Amounts(
+        input=base.input if own.input is None else own.input,
+        output=base.output if own.output is None else own.output,
+        cache_read=base.cache_read if own.cache_read is None else own.cache_read,
+        cache_write=base.cache_write if own.cache_write is None else own.cache_write,
+        reasoning=base.reasoning if own.output is None else None,
+        per_request=base.per_request,
+    )
+    return _rate(amounts, own.model), ()
+
+
+def _row(model: Model | None, time: int, mode: str) -> Price | None:
+    """The last row in force, as the card's order says."""
+    if model is None:
+        return None
+    rows = [row for row in model.prices if row.mode == mode]
+    for row in reversed(rows):
+        if row.since_ns <= time and _open_at(row, time):
+            return row
+    return rows[0] if rows and mode == STANDARD else None
+
+
+def _open_at(row: Price, time: int) -> bool:
+    window = row.window()
+    if window is None:
+        return True
+    if time >= NO_TIME:
+        return False
+    start, end = window
+    of_day = time % DAY_NS
+    return start <= of_day < end if start <= end else of_day >= start or of_day < end
+
+
+def _validity(model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int) -> tuple[int, int]:
+    """The stretch around `time` in which no price changes."""
+    edges = {-NO_TIME, 2 * NO_TIME, *(_since(row) for row in overriding)}
+    midnight = time - time % DAY_NS
+    for row in model.prices if model else ():
+        edges.add(row.since_ns)
+        if window := row.window():
+            edges.update((midnight, midnight + window[0], midnight + window[1], midnight + DAY_NS))
+    ordered = sorted(edges)
+    return next((low, high) for low, high in pairwise(ordered) if low <= time < high)
+
+
+def _since(overriding: tuple[int, PriceOverride]) -> int:
+    return cards.day_ns(overriding[1].since) if overriding[1].since else 0
+
+
+def _is_size(above: int) -> bool:
+    """Whether the ledger keeps calls beyond this number apart; 199,999 stands for 200,000 in some tables."""
+    return above in SIZES or above + 1 in SIZES
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -1,0 +1,154 @@
+"""
+Sums of the ledger as unit-cost streams (`[[publish]]`): tokens, calls or cost by a dimension, or one per another.
+
+Only what differs from the stream's totals becomes an operation, and it is always `replace`: late data, a repricing or
+a restart in the middle end in the right total.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal, localcontext
+
+from gateway.configuration.sections import Publication
+from gateway.intake.deposits import Deposits
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.identity import Identity
+from spool.record import NS, UnitCostOperation
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.queries import CostQuery, CostRow
+from spool.streams import (
+    ALLOCATION,
+    DELETE,
+    HOURLY,
+    REPLACE,
+    StreamBook,
+    StreamReader,
+    decimal_text,
+    key_of,
+    merged,
+    stream_of,
+)
+
+LOOK_S = 60.0
+BACK = {"HOURLY": timedelta(days=7), "DAILY": timedelta(days=35)}  # how long late data still changes what was published
+UNKNOWN = "(unknown)"
+_EXACT = Context(prec=60)
+
+_log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Runs until it is cancelled."""
+
+    def __init__(
+        self,
+        rules: Sequence[Publication],
+        *,
+        ledger: Ledger,
+        deposits: Deposits,
+        streams: StreamReader,
+        book: StreamBook,
+        clock: Clock,
+    ) -> None:
+        self._rules = rules
+        self._ledger = ledger
+        self._deposits = deposits
+        self._streams = streams
+        self._book = book
+        self._clock = clock
+
+    async def run(self) -> None:
+        while True:
+            for rule in self._rules:
+                try:
+                    await self.publish(rule)
+                except SpoolError as error:
+                    _log.warning("%s waits on: %s", rule.stream, error, extra={"action": "publishing_put_off"})
+            await asyncio.sleep(LOOK_S)
+
+    async def publish(self, rule: Publication) -> int:
+        """Bring a stream up to the ledger; how many operations that took."""
+        if (await self._ledger.state()).rebuilding:  # until it is done the sums are a part of what they were
+            return 0
+        operations = list(self._operations(rule, await self._sums(rule)))
+        totals = await self._streams.find([(rule.stream, key_of(operation)) for operation in operations])
+        changed = []
+        for operation in operations:
+            total = totals.get((rule.stream, key_of(operation)))
+            if operation.operation == DELETE:
+                if total is not None:
+                    changed.append(operation)
+            elif total is None or Decimal(total.value) != Decimal(operation.value or 0):
+                changed.append(operation)
+        await self._keep(changed)
+        return len(changed)
+
+    async def _sums(self, rule: Publication) -> Sequence[CostRow]:
+        now = datetime.fromtimestamp(self._clock.now(), UTC)
+        since = (now - BACK[rule.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
+        granularity = "hourly" if rule.granularity == HOURLY else "daily"
+        by = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
+        return await self._ledger.costs(CostQuery(since=since, until=now, granularity=granularity, group_by=by))
+
+    def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:
+        """What each sum comes to; a sum of nothing takes away what was published of it."""
+        names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
+        for row in rows:
+            known = dict(zip(names, row.group, strict=True))
+            value = _value(rule, row)
+            yield UnitCostOperation(
+                id=os.urandom(16),
+                source="ledger",
+                stream=rule.stream,
+                stream_type=ALLOCATION,
+                operation=REPLACE if value is not None else DELETE,
+                start_time=int(row.start.timestamp()) * NS,
+                granularity=rule.granularity,
+                element_name=known[rule.by] or UNKNOWN,
+                dimensions={name: [known[dimension] or UNKNOWN] for name, dimension in rule.dimensions.items()},
+                value=value,
+            )
+
+    async def _keep(self, operations: Sequence[UnitCostOperation]) -> None:
+        if not operations:
+            return
+        first = stream_of(operations[0])
+        known = self._book.find(first.name)
+        stream = merged(known, first)
+        if (stream.type, stream.granularity, stream.keys) != (first.type, first.granularity, first.keys):
+            message = "%s is another stream already: its type, granularity or dimensions differ"
+            _log.error(message, first.name, extra={"action": "not_published", "stream": first.name})
+            return
+        with ExitStack() as claims:
+            claims.enter_context(self._book.claim(stream))
+            identities = [Identity(operation.id, certain=False) for operation in operations]
+            await self._deposits.operations(operations, identities)
+
+
+def _value(rule: Publication, row: CostRow) -> str | None:
+    """None when there is nothing, or nothing to divide by."""
+    measures = _measures(row)
+    with localcontext(_EXACT):
+        value = measures[rule.measure]
+        if rule.per:
+            if not measures[rule.per]:
+                return None
+            value /= measures[rule.per]
+        return decimal_text(value) if value > 0 else None
+
+
+def _measures(row: CostRow) -> Mapping[str, Decimal]:
+    return {
+        "cost": Decimal(row.cost),
+        "calls": Decimal(row.calls),
+        "tokens": Decimal(row.input_tokens + row.output_tokens),
+        "input_tokens": Decimal(row.input_tokens),
+        "output_tokens": Decimal(row.output_tokens),
+    }

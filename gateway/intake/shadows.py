@@ -1,0 +1,108 @@
+"""
+Which counters repeat what events already said: a usage metric is a shadow when an inference record
+of the same source, service and session (or user) came in the hour before. A metric that names neither session nor
+user (Codex's) is held against its source and service alone: counted beside the events it would count twice.
+
+One sender may name itself differently in its events and in its counters. So a call is heard under every name that the
+counters beside it may bear.
+
+Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it forgets by
+age and, far beyond any real fleet, by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spool.clock import Clock
+from spool.log.protocols import Log
+from spool.record import AI_TELEMETRY, Inference, UsageMetric
+
+WINDOW_S = 3600.0
+MAX_REPORTERS = 200_000
+REMEMBERED = 200_000  # newest records looked at after a start
+STEP = 1024  # of them at a time: unpacked they take some 2 KiB each
+
+# What counters are known by where their senders' spans bear marks that no counter has.
+_COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
+
+Reporter = tuple[str, str | None, str, str]
+
+
+class Shadows:
+    """
+    The reporters of inference records and when each was last heard.
+
+    `stand_in` finds for what is learned again after a start the user whom `note` is told with each new record.
+    """
+
+    def __init__(self, clock: Clock, *, stand_in: Callable[[Inference], str | None] = lambda _: None) -> None:
+        self._clock = clock
+        self._stand_in = stand_in
+        self._heard: dict[Reporter, float] = {}
+        self._known = 0  # the highest number that was looked at after the start
+
+    def note(self, record: Inference, at: float | None = None, *, stand_in: str | None = None) -> None:
+        """
+        An inference record came in (at: epoch seconds, default now).
+
+        `stand_in` is the user whom a report of the same sender is put down to when it names none itself.
+        """
+        service = record.tags.get("service")
+        when = self._clock.now() if at is None else at
+        # Claude Code's counters may name the installation alone, where its events name the account.
+        users = {record.user, stand_in, record.tags.get("device")}
+        for source in (record.source, _COUNTERS.get(record.source)):
+            if source is None:
+                continue
+            self._hear((source, service, "", ""), when)
+            if record.session:
+                self._hear((source, service, "session", record.session), when)
+            for user in users:
+                if user:
+                    self._hear((source, service, "user", user), when)
+
+    def note_session(self, source: str, service: str | None, session: str) -> None:
+        """Calls came in of a sender whose resource names this session, whatever they name themselves."""
+        self._hear((source, service, "session", session), self._clock.now())
+
+    def shade(self, metric: UsageMetric) -> None:
+        """Mark a metric whose tokens the events of the last hour already hold."""
+        service = metric.tags.get("service")
+        if metric.session:
+            reporter = (metric.source, service, "session", metric.session)
+        elif metric.user:
+            reporter = (metric.source, service, "user", metric.user)
+        else:
+            reporter = (metric.source, service, "", "")
+        heard = self._heard.get(reporter)
+        if heard is not None and self._clock.now() - heard <= WINDOW_S:
+            metric.shadow = True
+
+    async def remember(self, log: Log) -> None:
+        """Learn from the newest closed entries what was heard before a restart; what is open is for `follow`."""
+        since = self._clock.now() - WINDOW_S
+        last = log.closed_below(AI_TELEMETRY) - 1
+        for first in range(max(1, self._known + 1, last - REMEMBERED), last + 1, STEP):
+            for entry in await log.read(AI_TELEMETRY, first, min(first + STEP - 1, last)):
+                if entry.committed_at >= since:
+                    for record in entry.records:
+                        if isinstance(record, Inference):
+                            self.note(record, at=entry.committed_at, stand_in=self._stand_in(record))
+        self._known = last
+
+    async def follow(self, log: Log, *, hold_s: float) -> None:
+        """As a task of the house: learn what was open at the start, which is closed `hold_s` later; then rest."""
+        until = self._clock.now() + hold_s
+        knows_all = False
+        async for _ in log.changes(AI_TELEMETRY):
+            if not knows_all:
+                knows_all = self._clock.now() > until
+                await self.remember(log)
+
+    def _hear(self, reporter: Reporter, when: float) -> None:
+        # Taking it out first keeps the dict in the order of last hearing: the oldest is always at the front.
+        before = self._heard.pop(reporter, when)
+        self._heard[reporter] = max(when, before)
+        if len(self._heard) > MAX_REPORTERS:
+            del self._heard[next(iter(self._heard))]

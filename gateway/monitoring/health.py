@@ -1,0 +1,103 @@
+"""
+`/livez` and `/readyz`: read from the last real commit, not from a flag that somebody sets.
+
+Ready means exactly that the house can accept and keep. Routes, keys and clocks are told beside it and never change it:
+a parked route is no reason to turn senders away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.log.protocols import Deliveries, Log, RouteState, Stats
+
+ANSWER_S = 10.0  # a writer that says nothing for this long is dead
+CACHE_S = 1.0  # the doors are open to everybody; the disk is asked at most this often
+
+
+class Health:
+    """`keys_read` tells whether the key table is there; `closing` whether the process is on its way out."""
+
+    def __init__(
+        self,
+        log: Log,
+        deliveries: Deliveries,
+        *,
+        clock: Clock,
+        keys_read: Callable[[], bool],
+        closing: Callable[[], bool],
+        syncs: Callable[[], Sequence[RouteState]] = tuple,
+    ) -> None:
+        self._log = log
+        self._deliveries = deliveries
+        self._clock = clock
+        self._keys_read = keys_read
+        self._closing = closing
+        self._syncs = syncs
+        self._lock = asyncio.Lock()
+        self._stats: Stats | None = None
+        self._good_until = float("-inf")
+        self._started = clock.now()
+
+    async def live(self) -> bool:
+        """False only when the writer is dead; a dead loop answers nobody."""
+        stats = await self._read()
+        return stats is not None and stats.alive
+
+    async def ready(self) -> bool:
+        return not self._obstacles(await self._read())
+
+    async def report(self) -> dict[str, Any]:
+        """What the operator sees: why it is not ready, and what would want a look although it is."""
+        stats = await self._read()
+        obstacles = self._obstacles(stats)
+        routes = [*await self._deliveries.routes(), *self._syncs()] if stats else []
+        now = self._clock.now()
+        return {
+            "ready": not obstacles,
+            "reasons": obstacles,
+            "routes": [shown_route(route) for route in routes],
+            "keys": {"read": self._keys_read()},
+            "clock": {"now": now, "up_s": now - self._started},
+            "space": stats and {"bytes": stats.bytes, "max_bytes": stats.max_bytes, "free_bytes": stats.free_bytes},
+        }
+
+    def _obstacles(self, stats: Stats | None) -> list[str]:
+        reasons = []
+        if self._closing():
+            reasons.append("stopping")
+        if stats is None:
+            reasons.append("the writer does not answer")
+        elif not stats.alive:
+            reasons.append("the writer is dead: restart")
+        elif not stats.writable:
+            reasons.append(stats.last_error or "the spool cannot keep anything")
+        if not self._keys_read():
+            reasons.append("the key table cannot be read")
+        return reasons
+
+    async def _read(self) -> Stats | None:
+        async with self._lock:
+            if self._clock.monotonic() >= self._good_until:
+                try:
+                    async with asyncio.timeout(ANSWER_S):
+                        self._stats = await self._log.stats()
+                except (TimeoutError, SpoolError):
+                    self._stats = None
+                self._good_until = self._clock.monotonic() + CACHE_S
+            return self._stats
+
+
+def shown_route(route: RouteState) -> dict[str, object]:
+    """A route or a sync, as every answer on the operator's side shows it."""
+    return {
+        "route": route.name,
+        "state": route.state,
+        "reason": route.reason,
+        "queued": route.queued,
+        "oldest_age_s": route.oldest_age_s,
+    }

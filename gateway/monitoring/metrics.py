@@ -1,0 +1,213 @@
+"""
+Figures about the house in Prometheus text, under names that dashboards rely on.
+
+Counters are told of commits and requests as they happen; what the spool knows better (queues, space) is read when
+somebody asks, at most once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from spool.log.protocols import Commit, RouteState, Stats
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CACHE_S = 1.0
+LAG_EVERY_S = 0.1
+LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that no peak falls between two scrapes
+
+MAX_DETAILS = 500  # sources and reasons that have a series of their own
+OTHER = "other"
+
+ROUTE_STATES = ("running", "parked", "refusing", "orphaned")
+
+# term of a commit -> (metric, the label beside topic, help)
+_TERMS: Mapping[str, tuple[str, str | None, str]] = {
+    "received": ("received", None, "Items that decoders read"),
+    "accepted": ("accepted", "source", "Records that are new"),
+    "duplicates": ("duplicate", "source", "Records that were known"),
+    "ignored": ("ignored", "reason", "Items that are no record"),
+    "rejected": ("rejected", "reason", "Items that could not be taken"),
+    "amended": ("amended", "source", "Open records that a later report completed"),
+    "amended_late": (
+        "amended_late",
+        "source",
+        "Reports that came after their record closed and would have added to it",
+    ),
+    "conflict": ("conflict", "source", "Reports of one call that disagree on tokens or cost"),
+    "unidentified": ("unidentified", "source", "Records without anything to recognise a repeat by"),
+}
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What is read when somebody asks."""
+
+    stats: Stats
+    routes: Sequence[RouteState] = ()
+    devices: Mapping[str, int] = field(default_factory=dict)
+    failed_attempts: int = 0
+
+
+class _Registry(CollectorRegistry):
+    """Without the time at which each counter was made: a third of all series, and nobody asks for it."""
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+class Metrics:
+    """Implements spool.log.Observer; every method returns at once."""
+
+    def __init__(self) -> None:
+        self.registry = _Registry()
+        ProcessCollector(registry=self.registry)
+        self._records = {
+            term: Counter(
+                f"tollhouse_records_{name}", help, ["topic", *([label] if label else [])], registry=self.registry
+            )
+            for term, (name, label, help) in _TERMS.items()
+        }
+        self._commit = Histogram(
+            "tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS, registry=self.registry
+        )
+        self._flush = Histogram(
+            "tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS, registry=self.registry
+        )
+        self._requests = Counter("tollhouse_requests", "Answered requests", ["door", "status"], registry=self.registry)
+        self._details: set[str] = set()
+        self._claimed = Counter(
+            "tollhouse_records_claimed_device",
+            "Records that named a device whose key they did not come under",
+            registry=self.registry,
+        )
+        self._request_children: dict[tuple[str, int | str], Counter] = {}
+        self.lag = LoopLag(
+            Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=self.registry)
+        )
+        self._house = _HouseCollector()
+        self.registry.register(self._house)
+
+    def committed(self, commit: Commit) -> None:
+        self._commit.observe(commit.seconds)
+        self._flush.observe(commit.flush_seconds)
+        for (topic, term, detail), n in commit.terms.items():
+            counter = self._records.get(term)
+            if counter is not None and n > 0:
+                labels = (topic, self._bounded(detail)) if _TERMS[term][1] else (topic,)
+                counter.labels(*labels).inc(n)
+
+    def _bounded(self, detail: str) -> str:
+        """A source may be named by a sender, and every new name costs a series for good."""
+        if detail not in self._details:
+            if len(self._details) >= MAX_DETAILS:
+                return OTHER
+            self._details.add(detail)
+        return detail
+
+    def requests(self, door: str, status: int | str) -> None:
+        """An answer was given. `status` is the HTTP status, or the name of the gRPC code."""
+        child = self._request_children.get((door, status))
+        if child is None:
+            child = self._request_children[door, status] = self._requests.labels(door, str(status))
+        child.inc()
+
+    def claimed(self, records: int) -> None:
+        """Records named a device whose key they did not come under."""
+        self._claimed.inc(records)
+
+    def render(self, snapshot: Snapshot) -> bytes:
+        self._house.snapshot = snapshot
+        return generate_latest(self.registry)
+
+
+class Exposition:
+    """`/metrics`, rendered at most once a second whoever asks."""
+
+    def __init__(self, metrics: Metrics, read: Callable[[], Awaitable[Snapshot]], now: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._read = read
+        self._now = now
+        self._text = b""
+        self._good_until = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def text(self) -> bytes:
+        async with self._lock:
+            if self._now() >= self._good_until:
+                self._text = self._metrics.render(await self._read())
+                self._good_until = self._now() + CACHE_S
+            return self._text
+
+
+class LoopLag:
+    """How late the loop wakes a sleeper: what a client waits for while something hogs the loop."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._samples: deque[float] = deque(maxlen=round(LAG_WINDOW_S / LAG_EVERY_S))
+        gauge.set_function(lambda: self.worst)
+
+    @property
+    def worst(self) -> float:
+        return max(self._samples, default=0.0)
+
+    async def run(self) -> None:
+        now = asyncio.get_running_loop().time
+        while True:
+            due = now() + LAG_EVERY_S
+            await asyncio.sleep(LAG_EVERY_S)
+            self._samples.append(max(0.0, now() - due))
+
+
+class _HouseCollector:
+    """Turns the last snapshot into metric families."""
+
+    snapshot: Snapshot | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.snapshot is None:
+            return
+        stats = self.snapshot.stats
+        yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
+        yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
+        yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
+        yield _gauge("tollhouse_duplicate_window_seconds", "How far back repeats are known", stats.duplicate_window_s)
+        failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a key that opens anything")
+        failed.add_metric([], self.snapshot.failed_attempts)
+        yield failed
+        yield from self._routes(self.snapshot.routes)
+        devices = GaugeMetricFamily("tollhouse_devices", "Devices by state", labels=["state"])
+        for state, n in self.snapshot.devices.items():
+            devices.add_metric([state], n)
+        yield devices
+
+    @staticmethod
+    def _routes(routes: Sequence[RouteState]) -> Iterator[Metric]:
+        delivered = CounterMetricFamily("tollhouse_route_delivered", "Records that arrived", labels=["route"])
+        dead = CounterMetricFamily("tollhouse_route_dead", "Records set aside", labels=["route"])
+        refused = CounterMetricFamily("tollhouse_route_refused", "Records a partial success refused", labels=["route"])
+        queued = GaugeMetricFamily("tollhouse_route_queued_records", "Records on their way", labels=["route"])
+        oldest = GaugeMetricFamily("tollhouse_route_oldest_age_seconds", "Age of the oldest of them", labels=["route"])
+        state = GaugeMetricFamily("tollhouse_route_state", "1 for the state it is in", labels=["route", "state"])
+        for route in routes:
+            delivered.add_metric([route.name], route.delivered)
+            dead.add_metric([route.name], route.dead)
+            refused.add_metric([route.name], route.refused)
+            queued.add_metric([route.name], route.queued)
+            oldest.add_metric([route.name], route.oldest_age_s or 0.0)
+            for name in ROUTE_STATES:
+                state.add_metric([route.name, name], float(name == route.state))
+        yield from (delivered, dead, refused, queued, oldest, state)
+
+
+def _gauge(name: str, help: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help, value=value)

@@ -1,0 +1,18 @@
+"""Several observers of the log as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spool.log.protocols import Commit, Observer
+
+
+class Observers:
+    """Each is told, in order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def committed(self, commit: Commit) -> None:
+        for observer in self._observers:
+            observer.committed(commit)

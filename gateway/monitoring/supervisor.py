@@ -1,0 +1,52 @@
+"""Background tasks have a name and an owner: when one ends, somebody hears which, and the process stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from gateway.monitoring.logs import where
+
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Starts tasks that must not end, and tells when one did."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self.failed: str | None = None  # the name of the first task that ended
+        self._failure = asyncio.Event()
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def failure(self) -> str:
+        """Wait until a task ends, and return its name."""
+        await self._failure.wait()
+        assert self.failed is not None
+        return self.failed
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait for them."""
+        self._stopping = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if self._stopping:
+            return
+        extra = {"action": "task_died", "task": task.get_name(), "error": type(error).__name__ if error else None}
+        _log.critical("a background task ended", extra={**extra, "where": where(error) if error else []})
+        if self.failed is None:
+            self.failed = task.get_name()
+            self._failure.set()

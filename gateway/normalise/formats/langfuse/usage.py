@@ -1,0 +1,83 @@
+"""
+Langfuse's usage: OpenAI's shape inside `usageDetails`, free buckets that exclude one another, and the older `usage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.outcome import MALFORMED
+from gateway.normalise.reading.buckets import is_bucket, sums
+from gateway.normalise.reading.usage import Tokens, Usage, of_usage, settled
+from gateway.normalise.reading.values import BadValue, count, money, text
+
+_OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
+
+
+class Named(Usage):
+    """The older `usage`, in Langfuse's names and in OpenAI's."""
+
+    input: Any = None
+    output: Any = None
+    unit: Any = None
+    promptTokens: Any = None
+    completionTokens: Any = None
+    inputCost: Any = None
+    outputCost: Any = None
+    totalCost: Any = None
+
+
+def of_details(details: Mapping[str, Any]) -> Tokens | None:
+    """`usageDetails`; None when it says nothing."""
+    if any(name in details for name in _OPENAI):
+        return _said(of_usage(_usage(details)))
+    buckets = {name: number for name, value in details.items() if (number := _bucket(name, value)) is not None}
+    return _said(settled(*sums(buckets)))
+
+
+def of_named(usage: Named) -> Tokens | None:
+    """The older `usage`; characters, images, seconds and requests are no tokens."""
+    if (text(usage.unit) or "TOKENS").upper() != "TOKENS":
+        return None
+    if usage.input is None and usage.output is None and usage.promptTokens is None and usage.completionTokens is None:
+        return _said(of_usage(usage))
+    return _said(settled(
+        count(usage.promptTokens if usage.input is None else usage.input, "usage.input"),
+        count(usage.completionTokens if usage.output is None else usage.output, "usage.output"),
+    ))  # fmt: skip
+
+
+def cost_of_details(details: Mapping[str, Any]) -> str | None:
+    """`total`, else the sum of the parts."""
+    return _cost(details.get("total"), details.values(), "costDetails")
+
+
+def cost_of_named(usage: Named) -> str | None:
+    """`totalCost`, else the sum of the two parts."""
+    return _cost(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
+
+
+def _cost(total: Any, parts: Iterable[Any], field: str) -> str | None:
+    if (whole := money(total, field)) is not None:
+        return whole
+    said = [Decimal(part) for value in parts if (part := money(value, field)) is not None]
+    return money(sum(said, Decimal(0)), field) if said else None
+
+
+def _usage(details: Mapping[str, Any]) -> Usage:
+    try:
+        return msgspec.convert(details, Usage)
+    except msgspec.ValidationError as error:
+        raise BadValue(MALFORMED, "usageDetails is not readable") from error
+
+
+def _bucket(name: str, value: Any) -> int | None:
+    return count(value, "usageDetails") if is_bucket(name) and not isinstance(value, dict | list) else None
+
+
+def _said(tokens: Tokens) -> Tokens | None:
+    return tokens if tokens.stated else None

@@ -1,0 +1,188 @@
+"""
+Attributes in protobuf's encoding into a dict: the hottest loop of the program, so most of it is done by hand.
+
+Names repeat from span to span, and most values do. A KeyValue that came before is found by its bytes; one whose name
+came before is read by hand; the first of each name is read by protobuf, and so is every layout but the usual one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from gateway.normalise.otlp import admission
+from gateway.normalise.otlp.admission import RULES
+from gateway.normalise.otlp.decoding import wire_view
+from gateway.normalise.otlp.decoding.model import Attributes
+from gateway.normalise.reading import vocabulary as words
+
+Pair = tuple[str, Any]
+
+_LEFT_OUT: Pair = ("", None)
+_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # heads of an AnyValue's fields
+
+
+_NUMBERS = ("int_value", "bool_value", "double_value")
+_unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
+
+
+class _Head(NamedTuple):
+    """What is known of a name by the bytes that begin its KeyValues: 0a <length> name 12."""
+
+    name: str
+    is_dropped: bool
+    repeats: bool
+
+
+_known: dict[bytes, Pair] = {}  # never holds content
+_heads: dict[bytes, _Head] = {}
+_MOST_KNOWN = 8192
+_LONGEST_KNOWN = 160
+# New on every span, so not worth remembering.
+_VARYING = frozenset(
+    {
+        *words.INPUT, *words.OUTPUT, *words.CACHE_READ, *words.CACHE_WRITE, *words.REASONING, *words.TOTAL,
+        *words.REQUEST_ID, *words.COST, *words.SESSION, *words.USER,
+    }
+)  # fmt: skip
+
+
+def attributes_of(encoded: Iterable[bytes]) -> Attributes:
+    """
+    Encoded KeyValues as a dict, without content; the last of a repeated name stays.
+
+    DecodeError or UnicodeDecodeError for what is no KeyValue, content included.
+    """
+    known = _known.get
+    attributes = dict([known(raw) or _known_name(raw) or _any_layout(raw) for raw in encoded])
+    attributes.pop("", None)
+    return attributes
+
+
+def outside_of(encoded: Collection[bytes], attributes: Attributes) -> dict[str, object]:
+    """The texts, numbers and lists of texts that are not among the attributes read."""
+    outside: dict[str, object] = {}
+    for pair in map(wire_view.KeyValue.FromString, encoded if len(encoded) > len(attributes) else ()):
+        if pair.key and pair.key not in attributes and (found := _plain(pair.value)) is not None:
+            outside[pair.key] = found
+    return outside
+
+
+def _plain(value: Any) -> object:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return _texts(value)
+    return getattr(value, kind) if kind in ("string_value", *_NUMBERS) else None
+
+
+def _known_name(raw: bytes) -> Pair | None:
+    """A text or a small number under a name that came before; None for all else."""
+    size = len(raw)
+    if size < 6:
+        return None
+    at = raw[1] + 3  # where the value's length stands
+    head = _heads.get(raw[:at])
+    if head is None or size < at + 3:
+        return None
+    value: Any
+    if raw[at] >= 0x80:
+        value = _long_text(raw, at)
+    elif raw[at] == size - at - 1:
+        value = _short_value(raw, at, size)
+    else:
+        return None
+    if value is None:
+        return None
+    if head.is_dropped or (type(value) is str and len(value) > admission.MAX_VALUE):
+        return _LEFT_OUT
+    pair = (head.name, value)
+    if head.repeats:
+        _remember(raw, pair)
+    return pair
+
+
+def _short_value(raw: bytes, at: int, size: int) -> str | int | float | None:
+    kind, first = raw[at + 1], raw[at + 2]
+    if kind == _STRING:
+        return raw[at + 3 :].decode() if first == size - at - 3 else None
+    if kind == _DOUBLE and size == at + 10:
+        return _unpack_double(raw, at + 2)[0]
+    if kind != _INT:
+        return None
+    if size == at + 3 and first < 0x80:
+        return first
+    if size == at + 4 and raw[at + 3] < 0x80:
+        return first & 0x7F | raw[at + 3] << 7
+    if size == at + 5 and raw[at + 4] < 0x80:
+        return first & 0x7F | (raw[at + 3] & 0x7F) << 7 | raw[at + 4] << 14
+    return None
+
+
+def _long_text(raw: bytes, at: int) -> str | None:
+    length, start = _varint(raw, at)
+    if start + length != len(raw) or raw[start] != _STRING:
+        return None
+    length, start = _varint(raw, start + 1)
+    return raw[start:].decode() if start + length == len(raw) else None
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends; a length that cannot be when it has no end."""
+    number = shift = 0
+    for place in range(at, min(at + 5, len(raw))):
+        byte = raw[place]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, place + 1
+        shift += 7
+    return len(raw) + 1, len(raw)
+
+
+def _any_layout(raw: bytes) -> Pair:
+    """Any KeyValue, read by protobuf; also learns its name for `_known_name`."""
+    message = wire_view.KeyValue.FromString(raw)
+    name = message.key
+    rule = RULES[name]
+    value = None if rule is admission.DROPPED else _value(message.value, rule, name)
+    pair = _LEFT_OUT if value is None else (name, value)
+    if rule is admission.SCALAR or rule is admission.DROPPED:
+        _learn(raw, name, is_dropped=rule is admission.DROPPED)
+    if rule is admission.SCALAR and name not in _VARYING:
+        _remember(raw, pair)
+    return pair
+
+
+def _learn(raw: bytes, name: str, *, is_dropped: bool) -> None:
+    encoded = name.encode()
+    head = b"\x0a%c%b\x12" % (len(encoded), encoded) if len(encoded) < 0x80 else b""
+    if head and raw.startswith(head):
+        if len(_heads) >= _MOST_KNOWN:
+            _heads.clear()
+        _heads[head] = _Head(name, is_dropped, name not in _VARYING)
+
+
+def _remember(raw: bytes, pair: Pair) -> None:
+    if len(raw) <= _LONGEST_KNOWN:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[raw] = pair
+
+
+def _value(value: Any, rule: str, name: str) -> Any:
+    """An AnyValue as the rule allows; None for what stays outside."""
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
+        text = value.string_value
+        if rule is admission.REDUCED:
+            return admission.reduced(name, text)
+        return None if len(text) > admission.MAX_VALUE else text
+    if kind in _NUMBERS:
+        return getattr(value, kind) if rule is admission.SCALAR else None
+    if kind == "array_value" and rule is admission.WORDS:
+        return _texts(value)
+    return None
+
+
+def _texts(value: Any) -> list[str] | None:
+    return [part.string_value for part in value.array_value.values if part.string_value] or None

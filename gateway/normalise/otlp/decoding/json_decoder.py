@@ -1,0 +1,410 @@
+"""
+OTLP/JSON into the plain items of `model`, slice by slice.
+
+Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read is rejected
+alone; a body that is no export request is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from gateway.errors import BadPayload
+from gateway.normalise.otlp import admission
+from gateway.normalise.otlp.admission import RULES
+from gateway.normalise.otlp.decoding import json_schema as schema
+from gateway.normalise.otlp.decoding import lone_surrogates, trace_ends
+from gateway.normalise.otlp.decoding.json_names import in_camel_case
+from gateway.normalise.otlp.decoding.model import Attributes, Event, LogRecord, Point, Resource, Scope, Span, moment
+from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Slice
+from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
+from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
+from gateway.normalise.outcome import MALFORMED, Reject
+
+T = TypeVar("T")
+
+_LONGEST_NAME = 64  # of an attribute in a message
+
+_TEMPORALITIES = {"AGGREGATION_TEMPORALITY_DELTA": 1, "AGGREGATION_TEMPORALITY_CUMULATIVE": 2}
+_KINDS = {
+    "sum": "sum",
+    "histogram": "histogram",
+    "exponentialHistogram": "exponential_histogram",
+    "gauge": "gauge",
+    "summary": "summary",
+}
+
+
+class _Malformed(ValueError):
+    """One item that cannot be read. Its message names a field."""
+
+
+class _Place:
+    """Where an item stands, as a path in the body; put into words only for an error."""
+
+    __slots__ = ("entry", "inner", "item", "names")
+
+    def __init__(self, names: tuple[str, str, str], entry: int, inner: int, item: int) -> None:
+        self.names = names
+        self.entry = entry
+        self.inner = inner
+        self.item = item
+
+    def __str__(self) -> str:
+        outer, middle, items = self.names
+        return f"{outer}[{self.entry}].{middle}[{self.inner}].{items}[{self.item}]"
+
+
+_Reader = Callable[[Slice[T], int, Resource, Scope, Raw, _Place], None]
+
+
+def traces(body: bytes) -> Iterator[Slice[Span]]:
+    """The spans of an ExportTraceServiceRequest."""
+    return _slices(body, schema.TRACES, ("resourceSpans", "scopeSpans", "spans"), _read_span)
+
+
+def logs(body: bytes) -> Iterator[Slice[LogRecord]]:
+    """The records of an ExportLogsServiceRequest."""
+    return _slices(body, schema.LOGS, ("resourceLogs", "scopeLogs", "logRecords"), _read_log_record)
+
+
+def metrics(body: bytes) -> Iterator[Slice[Point]]:
+    """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
+    return _slices(body, schema.METRICS, ("resourceMetrics", "scopeMetrics", "metrics"), _read_metric)
+
+
+def _slices(
+    body: bytes, decoder: msgspec.json.Decoder[Any], names: tuple[str, str, str], read: _Reader[T]
+) -> Iterator[Slice[T]]:
+    yield from _check_text(body)
+    outer, middle, items = names
+    request = _decoded(in_camel_case(body), decoder)
+    ends = (yield from _trace_ends(request)) if decoder is schema.TRACES and len(body) > trace_ends.LARGE else None
+    part: Slice[T] = Slice()
+    place = size = number = 0
+    for i, entry in _present(getattr(request, outer)):
+        resource = _resource(entry.resource, f"{outer}[{i}]")
+        for j, inner in _present(getattr(entry, middle)):
+            scope = Scope(inner.scope.name or "", inner.scope.version or "") if inner.scope else Scope("", "")
+            for k, raw in enumerate(getattr(inner, items) or ()):
+                read(part, place, resource, scope, raw, _Place(names, i, j, k))
+                size += memoryview(raw).nbytes
+                if size >= MAX_SLICE:
+                    if ends is not None:
+                        ends.tell(part, number)
+                    yield part
+                    place += part.received
+                    part, size, number = Slice(), 0, number + 1
+    yield part
+
+
+def _trace_ends(request: schema.Traces) -> Generator[Slice[Any], None, TraceEnds]:
+    """The walk ahead: it looks for nothing but trace ids, and cuts where `_slices` does."""
+    ends = TraceEnds()
+    size = number = 0
+    for _, entry in _present(request.resourceSpans):
+        for _, inner in _present(entry.scopeSpans):
+            for raw in inner.spans or ():
+                with suppress(ValueError):  # the reading itself says what is wrong
+                    ends.saw(bytes.fromhex(schema.TRACE_ID.decode(raw).traceId), number)
+                size += memoryview(raw).nbytes
+                if size >= MAX_SLICE:
+                    yield Slice()
+                    size, number = 0, number + 1
+    return ends
+
+
+def _resource(resource: schema.Resource | None, where: str) -> Resource:
+    """What all items below inherit: it cannot be rejected alone."""
+    try:
+        return Resource(attributes_of(resource.attributes if resource else None))
+    except _Malformed as error:
+        raise BadPayload(f"{where}.resource{error}") from None
+
+
+def _present(entries: list[Any] | None) -> Iterator[tuple[int, Any]]:
+    return ((place, entry) for place, entry in enumerate(entries or ()) if entry is not None)
+
+
+def _check_text(body: bytes) -> Iterator[Slice[Any]]:
+    """Refuse what is not UTF-8, also in members that nobody reads."""
+    if body.isascii():
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(body), MAX_SLICE):
+        end = start + MAX_SLICE
+        try:
+            decoder.decode(body[start:end], final=end >= len(body))
+        except UnicodeDecodeError as error:
+            raise BadPayload(f"body: not UTF-8 near byte {start + error.start}") from None
+        if end < len(body):
+            yield Slice()
+
+
+def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise BadPayload(f"{_path(error) or 'body'}: not of the type that OTLP gives it") from None
+    except msgspec.DecodeError as error:
+        mended = lone_surrogates.replaced(body)
+        if mended is not None:
+            return _decoded(mended, decoder)
+        raise BadPayload(f"body: no JSON ({_offset(error)})") from None
+    except RecursionError:
+        raise BadPayload("body: nested too deeply") from None
+
+
+def _path(error: msgspec.ValidationError) -> str:
+    # "Expected `int`, got `float` - at `$.status.code`": the path and nothing else, so no value can get out.
+    _, found, path = str(error).rpartition("`$")
+    return path.strip("`.") if found else ""
+
+
+def _offset(error: msgspec.DecodeError) -> str:
+    _, found, offset = str(error).rpartition("(byte ")
+    return f"byte {offset.rstrip(')')}" if found else "it ends too early"
+
+
+def _item(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise _Malformed(f".{_path(error)}: not of the type that OTLP gives it") from None
+    except msgspec.DecodeError:
+        raise _Malformed(": no JSON, or text that is no Unicode") from None
+
+
+def attributes_of(pairs: Iterable[schema.KeyValue | None] | None) -> Attributes:
+    """Key-value pairs as a dict, without content; the last of a repeated key stays."""
+    attributes: Attributes = {}
+    for pair in pairs or ():
+        if pair is None or not pair.key or pair.value is None:
+            continue
+        name = pair.key
+        rule = RULES[name]
+        if rule is admission.SCALAR:
+            text = pair.value.stringValue
+            value = _number_or_bool(pair.value, name) if text is None else text
+            if value is not None and not (text is not None and len(text) > admission.MAX_VALUE):
+                attributes[name] = value
+        elif rule is not admission.DROPPED and (kept := _kept(pair.value, rule, name)) is not None:
+            attributes[name] = kept
+    return attributes
+
+
+def outside_of(pairs: Iterable[schema.KeyValue | None] | None, attributes: Attributes) -> dict[str, object]:
+    """The texts, numbers and lists of texts that are not among the attributes read."""
+    outside: dict[str, object] = {}
+    for pair in pairs or ():
+        if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
+            with suppress(_Malformed):  # what nobody reads rejects nothing
+                if (found := _plain(pair.value, pair.key)) is not None:
+                    outside[pair.key] = found
+    return outside
+
+
+def _plain(value: schema.Value, name: str) -> object:
+    if value.stringValue is not None:
+        return value.stringValue
+    number = _number_or_bool(value, name)
+    return _words(value.arrayValue, name) if number is None else number
+
+
+def _number_or_bool(value: schema.Value, name: str) -> int | float | bool | None:
+    try:
+        if value.intValue is not None:
+            return _whole(value.intValue, "intValue", -(1 << 63), 1 << 63)
+        return value.boolValue if value.doubleValue is None else _double(value.doubleValue, "doubleValue")
+    except _Malformed as error:
+        raise _Malformed(f".attributes.{name[:_LONGEST_NAME]}{error}") from None
+
+
+def _kept(value: schema.Value, rule: str, name: str) -> Any:
+    if rule is admission.REDUCED:
+        return None if value.stringValue is None else admission.reduced(name, value.stringValue)
+    if value.stringValue is not None:
+        return value.stringValue if len(value.stringValue) <= admission.MAX_VALUE else None
+    return _words(value.arrayValue, name)
+
+
+def _words(encoded: Raw, name: str) -> list[str] | None:
+    """The texts of an array; it is left raw until somebody wants it, because most arrays are never read."""
+    if not memoryview(encoded).nbytes:
+        return None
+    try:
+        array = schema.ARRAY.decode(encoded)
+    except (msgspec.DecodeError, RecursionError):
+        raise _Malformed(f".attributes.{name[:_LONGEST_NAME]}.arrayValue: not of the type that OTLP gives it") from None
+    values = array.values if array is not None else None
+    return [value.stringValue for value in values or () if value is not None and value.stringValue] or None
+
+
+def _whole(value: int | str | float, field: str, low: int, high: int) -> int:
+    """A 64-bit integer, exactly: a float that may have been rounded on its way is refused."""
+    if type(value) is str:
+        digits = value if value.isdecimal() else value.removeprefix("-")
+        if not (digits.isdecimal() and digits.isascii() and len(digits) <= 20):
+            raise _Malformed(f".{field}: no integer")
+        number = int(value)
+    elif type(value) is float:
+        if not value.is_integer() or abs(value) >= 1 << 53:
+            raise _Malformed(f".{field}: no exact integer")
+        number = int(value)
+    else:
+        number = int(value)
+    if not low <= number < high:
+        raise _Malformed(f".{field}: out of the range of 64 bits")
+    return number
+
+
+def _double(value: float | str, field: str) -> float:
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            raise _Malformed(f".{field}: no number") from None
+    return value
+
+
+def _time(value: schema.Whole, field: str) -> int:
+    return 0 if value is None else moment(_whole(value, field, 0, 1 << 64))
+
+
+def _hex_id(value: str | None, size: int, place: _Place, field: str) -> str | None:
+    """The id in lower case; `size` is in bytes."""
+    if not value:
+        return None
+    try:
+        raw = bytes.fromhex(value)
+    except ValueError:
+        raw = b""
+    if len(raw) != size or len(value) != 2 * size:
+        raise BadPayload(f"{place}.{field}: must be {2 * size} hexadecimal digits, not base64")
+    return raw.hex() if any(raw) else None
+
+
+def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
+    at = place + part.received
+    try:
+        span = _item(raw, schema.SPAN)
+        if span is None:
+            return
+        part.items.append((at, _span(span, resource, scope, where)))
+    except _Malformed as error:
+        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
+    part.received += 1
+
+
+def _span(span: schema.Span, resource: Resource, scope: Scope, where: _Place) -> Span:
+    code = span.status.code if span.status else None
+    return Span(
+        resource,
+        scope,
+        span.name or "",
+        _hex_id(span.traceId, 16, where, "traceId"),
+        _hex_id(span.spanId, 8, where, "spanId"),
+        _hex_id(span.parentSpanId, 8, where, "parentSpanId"),
+        _time(span.startTimeUnixNano, "startTimeUnixNano") or None,
+        _time(span.endTimeUnixNano, "endTimeUnixNano") or None,
+        attributes_of(span.attributes),
+        2 if code in (2, "STATUS_CODE_ERROR") else 0,
+        [
+            Event(event.name, attributes_of(event.attributes))
+            for event in span.events or ()
+            if event is not None and event.name == "exception"
+        ],
+    )
+
+
+def _read_log_record(
+    part: Slice[LogRecord], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place
+) -> None:
+    at = place + part.received
+    try:
+        record = _item(raw, schema.LOG_RECORD)
+        if record is None:
+            return
+        part.items.append((at, _log_record(record, resource, scope, where)))
+    except _Malformed as error:
+        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
+    part.received += 1
+
+
+def _log_record(record: schema.LogRecord, resource: Resource, scope: Scope, where: _Place) -> LogRecord:
+    body = (record.body.stringValue if record.body else None) or ""
+    time = _time(record.timeUnixNano, "timeUnixNano") or _time(record.observedTimeUnixNano, "observedTimeUnixNano")
+    return LogRecord(
+        resource,
+        scope,
+        record.eventName or "",
+        body if len(body) <= 256 and " " not in body else "",
+        time or None,
+        _hex_id(record.traceId, 16, where, "traceId"),
+        _hex_id(record.spanId, 8, where, "spanId"),
+        attributes_of(record.attributes),
+    )
+
+
+def _read_metric(part: Slice[Point], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
+    """Points are the items here: a metric that cannot be read counts as one of them."""
+    try:
+        metric = _item(raw, schema.METRIC)
+    except _Malformed as error:
+        part.rejects.append(Reject(place + part.received, MALFORMED, f"{where}{error}"))
+        part.received += 1
+        return
+    if metric is None:
+        return
+    countable = Countable(metric.name or "", metric.unit or "", resource, scope)
+    for kind, name in _KINDS.items():
+        data = getattr(metric, kind)
+        if data is None:
+            continue
+        temporality = data.aggregationTemporality
+        if isinstance(temporality, str):
+            temporality = _TEMPORALITIES.get(temporality, 0)
+        countable.shape(name, temporality or 0, bool(data.isMonotonic))
+        for number, encoded in enumerate(data.dataPoints or ()):
+            _read_point(part, place, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
+
+
+def _read_point(part: Slice[Point], place: int, countable: Countable, raw: Raw, kind: str, where: str) -> None:
+    at = place + part.received
+    try:
+        encoded = _item(raw, schema.DATA_POINT)
+        if encoded is None:
+            return
+        point = _point(countable, encoded, kind) if countable.counts else None
+        if point is None:
+            part.ignored[CANNOT_COUNT] += 1
+        else:
+            part.items.append((at, point))
+    except _Malformed as error:
+        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
+    part.received += 1
+
+
+def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:
+    value: int | float | None = None
+    if kind != "sum":
+        value = None if point.sum is None else _double(point.sum, "sum")
+    elif point.asInt is not None:
+        value = _whole(point.asInt, "asInt", -(1 << 63), 1 << 63)
+    elif point.asDouble is not None:
+        value = _double(point.asDouble, "asDouble")
+    attributes = attributes_of(point.attributes)
+    return countable.point(
+        flags=0 if point.flags is None else _whole(point.flags, "flags", 0, 1 << 32),
+        start_time=_time(point.startTimeUnixNano, "startTimeUnixNano"),
+        time=_time(point.timeUnixNano, "timeUnixNano"),
+        value=value,
+        attributes=attributes,
+        outside=outside_of(point.attributes, attributes),
+    )

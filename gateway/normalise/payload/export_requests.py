@@ -1,0 +1,79 @@
+"""OTLP that came as a file or under another format's name: which signal it is, and several requests as one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from gateway.errors import BadPayload
+from gateway.normalise.formats.driver import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
+from gateway.normalise.formats.recognise import format_of, recognise
+from gateway.normalise.payload import items as payload
+
+SIGNALS: Final = ("otlp/traces", "otlp/metrics", "otlp/logs")
+_RESOURCES: Final = {
+    "otlp/traces": ("resourceSpans", "resource_spans"),
+    "otlp/metrics": ("resourceMetrics", "resource_metrics"),
+    "otlp/logs": ("resourceLogs", "resource_logs"),
+}
+_NEAR: Final = 4096  # an OTLP request has no other member that its name could stand behind
+
+
+def shown(body: bytes) -> str | None:
+    """The signal of a JSON body, whatever it was called."""
+    if b"resource" not in body[:_NEAR]:
+        return None
+    found = recognise(body)
+    return found if found in SIGNALS else None
+
+
+def is_json(body: bytes) -> bool:
+    """Whether a body is JSON; protobuf may begin with what JSON takes for a blank line and a brace."""
+    text = payload.unmarked(body)
+    if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
+        return True
+    return recognise(body) in SIGNALS
+
+
+class Joined(NamedTuple):
+    """Several requests as one, and the places of those that are none."""
+
+    request: bytes
+    strangers: list[int]
+
+
+def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
+    """
+    The requests of a JSON body as one: collectors write one a line, people put them into arrays. Each `next` works
+    through at most SLICE_BYTES of them.
+
+    BadPayload when one of them is of another signal; what is no JSON at all is left for the decoder to refuse.
+    """
+    text = payload.unmarked(body)
+    try:
+        requests = payload.items(text)
+        start = list(islice(requests, 2))
+    except BadPayload:
+        return Joined(text, [])
+    if len(start) == 1 and text.lstrip()[:1] == b"{":
+        return Joined(text, [])
+    resources: list[payload.Raw] = []
+    strangers: list[int] = []
+    worked = 0
+    for index, request in enumerate(chain(start, requests)):
+        worked += len(request) + ITEM_BYTES
+        if worked > SLICE_BYTES:
+            yield
+            worked = 0
+        members = payload.peek(request)
+        raw = next((members[name] for name in _RESOURCES[named] if name in members), None)
+        if raw is not None:
+            resources += payload.array(raw)
+        elif format_of(members) in SIGNALS:
+            raise BadPayload(f"request {index} is not of the signal {named}: send each signal by itself")
+        elif bytes(request) not in (b"{}", b"null"):
+            strangers.append(index)
+        if len(strangers) > MAX_REJECTS:
+            raise BadPayload(f"more than {MAX_REJECTS} of its requests cannot be read")
+    return Joined(b'{"%s":[%s]}' % (_RESOURCES[named][0].encode(), b",".join(map(bytes, resources))), strangers)

@@ -1,0 +1,89 @@
+"""
+Python's own text form of a dict or of a model, as one old payload carries them inside JSON text.
+
+Read token by token, never evaluated, and only the outermost names count: deeper ones are a caller's to choose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from gateway.normalise.payload.large_items import struct_in
+
+MAX_LITERAL: Final = 64 * 1024
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+_HEAD = re.compile(r"\s*[\w.]*[({]")
+_TOKEN = re.compile(
+    r"""(?P<quoted>'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))"""
+    r"""|(?P<open>[\w.]*[({\[])|(?P<close>[)}\]])|(?P<comma>,)|(?P<sign>[=:])|(?P<word>[^\s,=:'"(){}\[\]]+)""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"""\\(['"\\])""")
+_NAME, _SIGN, _VALUE, _COMMA = range(4)  # what is waited for
+
+
+class _Member(NamedTuple):
+    name: str
+    value: str
+    has_members: bool = False
+
+
+def of_literal(written: Any, type: type[Struct]) -> Struct:
+    """`{'a': 1}` or `Usage(a=1, b=Details(c=2))` as a struct, as far as its names have plain values or structs."""
+    return _struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
+
+
+def _struct(written: str, type: type[Struct]) -> Struct:
+    members = {member.name: member for member in _members(written)}
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(type):
+        if (member := members.get(field.encode_name)) is None:
+            continue
+        if not member.has_members:
+            found[field.name] = member.value
+        elif (inner := struct_in(field.type)) is not None:
+            found[field.name] = _struct(member.value, inner)
+    return type(**found)
+
+
+def _members(written: str) -> Iterator[_Member]:
+    """What stands right inside the outermost bracket; None is left out, and so is a list."""
+    head = _HEAD.match(written)
+    depth, opened, stage, name = 0, 0, _NAME, ""
+    for token in _TOKEN.finditer(written, head.end() if head else 0):
+        kind = token.lastgroup
+        if kind == "open":
+            if depth == 0:
+                opened = token.start()
+            depth += 1
+        elif kind == "close":
+            depth -= 1
+            if depth < 0:
+                return
+            if depth == 0 and stage == _VALUE:
+                stage = _COMMA
+                if token[0] != "]":
+                    yield _Member(name, written[opened : token.end()], has_members=True)
+        elif depth:
+            continue
+        elif kind == "comma":
+            stage = _NAME
+        elif kind == "sign":
+            stage = _VALUE if stage == _SIGN else _COMMA
+        elif stage == _NAME:
+            stage, name = _SIGN, _plain(token[0])
+        elif stage == _VALUE:
+            stage = _COMMA
+            if token[0] != "None":
+                yield _Member(name, _plain(token[0]))
+
+
+def _plain(token: str) -> str:
+    """A name or a number as it is, a text without its quotes."""
+    return _ESCAPED.sub(r"\1", token[1:-1]) if token[0] in "'\"" else token

@@ -1,0 +1,42 @@
+"""What is read of a provider's own request and response bodies: ids, model and figures, never a word of the content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.reading.usage import Gemini, Tokens, Usage, of_gemini, of_usage
+from gateway.normalise.reading.values import Other, first, text
+from spool.identity import Identity, is_long, of_call
+from spool.record import Inference
+
+
+class Body(msgspec.Struct):
+    id: Any = None
+    model: Any = None
+    usage: Usage | Other = None
+    responseId: Any = None
+    modelVersion: Any = None
+    usageMetadata: Gemini | Other = None
+
+    @property
+    def answered_by(self) -> str | None:
+        """The model that an answer names; Gemini's answers name it in a place of their own."""
+        return first(self.modelVersion, self.model)
+
+    def tokens(self) -> Tokens:
+        """By the shape of the usage object; nothing when there is none."""
+        if isinstance(self.usage, Usage):
+            return of_usage(self.usage)
+        if isinstance(self.usageMetadata, Gemini):
+            return of_gemini(self.usageMetadata)
+        return Tokens()
+
+    def identity(self, record: Inference, *, own_id: str | None) -> Identity:
+        """
+        By the provider's response id when it is unique, else by the gateway's own id: rule 3 needs a time, and not
+        every log has one.
+        """
+        response_id = text(self.id) or text(self.responseId)
+        return of_call(record, response_id=response_id if response_id and is_long(response_id) else None, own_id=own_id)

@@ -1,0 +1,85 @@
+"""
+Free metadata of a call: who it names, and what may become a tag.
+
+Bounded and never content (gateway.normalise.reading.tags), and never a credential or an e-mail address: callers put
+those into metadata too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.normalise.reading.tags import MAX_NAME, is_secret, names_secret, put
+from gateway.normalise.reading.values import text
+from spool.record import Inference
+
+_USER = ("user_id", "userId", "user", "_user")
+_TEAM = ("team_id", "teamId", "team")
+_SESSION = ("session_id", "sessionId", "session")
+_WHO = frozenset((*_USER, *_TEAM, *_SESSION))
+
+
+@dataclass(slots=True)
+class Metadata:
+    user: str | None = None
+    team: str | None = None
+    session: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    left_out: int = 0
+
+    def tag(self, name: str, value: Any) -> None:
+        """Add a tag, or count what may not become one; nothing said is nothing left out."""
+        if value is None or value == "":
+            return
+        if not _may_be_named(name) or is_secret(value) or not put(self.tags, name, value):
+            self.left_out += 1
+
+    def label(self, words: Iterable[Any]) -> None:
+        """A list of tags: `k:v` is cut at the first colon, a bare word is true."""
+        for word in words:
+            if not isinstance(word, str):
+                self.left_out += 1
+                continue
+            name, colon, value = word.partition(":")
+            self.tag(name, value if colon else "true")
+
+    def learn(self, facts: Mapping[str, Any]) -> None:
+        """A map: who is taken out of it, the rest are tags."""
+        self.user = self.user or _first(facts, _USER)
+        self.team = self.team or _first(facts, _TEAM)
+        self.session = self.session or _first(facts, _SESSION)
+        for name, value in facts.items():
+            if name not in _WHO:
+                self.tag(name, value)
+
+    def describe(self, record: Inference, *, principal: str | None = None, end_user: str | None = None) -> None:
+        """Fill what the record does not say by itself. The principal goes before whom the caller names."""
+        supplied = end_user or self.user
+        if is_secret(supplied):
+            supplied = None
+            self.left_out += 1
+        if principal and supplied:
+            self.tag("end_user", supplied)
+        record.user = principal or supplied
+        record.team = record.team or self.team
+        record.session = record.session or self.session
+        record.tags = self.tags
+
+
+def key_name(*values: Any) -> str | None:
+    """The first alias, hash or id of a caller's key that is not a key itself, nor part of one."""
+    for value in values:
+        if (named := text(value)) is not None and not is_secret(named):
+            return named
+    return None
+
+
+def _may_be_named(name: str) -> bool:
+    # The length first: what is asked of a name is remembered, and senders may make names of any length.
+    return len(name) <= MAX_NAME and "email" not in name.lower() and not names_secret(name)
+
+
+def _first(facts: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    return next((found for name in names if (found := text(facts.get(name))) is not None), None)

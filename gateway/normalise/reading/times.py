@@ -1,0 +1,96 @@
+"""
+Instants as nanoseconds since the epoch, exact: epoch seconds to nanoseconds, RFC 3339, naive and BigQuery text.
+
+A time that cannot be read is no reason to lose a call: it is None, and the call's place in time is that of receipt.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+from gateway.normalise.reading.values import BadValue, number_of
+from spool.record import NS
+
+MAX_NS: Final = 2**63 - 1
+MS: Final = 1_000_000
+
+# The unit of a bare number by its size: each band holds the years 1973 to 5138 in its unit.
+_BANDS = ((10**11, NS), (10**14, MS), (10**17, 1_000))
+_TEXT = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
+_MAX_DURATION: Final = 64  # the search for units takes the square of the length
+_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
+
+
+def instant(value: Any) -> int | None:
+    """However it was written; a time without an offset is UTC. None for 0, for no time, and for nonsense."""
+    if isinstance(value, str):
+        found = _TEXT.fullmatch(value.strip())
+        if found:
+            return _of_text(found)
+    try:
+        number = number_of(value, "")
+    except BadValue:
+        return None
+    if number is None or not 0 < number <= MAX_NS:
+        return None
+    return _bounded(int(number * next((unit for below, unit in _BANDS if number < below), 1)))
+
+
+def after(start: int | None, milliseconds: Any) -> int | None:
+    """The end of what began at `start` and took so long; None when either is unknown."""
+    took = span(milliseconds)
+    return None if start is None or took is None else _bounded(start + took)
+
+
+def span(milliseconds: Any) -> int | None:
+    """A duration in milliseconds, as number or text, in nanoseconds."""
+    try:
+        number = number_of(milliseconds, "")
+    except BadValue:
+        return None
+    return int(number * MS) if number is not None and 0 <= number < MAX_NS // MS else None
+
+
+def duration(written: Any) -> int | None:
+    """`804ms`, `1.5s`, `350us`, `1m2s` in nanoseconds; a bare number is milliseconds."""
+    if not isinstance(written, str) or len(written) > _MAX_DURATION:
+        return span(written)
+    parts = _DURATION.findall(written)
+    if not parts or "".join(number + unit for number, unit in parts) != written.strip():
+        return span(written)
+    total = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in parts)
+    return total if total < MAX_NS else None
+
+
+def before(end: int | None, took: int | None) -> int | None:
+    """The start of what ended at `end`; None when either is unknown."""
+    return None if end is None or took is None else _bounded(end - took)
+
+
+def _of_text(found: re.Match[str]) -> int | None:
+    day, minute, second, fraction, _utc, sign, hours, minutes = found.groups()
+    start = _minute(day, minute)
+    if start is None or int(second or 0) > 60:
+        return None
+    offset = (int(hours) * 60 + int(minutes or 0)) * 60 if sign else 0
+    seconds = start + int(second or 0) - (-offset if sign == "-" else offset)
+    return _bounded(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
+
+
+@lru_cache(maxsize=256)  # the events of one batch share a few minutes
+def _minute(day: str, minute: str) -> int | None:
+    try:
+        return int(datetime.fromisoformat(f"{day}T{minute}").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        return None
+
+
+def _bounded(time_ns: int) -> int | None:
+    return time_ns if 0 < time_ns <= MAX_NS else None

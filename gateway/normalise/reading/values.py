@@ -1,0 +1,197 @@
+"""
+Single values as senders write them: text that may stand for nothing, counts and money that may be text.
+
+Numbers with a fraction arrive as `Decimal`, so no digit is ever lost, or as the text they were when no `Decimal` is so
+large. A value that cannot be what its field is for raises `BadValue`, which names the field.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
+from gateway.normalise.payload.items import UNREADABLE, Raw, decode
+from gateway.normalise.payload.large_items import LARGE, slim
+
+MAX_TEXT: Final = 2048  # longer text in an id, a name or a model is none
+MAX_TOKENS: Final = 10**9  # more than any model can take: a wrong unit or a time stamp
+MAX_COST: Final = 10**12
+MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, and few enough for whoever adds them up
+SMALLEST_COST: Final = -40  # power of ten; below it a plain notation would be all zeros
+
+_NOTHING = frozenset({"", "-", "None"})
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+# What may stand where an object is expected: JSON inside text, or something that is no object and tells us nothing.
+Other = str | int | float | bool | list[msgspec.Raw] | None
+
+
+class BadValue(Exception):
+    """This item cannot be counted. `message` names a field, never a value."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def exact(written: str) -> Decimal | str:
+    """A JSON number with every digit; the text itself when its exponent is beyond any number."""
+    try:
+        return Decimal(written)
+    except InvalidOperation:
+        return written
+
+
+@cache
+def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
+    """Untyped numbers with a fraction become Decimal."""
+    return msgspec.json.Decoder(type, float_hook=exact)
+
+
+def decoded(raw: Raw, type: type[Struct]) -> Struct:
+    """One object of any size. Raises one of UNREADABLE."""
+    found: Struct = decode(raw if len(raw) < LARGE else slim(raw, type), decoder(type))
+    return found
+
+
+def nested(value: Any, type: type[Struct]) -> Struct:
+    """The object in a field: as it is, or out of JSON text; an empty one for anything else."""
+    if isinstance(value, type):
+        return value
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        return of_json(value, type) or type()
+    return type()
+
+
+def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
+    """None when it is not JSON of that shape: bodies are cut at some length, and then hold nothing we can read."""
+    packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    try:
+        return decoded(packed, type)
+    except UNREADABLE:
+        return None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A map of scalars as it is, or out of JSON text; empty for anything else."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        found = of_json('{"map":' + value + "}", _Map)
+        return found.map if found else {}
+    return {}
+
+
+def text(value: Any) -> str | None:
+    """Text, or a number's digits; None for what stands for nothing and for what is no scalar."""
+    if type(value) is not str:
+        if type(value) is not int and not isinstance(value, Decimal):
+            return None
+        value = str(value)
+    return value if value not in _NOTHING and len(value) <= MAX_TEXT else None
+
+
+def first(*values: Any) -> str | None:
+    """The first that says something."""
+    for value in values:
+        if (found := text(value)) is not None:
+            return found
+    return None
+
+
+def is_true(value: Any) -> bool:
+    """True, "True" and "true"; anything else is not."""
+    return value is True or (isinstance(value, str) and value.lower() == "true")
+
+
+def is_false(value: Any) -> bool:
+    """False, 0 (some rows write flags as 0.0) and "false"."""
+    return value == 0 or (isinstance(value, str) and value.lower() == "false")
+
+
+def count(value: Any, field: str) -> int | None:
+    """A number of tokens, None when the source did not say."""
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
+        return value
+    if value is None:
+        return None
+    number = number_of(value, field)
+    if number is None:
+        return None
+    if number < 0:
+        raise BadValue(IMPLAUSIBLE, f"{field} is negative")
+    if number > MAX_TOKENS:
+        raise BadValue(IMPLAUSIBLE, f"{field} is beyond any call")
+    if number != int(number):
+        raise BadValue(IMPLAUSIBLE, f"{field} is not a whole number")
+    return int(number)
+
+
+def money(value: Any, field: str) -> str | None:
+    """Decimal text in plain notation with the source's digits, None when the source did not say."""
+    if value is None:
+        return None
+    number = number_of(value, field)
+    if number is None:
+        return None
+    if number < 0:
+        raise BadValue(IMPLAUSIBLE, f"{field} is negative")
+    if not number:
+        return "0"
+    absurd = number > MAX_COST or number.adjusted() < SMALLEST_COST
+    if absurd or len(written := plain(number)) > MAX_COST_DIGITS:
+        raise BadValue(IMPLAUSIBLE, f"{field} is beyond any price")
+    return written
+
+
+def plain(number: Decimal) -> str:
+    """Without an exponent and without zeros that say nothing."""
+    written = f"{number:f}"
+    return written.rstrip("0").rstrip(".") if "." in written else written
+
+
+def status_code(value: Any) -> int | None:
+    """An HTTP status that came as a number, a float or text."""
+    try:
+        number = number_of(value, "")
+    except BadValue:
+        return None
+    return int(number) if number is not None and 0 <= number <= 999 else None
+
+
+def number_of(value: Any, field: str) -> Decimal | None:
+    """A number however it was written; None for what stands for nothing."""
+    if type(value) is int:
+        return Decimal(value)
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, str):
+        return _read(value.strip(), field)
+    if isinstance(value, float):  # only in unions, where no hook is asked
+        return _read(repr(value), field)
+    if value is None:
+        return None
+    raise BadValue(MALFORMED, f"{field} is not a number")
+
+
+def _read(written: str, field: str) -> Decimal | None:
+    if written in _NOTHING:
+        return None
+    if len(written) > MAX_TEXT or not _NUMBER.fullmatch(written):
+        raise BadValue(MALFORMED, f"{field} is not a number")
+    try:
+        return Decimal(written)
+    except InvalidOperation as error:  # an exponent of twenty digits
+        raise BadValue(IMPLAUSIBLE, f"{field} is beyond any number") from error
+
+
+class _Map(msgspec.Struct):
+    map: dict[str, Any] = {}

@@ -1,0 +1,180 @@
+"""The calls of the operator API for devices: who reports, who waits for a yes, who is out."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from gateway.devices.registrar import Registrar
+from gateway.devices.states import STATES
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.operator.body import Body, answer, moment
+from gateway.operator.calls import Asked, Call
+from spool.devices import Device, Unenrolled
+from spool.errors import NotThere
+from spool.registry.operators import OPERATOR, VIEWER
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A device and its state at the moment of the question."""
+
+    device: Device
+    state: str
+
+
+class Labels(Body):
+    """null takes a label away."""
+
+    labels: dict[str, str | None]
+
+
+def shown(row: Shown) -> dict[str, object]:
+    device = row.device
+    return {
+        "id": device.id,
+        "state": row.state,
+        "hostname": device.hostname,
+        "platform": device.platform,
+        "agent_version": device.agent_version,
+        "user": device.user,
+        "labels": dict(device.all_labels),
+        "enrolled": moment(device.enrolled_at),
+        "last_seen": moment(device.last_seen),
+    }
+
+
+def details(row: Shown) -> dict[str, object]:
+    """What one device's page adds to its line in the list."""
+    device = row.device
+    heartbeat = msgspec.json.decode(device.heartbeat, type=dict[str, object]) if device.heartbeat else {}
+    return {
+        **shown(row),
+        "enrolled_by": device.enrolled_by,
+        "last_heartbeat": moment(device.last_heartbeat),
+        "last_telemetry": moment(device.last_telemetry),
+        "clock_offset_s": device.clock_offset_s,
+        "has_key": device.has_key,
+        "second_fingerprint": moment(device.flagged_at),
+        "spool": heartbeat.get("spool"),
+        "sources": heartbeat.get("sources") or {},
+        "upstream": {
+            "id": device.upstream_id,
+            "sent": device.sent_version == device.version,
+            "held": device.held,
+        },
+    }
+
+
+def shown_name(name: Unenrolled) -> dict[str, object]:
+    return {
+        "name": name.name,
+        "key": name.key,
+        "count": name.count,
+        "first_seen": moment(name.first_seen),
+        "last_seen": moment(name.last_seen),
+    }
+
+
+DEVICES: List[Shown] = List(
+    root="devices",
+    show=shown,
+    identity=Sort(value=lambda row: row.device.id),
+    sorts={
+        "id": Sort(value=lambda row: row.device.id),
+        "state": Sort(value=lambda row: row.state),
+        "hostname": Sort(value=lambda row: row.device.hostname),
+        "platform": Sort(value=lambda row: row.device.platform),
+        "agent_version": Sort(value=lambda row: row.device.agent_version),
+        "user": Sort(value=lambda row: row.device.user),
+        "enrolled": Sort(value=lambda row: row.device.enrolled_at),
+        "last_seen": Sort(value=lambda row: row.device.last_seen),
+    },
+    default_sort=("id", "asc"),
+    filters={
+        "id": Filter(values=lambda row: (row.device.id,)),
+        "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+        "hostname": Filter(values=lambda row: (row.device.hostname,)),
+        "platform": Filter(values=lambda row: (row.device.platform,)),
+        "agent_version": Filter(values=lambda row: (row.device.agent_version,)),
+        "user": Filter(values=lambda row: (row.device.user,)),
+        "label": Filter(values=lambda row: tuple(f"{name}={text}" for name, text in row.device.all_labels.items())),
+    },
+)
+
+UNENROLLED: List[Unenrolled] = List(
+    root="unenrolled",
+    show=shown_name,
+    identity=Sort(value=lambda name: name.name),
+    sorts={
+        "name": Sort(value=lambda name: name.name),
+        "count": Sort(value=lambda name: name.count),
+        "last_seen": Sort(value=lambda name: name.last_seen),
+    },
+    default_sort=("last_seen", "desc"),
+    filters={"key": Filter(values=lambda name: (name.key,))},
+)
+
+
+async def list_devices(asked: Asked) -> web.Response:
+    registrar = _registrar(asked)
+    return await asked.list(DEVICES, MemoryRows([_row(registrar, device) for device in registrar.table.all()]))
+
+
+async def list_unenrolled(asked: Asked) -> web.Response:
+    return await asked.list(UNENROLLED, MemoryRows(_registrar(asked).table.unenrolled()))
+
+
+async def show_device(asked: Asked) -> web.Response:
+    asked.only()
+    registrar = _registrar(asked)
+    device = registrar.table.find(asked.word("id"))
+    if device is None:
+        raise NotThere(f"there is no device {asked.word('id')!r}")
+    return _details(registrar, device)
+
+
+async def approve_device(asked: Asked) -> web.Response:
+    asked.only()
+    registrar = _registrar(asked)
+    return _details(registrar, await registrar.approve(asked.word("id"), asked.actor))
+
+
+async def revoke_device(asked: Asked) -> web.Response:
+    asked.only()
+    registrar = _registrar(asked)
+    return _details(registrar, await registrar.revoke(asked.word("id"), asked.actor))
+
+
+async def reset_device(asked: Asked) -> web.Response:
+    asked.only()
+    registrar = _registrar(asked)
+    return _details(registrar, await registrar.reset(asked.word("id"), asked.actor))
+
+
+async def label_device(asked: Asked) -> web.Response:
+    registrar = _registrar(asked)
+    given = await asked.body(Labels)
+    return _details(registrar, await registrar.label(asked.word("id"), given.labels, asked.actor))
+
+
+def _registrar(asked: Asked) -> Registrar:
+    return asked.services.the_devices()
+
+
+def _row(registrar: Registrar, device: Device) -> Shown:
+    return Shown(device, registrar.state_of(device))
+
+
+def _details(registrar: Registrar, device: Device) -> web.Response:
+    return answer({"device": details(_row(registrar, device))})
+
+
+CALLS = (
+    Call("GET", "/devices", VIEWER, list_devices, "List devices", lists=DEVICES),
+    Call("GET", "/unenrolled", VIEWER, list_unenrolled, "List names that nobody enrolled", lists=UNENROLLED),
+    Call("GET", "/devices/{id}", VIEWER, show_device, "Show a device"),
+    Call("POST", "/devices/{id}/approve", OPERATOR, approve_device, "Enrol a pending or revoked device"),
+    Call("POST", "/devices/{id}/revoke", OPERATOR, revoke_device, "Refuse a device from now on"),
+    Call("POST", "/devices/{id}/reset", OPERATOR, reset_device, "Forget a device's fingerprint and key"),
+    Call("PATCH", "/devices/{id}", OPERATOR, label_device, "Label a device", takes=Labels),
+)

@@ -1,0 +1,145 @@
+"""The calls of the operator API on the ledger: its state, reports, and counting or pricing again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from aiohttp import web
+
+from gateway.api import costs
+from gateway.operator.body import Body, answer, moment
+from gateway.operator.calls import Asked, Call
+from gateway.rate_cards.card import CardUnreadable
+from spool.errors import Invalid
+from spool.registry.operators import OPERATOR, VIEWER
+from spool.sqlite.ledger.queries import GRANULARITIES, CostQuery, CostRow
+
+MEASURES = (
+    "cost", "reported", "estimated", "saved", "calls", "errors", "cached", "unpriced", "input_tokens", "output_tokens",
+    "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "latency_ms",
+)  # fmt: skip
+TOTAL = "total"
+REPEATED = ("by", "where")
+ONCE = ("from", "to", "tz", "per")
+
+
+class Rebuild(Body):
+    """Nothing to say."""
+
+
+class Reprice(Body):
+    """`since` is a day (UTC) or an RFC 3339 time: what happened before it keeps its estimates."""
+
+    since: str
+
+
+async def state(asked: Asked) -> web.Response:
+    asked.only()
+    found = asdict(await asked.services.ledger.state())
+    hourly = found["hourly_since"]
+    return answer({"ledger": {**found, "hourly_since": hourly and moment(hourly.timestamp())}})
+
+
+async def report(asked: Asked) -> web.Response:
+    """Everything closed by now is in it, without waiting for the ledger's next turn."""
+    ledger = asked.services.ledger
+    await ledger.catch_up(asked.services.log)
+    query = _query(asked, ledger.dimensions())
+    rows = await ledger.costs(query)
+    return answer({
+        "report": {
+            "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
+            "per": query.granularity,
+        },
+        "rows": [_shown(query, row) for row in rows],
+    })  # fmt: skip
+
+
+async def rebuild(asked: Asked) -> web.Response:
+    """Counting anew is part of the answer, so that it is done when a command without a server ends."""
+    await asked.body(Rebuild)
+    services, ledger = asked.services, asked.services.ledger
+    done = await services.noted(asked.actor, "ledger.rebuild", "ledger", {}, lambda: ledger.rebuild(services.log))
+    await ledger.catch_up(services.log)
+    return answer({
+        "rebuild": {
+            "periods": done.periods, "kept": done.kept, "first": done.first,
+            "border": done.border and moment(done.border.timestamp()),
+        }
+    })  # fmt: skip
+
+
+async def reprice(asked: Asked) -> web.Response:
+    given = await asked.body(Reprice)
+    services, ledger = asked.services, asked.services.ledger
+    since = costs.moment("since", given.since)
+    try:
+        book = services.prices()
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    await ledger.catch_up(services.log)
+    done = await services.noted(
+        asked.actor,
+        "ledger.reprice",
+        "ledger",
+        {"since": since.isoformat(), "price_book": book.version},
+        lambda: ledger.reprice(book, since=since),
+    )
+    return answer({"reprice": {"since": since.isoformat(), "price_book": book.version, **asdict(done)}})
+
+
+def _query(asked: Asked, known: Sequence[str]) -> CostQuery:
+    given = asked.request.query
+    if set(given) - {*REPEATED, *ONCE}:
+        raise Invalid(f"a report takes {', '.join((*REPEATED, *ONCE))}")
+    for name in set(given) - set(REPEATED):
+        if len(given.getall(name)) > 1:
+            raise Invalid(f"{name} may be given only once")
+    by = [name for text in given.getall("by", []) for name in text.split(",") if name]
+    where: dict[str, list[str]] = {}
+    for text in given.getall("where", []):
+        name, _, value = text.partition("=")
+        where.setdefault(name, []).append(value)
+    for name in (*by, *where):
+        if name not in known:
+            raise Invalid(f"costs are known by {', '.join(known)}")
+    per = given.get("per", TOTAL)
+    if per not in (TOTAL, *GRANULARITIES):
+        raise Invalid(f"per must be one of {', '.join((TOTAL, *GRANULARITIES))}")
+    zone = _zone(given.get("tz", "UTC"))
+    now = datetime.fromtimestamp(asked.services.clock.now(), UTC).astimezone(zone)
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    query = CostQuery(
+        since=costs.moment("from", given["from"], zone=zone) if "from" in given else month,
+        until=costs.moment("to", given["to"], zone=zone, end=True) if "to" in given else now,
+        granularity=per,
+        group_by=by,
+        include=where,
+        zone=zone,
+    )
+    costs.check_span(query)
+    return query
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
+        raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
+
+
+def _shown(query: CostQuery, row: CostRow) -> dict[str, object]:
+    period = {} if query.granularity == TOTAL else {"period": row.start.astimezone(query.zone).isoformat()}
+    group = dict(zip(query.group_by, row.group, strict=True))
+    return {**period, **group, **{name: getattr(row, name) for name in MEASURES}}
+
+
+CALLS = (
+    Call("GET", "/ledger", VIEWER, state, "How far the ledger reaches"),
+    Call("GET", "/report", VIEWER, report, "Costs by dimensions", optional=ONCE, repeated=REPEATED),
+    Call("POST", "/ledger/rebuild", OPERATOR, rebuild, "Count anew what is kept", takes=Rebuild),
+    Call("POST", "/ledger/reprice", OPERATOR, reprice, "Price estimates again", takes=Reprice),
+)

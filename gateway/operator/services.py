@@ -1,0 +1,115 @@
+"""What the operator API works on: the open house, as values that the composition root or a command hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from aiohttp import web
+
+from gateway.authentication.access import Access
+from gateway.authentication.attempts import Buckets
+from gateway.devices.registrar import Registrar
+from gateway.errors import Refusal
+from gateway.intake.prices import PriceBook
+from spool.billing_hours import BillingPlan
+from spool.clock import Clock
+from spool.installation import derived
+from spool.log.protocols import Deliveries, Log, RouteState
+from spool.registry.operators import Actor
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.registry.registry import Registry
+from spool.streams import StreamReader
+
+T = TypeVar("T")
+
+SIGN_IN_BURST = 10  # wrong passwords at once by account and by address, then one every 30 seconds
+SIGN_IN_PER_S = 1 / 30
+
+
+def _default_console() -> str:
+    return "http://127.0.0.1:4318/console/"
+
+
+def _nobody_waits(route: str) -> None:
+    """Without a server no route runs: it finds its work at the next start."""
+
+
+class Billing(Protocol):
+    """AI cost as billing drops: what a span comes to, and sending it."""
+
+    async def preview(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+    async def push(self, since: datetime, until: datetime) -> BillingPlan: ...
+
+
+@dataclass(kw_only=True)
+class OperatorServices:
+    """
+    One object for every application over one house: the HTTP side and the socket share what counts attempts.
+
+    `secret` is the installation's. `registry` is None when its file is damaged, and `registry_problem` says so: the
+    spool can still be looked at. `hosts` are the names (without port) under which the console may be reached beside
+    loopback and bare addresses. `console_url` is asked when a link is made, because port 0 is known only then.
+    `wake` is called with a route's name when its work was changed by hand. `prices` is the book to price sums again.
+    `syncs` are the tables brought upstream, shown as routes are; without a server none runs.
+    """
+
+    log: Log
+    deliveries: Deliveries
+    streams: StreamReader
+    billing: Billing
+    registry: Registry | None
+    access: Access
+    ledger: Ledger
+    clock: Clock
+    secret: bytes
+    version: str
+    registry_problem: str = ""
+    hosts: frozenset[str] = frozenset()
+    console_url: Callable[[], str] = _default_console
+    wake: Callable[[str], None] = _nobody_waits
+    prices: Callable[[], PriceBook] = PriceBook.load
+    devices: Registrar | None = None
+    syncs: Callable[[], Sequence[RouteState]] = tuple
+    sign_ins: Buckets = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
+        self.hosts = frozenset(host.lower() for host in self.hosts)
+        self.cursor_secret = derived(self.secret, "list cursors")
+
+    def the_registry(self) -> Registry:
+        """The registry, or Refusal 503 with the reason why there is none."""
+        if self.registry is None:
+            raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
+        return self.registry
+
+    def the_devices(self) -> Registrar:
+        """The devices, or Refusal 503 where there are none or their changes could not be written down."""
+        self.the_registry()
+        if self.devices is None:
+            raise Refusal(503, "no_devices", "this house keeps no devices")
+        return self.devices
+
+    async def noted(
+        self, actor: Actor, action: str, target: str, after: Mapping[str, object], work: Callable[[], Awaitable[T]]
+    ) -> T:
+        """
+        Do `work` on the spool with its audit row.
+
+        The row comes first, because the two lie in different files: a crash in between leaves a row without a change,
+        never a change without a row. A refusal gets a row of its own.
+        """
+        registry = self.the_registry()
+        await registry.note(actor, action, target, after=after)
+        try:
+            return await work()
+        except Exception:
+            await registry.note(actor, f"{action}.failed", target)
+            raise
+
+
+SERVICES = web.AppKey("SERVICES", OperatorServices)

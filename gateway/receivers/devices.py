@@ -1,0 +1,198 @@
+"""
+`POST /v1/ai-control-plane/{enroll,heartbeat,ping}`: what devices say of themselves, and what they hear.
+
+Fields that nobody knows are passed over: an agent may be newer than its gateway. A 200 leaves after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from gateway.authentication.access import Bearer
+from gateway.devices.registrar import Registrar, Told
+from gateway.errors import BadPayload
+from gateway.http import answers, bodies
+from gateway.http.boundary import Handler, House, guarded, house_key
+from gateway.http.operations import TEXT, WRITE, Operation, closed
+from spool.devices import Device, is_device_id
+from spool.errors import Invalid
+from spool.registry.keys import checked_labels
+from spool.registry.scopes import ENROLL, HEARTBEAT, PING
+
+MAX_BODY_BYTES = 64 * 1024
+MAX_TEXT = 256
+MAX_SOURCES = 64
+
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+T = TypeVar("T")
+
+
+class Named(msgspec.Struct, kw_only=True):
+    device_id: str | None = None
+
+
+class SpoolDepth(msgspec.Struct, kw_only=True):
+    records: Count | None = None
+    oldest_age_s: float | None = None
+
+
+class SourceSeen(msgspec.Struct, kw_only=True):
+    last_seen: Text | None = None
+    records: Count | None = None
+
+
+class Report(Named, kw_only=True):
+    """The body of an enrolment and of a heartbeat; only the device's id is required."""
+
+    hostname: Text | None = None
+    platform: Text | None = None
+    agent_version: Text | None = None
+    user: Text | None = None
+    fingerprint: Text | None = None
+    labels: dict[str, str] = {}
+    want_key: bool = False
+    sent_at: Text | float | None = None
+    spool: SpoolDepth | None = None
+    sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
+
+
+_DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
+_REFUSALS = (*WRITE, 404, 409, 410)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/ai-control-plane/enroll",
+        name="enroll_device",
+        summary="A device says that it is there; a key of its own comes with the first answer to `want_key`",
+        scope=ENROLL,
+        takes={answers.JSON: Report},
+        gives={200: {answers.JSON: closed({"device": _DEVICE}, {"key": TEXT})}},
+        refusals=_REFUSALS,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/ai-control-plane/heartbeat",
+        name="heartbeat_device",
+        summary="A device says how it is",
+        scope=HEARTBEAT,
+        takes={answers.JSON: Report},
+        gives={200: {answers.JSON: closed({"device": _DEVICE})}},
+        refusals=_REFUSALS,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/ai-control-plane/ping",
+        name="ping_device",
+        summary="A device says that it is still there",
+        scope=PING,
+        takes={answers.JSON: Named},
+        gives={200: {answers.JSON: closed({"ok": {"const": True}})}},
+        refusals=_REFUSALS,
+    ),
+)
+
+
+def enroll(house: House, registrar: Registrar) -> Handler:
+    async def take(request: web.Request) -> web.Response:
+        bearer = house.admit(request, house_key(request), scope=ENROLL)
+        told = _told(await _body(request, house, bearer, Report), bearer)
+        device, key = await registrar.enrol(told, bearer, request.remote or "")
+        answer = _answer(device, registrar)
+        return answers.json_response(answer if key is None else {**answer, "key": key})
+
+    return guarded("devices/enroll", take, house)
+
+
+def heartbeat(house: House, registrar: Registrar) -> Handler:
+    async def take(request: web.Request) -> web.Response:
+        bearer = house.admit(request, house_key(request), scope=HEARTBEAT)
+        told = _told(await _body(request, house, bearer, Report), bearer)
+        device = await registrar.heartbeat(told, bearer, request.remote or "")
+        return answers.json_response(_answer(device, registrar))
+
+    return guarded("devices/heartbeat", take, house)
+
+
+def ping(house: House, registrar: Registrar) -> Handler:
+    async def take(request: web.Request) -> web.Response:
+        bearer = house.admit(request, house_key(request), scope=PING)
+        named = await _body(request, house, bearer, Named)
+        registrar.ping(_id(named, bearer), bearer)
+        return answers.json_response({"ok": True})
+
+    return guarded("devices/ping", take, house)
+
+
+async def _body(request: web.Request, house: House, bearer: Bearer, kind: type[T]) -> T:
+    with house.budget.lease() as lease:
+        body = await bodies.read(request, lease, max_bytes=MAX_BODY_BYTES)
+        house.access.charge(bearer, requests=0, bytes=len(body))
+        try:
+            return msgspec.json.decode(body or b"{}", type=kind)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadPayload(f"The body is not what this address takes: {error}.") from None
+
+
+def _id(named: Named, bearer: Bearer) -> str:
+    """The body's word, else the header's or the key's own device."""
+    id = named.device_id if named.device_id is not None else bearer.named or bearer.device
+    if id is None or not is_device_id(id):
+        raise BadPayload("device_id is required: 1 to 128 letters, digits and any of . _ : @ -")
+    return id
+
+
+def _told(report: Report, bearer: Bearer) -> Told:
+    try:
+        labels = checked_labels(report.labels)
+    except Invalid as error:
+        raise BadPayload(f"labels: {error}.") from error
+    return Told(
+        id=_id(report, bearer),
+        hostname=report.hostname or "",
+        platform=report.platform or "",
+        agent_version=report.agent_version or "",
+        user=report.user or "",
+        fingerprint=report.fingerprint or "",
+        labels=labels,
+        want_key=report.want_key,
+        sent_at=_moment(report.sent_at),
+        heartbeat=_heartbeat(report),
+    )
+
+
+def _moment(sent_at: str | float | None) -> float | None:
+    """Epoch seconds of an RFC 3339 time or of a number; a clock that says neither is not measured."""
+    if isinstance(sent_at, str):
+        try:
+            at = datetime.fromisoformat(sent_at)
+        except ValueError:
+            raise BadPayload("sent_at is not an RFC 3339 time.") from None
+        return at.timestamp() if at.tzinfo else None
+    return sent_at
+
+
+def _heartbeat(report: Report) -> bytes:
+    """The newest heartbeat's own part, as it is brought upstream."""
+    own: dict[str, object] = {}
+    if report.sent_at is not None:
+        own["sent_at"] = report.sent_at
+    if report.spool is not None:
+        own["spool"] = report.spool
+    if report.sources:
+        own["sources"] = report.sources
+    return msgspec.json.encode(own)
+
+
+def _answer(device: Device, registrar: Registrar) -> dict[str, Mapping[str, object]]:
+    """Pending devices hear that they are: they go on, and an operator decides."""
+    interval_s = registrar.interval_s
+    shown = int(interval_s) if interval_s == int(interval_s) else interval_s
+    return {"device": {"id": device.id, "state": device.state, "heartbeat_interval_s": shown}}

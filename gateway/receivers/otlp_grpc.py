@@ -1,0 +1,195 @@
+"""
+OTLP over gRPC: the same decode path, keys, bounds and receipts as HTTP, behind generic bytes handlers.
+
+No stubs: a handler is given the message as bytes, and the answer's bytes are those of the HTTP door. On the wire a
+unary call is a stream of one message; taken as a stream, its key is checked before its message is received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import grpc
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Server
+from gateway.errors import BadPayload, Refusal
+from gateway.http import answers, bodies
+from gateway.http.boundary import DEVICE_ID, House, drive, naming, refusal_of
+from gateway.normalise.otlp import requests as otlp
+from gateway.normalise.otlp.requests import Signal
+from gateway.receivers.otlp_http import MEMBERS, refuse_when_all_malformed
+from spool.registry.scopes import INGEST
+
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Messages: TypeAlias = AsyncIterator[bytes]
+Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
+
+
+_PREFIX = "opentelemetry.proto.collector."
+SERVICES: dict[str, Signal] = {
+    _PREFIX + "trace.v1.TraceService": "traces",
+    _PREFIX + "metrics.v1.MetricsService": "metrics",
+    _PREFIX + "logs.v1.LogsService": "logs",
+}
+PROFILES = _PREFIX + "profiles.v1development.ProfilesService"
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+RECEIPT = answers.RECEIPT.lower()
+
+
+class GrpcServer:
+    """Every OTLP service on one port. `start` and `stop` once each."""
+
+    def __init__(self, house: House) -> None:
+        self._server: grpc.aio.Server = grpc.aio.server(options=_options(house.max_body_bytes))
+        handlers = [_service(name, _export(signal, house)) for name, signal in SERVICES.items()]
+        self._server.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(house))))
+        self.address = ""
+
+    async def start(self, server: Server) -> None:
+        """OSError when the address or a file of TLS cannot be had."""
+        address, credentials = server.grpc_listen, _credentials(server)
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise OSError(
+                f"cannot listen on {address} for gRPC: the address is in use or not of this machine"
+            ) from error
+        await self._server.start()
+        self.address = f"{address.rpartition(':')[0]}:{port}"
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls at once; those in hand may finish."""
+        await self._server.stop(grace_s)
+
+
+def _options(max_bytes: int) -> list[tuple[str, int]]:
+    return [
+        # Holds for a message before and after decompression; over it RESOURCE_EXHAUSTED without RetryInfo.
+        ("grpc.max_receive_message_length", max_bytes),
+        ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server that takes half of the calls
+        ("grpc.max_concurrent_streams", 64),
+        ("grpc.keepalive_time_ms", 120_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 5),
+        ("grpc.max_connection_idle_ms", 3_600_000),
+    ]
+
+
+def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
+    method = grpc.stream_unary_rpc_method_handler(export)  # type: ignore[no-untyped-call]
+    made: grpc.GenericRpcHandler = grpc.method_handlers_generic_handler(name, {"Export": method})  # type: ignore[no-untyped-call]
+    return made
+
+
+def _export(signal: Signal, house: House) -> Export:
+    async def take(messages: Messages, context: Context) -> bytes:
+        bearer = _admit(house, context)
+        with house.budget.lease() as lease:
+            body = await _receive(messages, house, lease, bearer)
+            outcome = await drive(otlp.normalise(signal, body, json=False, options=house.options), size=len(body))
+            del body  # the records are out of it, and the commit may take a while
+            receipt = await house.intake.take(outcome, bearer)
+        refuse_when_all_malformed(outcome)
+        context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
+        return answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=False)
+
+    return _guarded(f"grpc/{signal}", take, house)
+
+
+def _drop(house: House) -> Export:
+    async def take(messages: Messages, context: Context) -> bytes:
+        bearer = _admit(house, context)
+        with house.budget.lease() as lease:
+            await _receive(messages, house, lease, bearer)
+        return b""
+
+    return _guarded("grpc/profiles", take, house)
+
+
+def _admit(house: House, context: Context) -> Bearer:
+    bearer = house.access.admit(_metadatum(context, "authorization"), INGEST, address=_address(context))
+    house.access.charge(bearer, requests=1, bytes=0)
+    return naming(bearer, _metadatum(context, DEVICE_ID.lower()))
+
+
+async def _receive(messages: Messages, house: House, lease: bodies.Lease, bearer: Bearer) -> bytes:
+    """The call's one message, charged to its key and to the bytes in hand."""
+    try:
+        async with asyncio.timeout(bodies.TOTAL_S):
+            body = await anext(messages)
+    except (StopAsyncIteration, TimeoutError) as error:
+        raise BadPayload("The call brought no message.") from error
+    lease.take(len(body))
+    house.access.charge(bearer, requests=0, bytes=len(body))
+    return body
+
+
+def _guarded(name: str, export: Export, house: House) -> Export:
+    async def enter(messages: Messages, context: Context) -> bytes:
+        try:
+            with house.gate:
+                answer = await export(messages, context)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the request boundary
+            refusal = refusal_of(error, door=name)
+            code = grpc_code(refusal)
+            house.metrics.requests(name, code.name)
+            extra = {"action": "request_refused", "door": name, "status": code.name, "type": refusal.type}
+            _log.warning("refused a request", extra={**extra, "address": _address(context)})
+        else:
+            house.metrics.requests(name, grpc.StatusCode.OK.name)
+            return answer
+        # Outside of the handler above: abort raises, and the error's text must not travel along as its context.
+        details = answers.status_details(refusal, code.value[0])
+        await context.abort(code, refusal.message, (("grpc-status-details-bin", details),))
+        raise AssertionError("abort always raises")
+
+    return enter
+
+
+def grpc_code(refusal: Refusal) -> grpc.StatusCode:
+    """The code of the HTTP table, but for what only gRPC tells apart."""
+    match refusal.status:
+        case 413:
+            return grpc.StatusCode.RESOURCE_EXHAUSTED
+        case 500:
+            return grpc.StatusCode.INTERNAL
+    return _CODES[answers.code_of(refusal.status)]
+
+
+def _metadatum(context: Context, name: str) -> str | None:
+    for key, value in context.invocation_metadata() or ():
+        if key == name:
+            return value if isinstance(value, str) else None
+    return None
+
+
+def _address(context: Context) -> str:
+    """`ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone."""
+    family, _, rest = context.peer().partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
+
+
+def _credentials(server: Server) -> Any:
+    """None without a certificate; with a client CA a client must show a certificate of it."""
+    if server.tls_cert_file is None or server.tls_key_file is None:
+        return None
+    pair = (server.tls_key_file.read_bytes(), server.tls_cert_file.read_bytes())
+    client_ca = server.tls_client_ca_file.read_bytes() if server.tls_client_ca_file else None
+    return grpc.ssl_server_credentials(  # type: ignore[no-untyped-call]
+        [pair], root_certificates=client_ca, require_client_auth=client_ca is not None
+    )

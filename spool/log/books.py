@@ -1,0 +1,196 @@
+"""
+The books: what came in and what became of it, in integers that balance.
+
+Pure. Every submission leaves its `Terms` in the row of its commit; the running counters are their sums. A recount adds
+the same rows again and compares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from spool.log.protocols import Books
+
+# The terms of a topic that submissions bring; `ignored.*` and `rejected.*` come beside them.
+RECEIVED = "received"
+SPLIT = "split"
+ACCEPTED = "accepted"
+DUPLICATES = "duplicates"
+PENDING = "pending"
+AMENDED = "amended"  # this and the three below say more about records that other terms count
+AMENDED_LATE = "amended_late"
+CONFLICT = "conflict"
+UNIDENTIFIED = "unidentified"
+# The terms that keeping brings.
+EXPIRED = "expired"  # retention took it and no route was there to want it
+RETIRED = "retired"  # retention took it after every route was done with it
+DAMAGED = "damaged"  # kept, and cannot be read
+KEPT = "kept"  # never stored: the records of the entries that are there
+BY_KEEPING = (EXPIRED, RETIRED, DAMAGED)
+
+BY_SUBMISSION = (RECEIVED, SPLIT, ACCEPTED, DUPLICATES, PENDING, AMENDED, AMENDED_LATE, CONFLICT, UNIDENTIFIED)
+ROUTE_TERMS = (
+    "before_start", "delivered", "refused_upstream", "queued", "dead", "discarded", "skipped", "damaged", "unknown",
+    "shadow", "by_sync",
+)  # fmt: skip
+
+
+class Terms(msgspec.Struct, array_like=True, kw_only=True):
+    """What became of one submission; fields are only ever added at the end."""
+
+    topic: str
+    received: int = 0
+    split: int = 0
+    accepted: int = 0
+    duplicates: int = 0
+    pending: int = 0
+    amended: int = 0
+    amended_late: int = 0
+    conflict: int = 0
+    unidentified: int = 0
+    ignored: dict[str, int] = {}
+    rejected: dict[str, int] = {}
+    first: int = 0  # the number of its first new record
+    before: list[str] = []  # of the last part of a request: the receipts of the others
+
+    @property
+    def records(self) -> int:
+        """New and known alike: what a sender is told."""
+        return self.accepted + self.duplicates
+
+    @property
+    def last(self) -> int:
+        return self.first + self.accepted - 1
+
+    def counts(self) -> Iterator[tuple[str, int]]:
+        """Every term that is not zero, by the name it has in the books."""
+        for name in BY_SUBMISSION:
+            if n := getattr(self, name):
+                yield name, n
+        for reason, n in self.ignored.items():
+            if n:
+                yield f"ignored.{reason}", n
+        for reason, n in self.rejected.items():
+            if n:
+                yield f"rejected.{reason}", n
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Terms])
+
+
+def pack_terms(terms: list[Terms]) -> bytes:
+    return _encoder.encode(terms)
+
+
+def unpack_terms(packed: bytes) -> list[Terms]:
+    return _decoder.decode(packed)
+
+
+def totals(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
+    """(topic, term) -> the sum over some submissions."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for terms in submissions:
+        for name, n in terms.counts():
+            sums[terms.topic, name] += n
+    return sums
+
+
+def by_topic(sums: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, term), n in sorted(sums.items()):
+        topics.setdefault(topic, {})[term] = n
+    return topics
+
+
+def books(
+    topics: Mapping[str, Mapping[str, int]],
+    routes: Mapping[str, Mapping[str, int]],
+    differences: Iterable[str] = (),
+) -> Books:
+    """The terms as they are, and a sentence for every equation that does not hold."""
+    imbalances = [*differences]
+    for topic, terms in topics.items():
+        imbalances += _topic_imbalances(topic, terms)
+    for route, terms in routes.items():
+        imbalances += _route_imbalances(route, terms, topics.get(_topic_of(route), {}))
+    return Books(topics=topics, routes=routes, imbalances=imbalances)
+
+
+def differences(counters: Mapping[tuple[str, str], int], recounted: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    """Where counter and recount part. What keeping did is in no commit row; it shows in the equations."""
+    for topic, term in sorted({*counters, *recounted}):
+        counted, again = counters.get((topic, term), 0), recounted.get((topic, term), 0)
+        if counted != again and term not in (*BY_KEEPING, KEPT):
+            yield f"{topic}: the counter of {term} says {counted}, the recount says {again}"
+
+
+def _topic_imbalances(topic: str, terms: Mapping[str, int]) -> Iterator[str]:
+    came = terms.get(RECEIVED, 0) + terms.get(SPLIT, 0)
+    went = terms.get(ACCEPTED, 0) + terms.get(DUPLICATES, 0) + terms.get(PENDING, 0)
+    went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))
+    if came != went:
+        yield (f"{topic}: received + split = {came}, accepted + duplicates + ignored + rejected + pending = {went}")
+    there = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
+    if terms.get(ACCEPTED, 0) != there:
+        yield f"{topic}: accepted = {terms.get(ACCEPTED, 0)}, kept + expired + retired = {there}"
+
+
+def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, int]) -> Iterator[str]:
+    went = sum(terms.get(term, 0) for term in ROUTE_TERMS)
+    if topic.get(ACCEPTED, 0) != went:
+        yield f"{route}: accepted = {topic.get(ACCEPTED, 0)}, {' + '.join(ROUTE_TERMS)} = {went}"
+
+
+def _topic_of(route: str) -> str:
+    return route.rpartition("/")[2]
+
+
+def receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
+    """What became of a submission's new records: `known` when it had none, `open`, `kept` or `removed`."""
+    if not terms.accepted:
+        return "known"
+    if terms.last < oldest:
+        return "removed"
+    return "kept" if terms.last < closed_below else "open"
+
+
+def whole_view(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in between."""
+    whole = dict(view)
+    for part in parts:
+        for term in ("received", "records", "new", "duplicates", "amended"):
+            whole[term] += part[term]
+        for term in ("ignored", "rejected"):
+            whole[term] = dict(Counter(whole[term]) + Counter(part[term]))
+        whole["first_number"] = min(filter(None, (whole["first_number"], part["first_number"])), default=None)
+        whole["last_number"] = max(filter(None, (whole["last_number"], part["last_number"])), default=None)
+        whole["state"] = min(whole["state"], part["state"], key=_STATES.index)
+    return whole
+
+
+# Of a request that was kept in parts, the first that holds for one of them.
+_STATES = ("removed", "open", "kept", "known")
+
+
+def receipt_view(receipt_id: str, terms: Terms, *, committed_at: float, state: str) -> dict[str, Any]:
+    """What an operator is shown of a submission."""
+    return {
+        "id": receipt_id,
+        "topic": terms.topic,
+        "at": committed_at,
+        "received": terms.received,
+        "records": terms.records,
+        "new": terms.accepted,
+        "duplicates": terms.duplicates,
+        "amended": terms.amended,
+        "ignored": dict(terms.ignored),
+        "rejected": dict(terms.rejected),
+        "first_number": terms.first if terms.accepted else None,
+        "last_number": terms.last if terms.accepted else None,
+        "state": state,
+    }

@@ -1,0 +1,106 @@
+"""Reports of one call that disagree: counted by the two sources, with what each of them says in sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from spool.log.counters import plain
+from spool.record import Inference
+
+
+class Sum(msgspec.Struct, array_like=True):
+    """What one of the two sources says of the calls in question; None: it never said."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: str | None = None
+
+    def plus(self, other: Sum) -> Sum:
+        return Sum(
+            _added(self.input_tokens, other.input_tokens),
+            _added(self.output_tokens, other.output_tokens),
+            other.cost if self.cost is None else plain(Decimal(self.cost) + Decimal(other.cost or 0)),
+        )
+
+
+class Conflict(msgspec.Struct, array_like=True):
+    """Every disagreement of a pair of sources; the request id of the newest one as an example."""
+
+    count: int = 0
+    first: Sum = msgspec.field(default_factory=Sum)
+    second: Sum = msgspec.field(default_factory=Sum)
+    request_id: str | None = None
+
+    def plus(self, other: Conflict) -> Conflict:
+        return Conflict(
+            self.count + other.count,
+            self.first.plus(other.first),
+            self.second.plus(other.second),
+            other.request_id or self.request_id,
+        )
+
+
+Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one
+MAX_PAIRS = 1000  # another Tollhouse's sender may name any source
+OTHER = "other"
+
+
+def counted_as(pair: Pair, *, is_known: bool, pairs: int) -> Pair:
+    """The pair itself, or the pair of all others once there are too many."""
+    topic, *_ = pair
+    return pair if is_known or pairs < MAX_PAIRS else (topic, OTHER, OTHER)
+
+
+class Conflicts(dict[Pair, Conflict]):
+    """Conflicts by pair of sources."""
+
+    def add(self, topic: str, first: Inference, later: Inference) -> None:
+        found = Conflict(1, _sum(first), _sum(later), first.request_id or later.request_id)
+        self.merge({(topic, first.source, later.source): found})
+
+    def merge(self, others: Mapping[Pair, Conflict]) -> None:
+        for named, conflict in others.items():
+            pair = counted_as(named, is_known=named in self, pairs=len(self))
+            self[pair] = self[pair].plus(conflict) if pair in self else conflict
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Most frequent first, as `Log.conflicts` answers."""
+        return [
+            {
+                "topic": topic,
+                "first_source": first,
+                "second_source": second,
+                "count": conflict.count,
+                "first": msgspec.to_builtins(_named(conflict.first)),
+                "second": msgspec.to_builtins(_named(conflict.second)),
+                "request_id": conflict.request_id,
+            }
+            for (topic, first, second), conflict in sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
+        ]
+
+
+def _sum(record: Inference) -> Sum:
+    return Sum(record.input_tokens, record.output_tokens, _money(record.cost))
+
+
+def _added(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other + (one or 0)
+
+
+def _money(text: str | None) -> str | None:
+    """A cost that is no finite decimal adds nothing: one bad report never stops a commit."""
+    if text is None:
+        return None
+    try:
+        cost = Decimal(text)
+    except InvalidOperation:
+        return None
+    return plain(cost) if cost.is_finite() else None
+
+
+def _named(one: Sum) -> dict[str, Any]:
+    return {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens, "cost": one.cost}

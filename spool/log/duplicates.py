@@ -1,0 +1,320 @@
+"""
+The duplicate window: which ids arrived lately, in eight bytes each.
+
+The newest ids are a dict that also knows their numbers; older ones are sorted runs by the hour of the call's start,
+merged so that an hour has few. Runs never change once made: a plan of new runs can be thrown away when its transaction
+fails, and other threads may walk over them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from spool.identity import Identity
+from spool.installation import derived
+from spool.log.runs import Run, marked, merge
+from spool.record import TOPICS
+
+HOUR_NS = 3600 * 10**9
+NEAR_NS = HOUR_NS // 4  # two reports of one call name starts that are at most this far apart
+AHEAD_NS = HOUR_NS  # a start further ahead than this is not believed
+DAY_HOURS = 24
+BATCH = 16_384  # newest ids that become runs together: a few milliseconds of sorting
+HELD_BATCHES = 32  # open records keep their ids in the dict, up to this many batches
+MAX_AGE_S = 86_400  # newest ids older than this become runs even when few
+SHORT = 8 * BATCH  # runs of an hour are merged into one up to here whatever their lengths
+
+# Carter and Wegman: multiplying by a secret modulo a prime above 2^128 keeps two different ids apart but for one chance
+# in 2^64, whoever chose them. A keyed BLAKE2b does the same at two and a half times the cost.
+PRIME = 2**130 - 5
+MASK = 2**64 - 1
+
+IN_A_RUN = 0  # known, but its number is not at hand
+
+
+class Place(NamedTuple):
+    topic: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """The oldest of the newest ids as runs: to be stored, then given back to `DuplicateIndex.folded`."""
+
+    taken: int  # ids that leave the dict, oldest first
+    added: Sequence[Run]
+    removed: Sequence[Run]  # merged into added ones, too old, or over the bound
+    through: Mapping[str, int]  # by topic: every id up to this number is in a run or forgotten
+    covered_since: float
+
+
+class DuplicateIndex:
+    """Pure memory: `find` and `add` belong to the writer's thread, between transactions nobody else's."""
+
+    def __init__(self, secret: bytes, *, window_s: float, max_ids: int) -> None:
+        self._factor = int.from_bytes(derived(secret, "duplicates")[:16]) | 1
+        self._window_s = window_s
+        self._max_ids = max_ids
+        self._batch = max(1, min(BATCH, max_ids // 4))
+        self._max_run = max(self._batch, max_ids // 8)
+        self._newest: dict[int, int] = {}  # id -> number and topic in one int, in order of arrival
+        self._hours = array("q")  # of the newest, in the same order
+        self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many of the newest
+        self._runs: dict[int, list[Run]] = {}
+        self._in_runs = 0
+        self._next_key = 1
+        self._through: dict[str, int] = {}
+        self._look_again_at = 0  # how many newest ids make another look at the oldest of them worthwhile
+        self.covered_since = 0.0
+
+    # -- looking up ------------------------------------------------------------------------------------------------
+
+    def id_of(self, identity: bytes) -> int:
+        """The eight bytes under which a 128-bit id is known here."""
+        return (int.from_bytes(identity) * self._factor % PRIME) & MASK
+
+    def find(self, identity: Identity, id: int, hours: Iterable[int], now: float) -> int | None:
+        """The place of a known id (see `place`), IN_A_RUN when only that it is known is known, None when it is new."""
+        found = self._newest.get(id)
+        if found is not None:
+            return found
+        for hour in hours:
+            for run in self._runs.get(hour, ()):
+                at = id & run.mask  # looked at here, because a call would cost as much as the look saves
+                if run.marks[at >> 3] >> (at & 7) & 1 and id in run and run.arrived_at > now - self._window_s:
+                    return IN_A_RUN
+        for other in identity.lookups:
+            found = self.find(Identity(other), self.id_of(other), hours, now)
+            if found is not None:
+                return found
+        return None
+
+    # -- adding, after the commit ----------------------------------------------------------------------------------
+
+    def add(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
+        """Ids of records that are now on disk and that `find` did not know, with their places, in order of numbers."""
+        if ids:
+            self._newest.update(ids)
+            self._hours.extend(hours)
+            self._arrivals.append((now, len(ids)))
+
+    def knows(self, id: int) -> bool:
+        """Whether the id is among the newest."""
+        return id in self._newest
+
+    def load(self, runs: Iterable[Run], through: Mapping[str, int], covered_since: float) -> None:
+        """What the disk had when the process started."""
+        for run in runs:
+            self._runs.setdefault(run.hour, []).append(run)
+            self._in_runs += len(run.ids)
+            self._next_key = max(self._next_key, run.key + 1)
+        self._through = dict(through)
+        self.covered_since = covered_since
+
+    def reaches_back_to(self, moment: float) -> bool:
+        """Whether the newest ids begin before a moment; also when there are none, because nothing says otherwise."""
+        return not self._arrivals or self._arrivals[0][0] < moment
+
+    def through(self, topic: str) -> int:
+        """Ids of higher numbers are in no run: after a crash they are read from the entries again."""
+        return self._through.get(topic, 0)
+
+    # -- folding into runs -----------------------------------------------------------------------------------------
+
+    def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
+        """Whether `fold` should run: enough newest ids are closed, there are too many, or some are too old."""
+        count = len(self._newest)
+        if not count:
+            return False
+        if self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2):
+            return True
+        if count >= self._batch * HELD_BATCHES:
+            return True
+        if count < max(2 * self._batch, self._look_again_at):
+            return False
+        # Finding the place walks over a batch, so after a look that came too early some more ids must come first.
+        self._look_again_at = count + self._batch // 16
+        topic, number = place_of(next(islice(self._newest.values(), self._batch - 1, None)))
+        return number < closed_below.get(topic, 1)
+
+    def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
+        """
+        Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet.
+
+        Numbers close in the order of their arrival, so what is left after the closed ones is open in every topic.
+        """
+        taken = self._count_closed(closed_below) if closed_below is not None else min(self._batch, len(self._newest))
+        through = dict(self._through)
+        by_hour: dict[int, list[int]] = {}
+        for (id, place), hour in zip(islice(self._newest.items(), taken), self._hours, strict=False):
+            by_hour.setdefault(hour, []).append(id)
+            topic, number = place_of(place)
+            through[topic] = number
+        # Records without an identity have no id here: what lies below the next id, or is closed, needs none.
+        rest = next(islice(self._newest.values(), taken, None), None)
+        for topic, number in (*([place_of(rest)] if rest else []), *(closed_below or {}).items()):
+            through[topic] = max(number - 1, through.get(topic, 0))
+        plan = _Plan(self, now)
+        arrived_at = self._arrived_at(taken)
+        for hour, ids in by_hour.items():
+            plan.add(hour, array("Q", sorted(ids)), arrived_at)
+        plan.expire(now - self._window_s)
+        plan.bound(self._max_ids - (len(self._newest) - taken))
+        return Fold(
+            taken=taken,
+            added=plan.added,
+            removed=plan.removed,
+            through=through,
+            covered_since=plan.covered_since,
+        )
+
+    def folded(self, fold: Fold) -> None:
+        """The fold is on disk: forget what it took, know its runs."""
+        gone = {run.key for run in fold.removed}
+        for hour in {run.hour for run in fold.removed}:
+            kept = [run for run in self._runs[hour] if run.key not in gone]
+            if kept:
+                self._runs[hour] = kept
+            else:
+                del self._runs[hour]
+        for run in fold.added:
+            self._runs.setdefault(run.hour, []).append(run)
+            self._next_key = max(self._next_key, run.key + 1)
+        self._in_runs += sum(len(run.ids) for run in fold.added) - sum(len(run.ids) for run in fold.removed)
+        for id in list(islice(self._newest, fold.taken)):
+            del self._newest[id]
+        self._look_again_at = 0
+        self._hours = self._hours[fold.taken :]
+        left = fold.taken
+        while left:
+            at, count = self._arrivals.popleft()
+            if count > left:
+                self._arrivals.appendleft((at, count - left))
+            left -= min(count, left)
+        self._through = dict(fold.through)
+        self.covered_since = fold.covered_since
+
+    def _count_closed(self, closed_below: Mapping[str, int]) -> int:
+        count = 0
+        for place in self._newest.values():
+            topic, number = place_of(place)
+            if number >= closed_below.get(topic, 1):
+                break
+            count += 1
+        return count
+
+    def _arrived_at(self, taken: int) -> float:
+        newest = 0.0
+        for at, count in self._arrivals:
+            if taken <= 0:
+                break
+            newest = max(newest, at)
+            taken -= count
+        return newest
+
+    # -- looking at it ---------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._newest) + self._in_runs
+
+    def covers_s(self, now: float) -> float:
+        """How far back the window reaches now: less than the setting when the bound on ids cut it."""
+        return min(self._window_s, max(0.0, now - self.covered_since))
+
+    def runs(self) -> list[Run]:
+        return [run for runs in self._runs.values() for run in runs]
+
+    def runs_of(self, hour: int) -> list[Run]:
+        return list(self._runs.get(hour, ()))
+
+    @property
+    def max_run(self) -> int:
+        return self._max_run
+
+    @property
+    def next_key(self) -> int:
+        return self._next_key
+
+
+class _Plan:
+    """Runs as they would be after a fold."""
+
+    def __init__(self, index: DuplicateIndex, now: float) -> None:
+        self._index = index
+        self._next_key = index.next_key
+        self.added: list[Run] = []
+        self.removed: list[Run] = []
+        self.covered_since = index.covered_since
+
+    def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
+        """A new run, merged with those of its hour that are not much longer: an hour has few, and each moves rarely."""
+        for run in sorted(self._index.runs_of(hour), key=lambda run: len(run.ids)):
+            together = len(run.ids) + len(ids)
+            if together > self._index.max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
+                break
+            ids = merge(run.ids, ids)
+            arrived_at = max(arrived_at, run.arrived_at)
+            self.removed.append(run)
+        self.added.append(marked(self._next_key, hour, arrived_at, ids))
+        self._next_key += 1
+
+    def expire(self, before: float) -> None:
+        """Runs whose newest id arrived before the window began."""
+        self._drop([run for run in self._kept() if run.arrived_at <= before])
+
+    def bound(self, max_ids: int) -> None:
+        """Over the bound, the runs that were quiet the longest go, and the window is shorter from then on."""
+        kept = self._kept()
+        count = sum(len(run.ids) for run in kept)
+        if count <= max_ids:
+            return
+        dropped = []
+        for run in sorted(kept, key=lambda run: run.arrived_at):
+            if count <= max_ids:
+                break
+            count -= len(run.ids)
+            dropped.append(run)
+            self.covered_since = max(self.covered_since, run.arrived_at)
+        self._drop(dropped)
+
+    def _kept(self) -> list[Run]:
+        gone = {run.key for run in self.removed}
+        return [run for run in [*self._index.runs(), *self.added] if run.key not in gone]
+
+    def _drop(self, runs: Sequence[Run]) -> None:
+        drop = {run.key for run in runs}
+        new = {run.key for run in self.added}
+        self.added = [run for run in self.added if run.key not in drop]
+        self.removed += [run for run in runs if run.key not in new]
+
+
+def hours_around(start_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
+    """The hour under which an id is kept, and the hours in which the same call may already be known."""
+    if start_time is None or start_time > now_ns + AHEAD_NS:
+        hour = now_ns // HOUR_NS
+        return hour, range(hour, hour - DAY_HOURS - 1, -1)
+    hour, into = divmod(start_time, HOUR_NS)
+    if into < NEAR_NS:
+        return hour, (hour, hour - 1)
+    if into >= HOUR_NS - NEAR_NS:
+        return hour, (hour, hour + 1)
+    return hour, (hour,)
+
+
+_TOPIC_CODES = {topic: code for code, topic in enumerate(TOPICS)}
+
+
+def place(topic: str, number: int) -> int:
+    """Topic and number in one int: the dict of the newest ids holds one for every record."""
+    return number * len(TOPICS) + _TOPIC_CODES[topic]
+
+
+def place_of(value: int) -> tuple[str, int]:
+    """The inverse of `place`."""
+    number, code = divmod(value, len(TOPICS))
+    return TOPICS[code], number

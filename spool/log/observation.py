@@ -1,0 +1,17 @@
+"""Telling an observer of what is on disk already: whatever it makes of it, the submission was kept."""
+
+from __future__ import annotations
+
+import logging
+
+from spool.log.protocols import Commit, Observer
+
+_log = logging.getLogger(__name__)
+
+
+def tell(observer: Observer, commit: Commit) -> None:
+    """An error of the observer is logged and goes no further: whoever heard of it would send the records again."""
+    try:
+        observer.committed(commit)
+    except Exception:  # noqa: BLE001 - somebody else's code, after the commit
+        _log.exception("an observer of the log failed", extra={"action": "observer_failed"})

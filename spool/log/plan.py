@@ -1,0 +1,235 @@
+"""
+What one group commit does: submissions to entries, amendments, series and terms. Pure but for what it reads.
+
+A plan changes nothing. The store writes it in one transaction, and only then does `Planner.apply` make it part of the
+memory: a commit that fails leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Protocol
+
+from spool.identity import Identity
+from spool.log import books, duplicates
+from spool.log.amendments import amended, disagree, missing
+from spool.log.books import Terms
+from spool.log.conflicts import Conflicts
+from spool.log.counters import SeriesState, advance, as_record
+from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_around
+from spool.log.pending import Kept
+from spool.log.protocols import CounterPoint, Submission
+from spool.record import NS, Inference, Record
+
+_source = attrgetter("source")
+
+
+class Shelf(Protocol):
+    """What a plan reads of what is already kept."""
+
+    def record(self, topic: str, number: int) -> Record | None:
+        """A kept record with its amendments, None when it cannot be had cheaply any more."""
+        ...
+
+    def series(self, series: bytes) -> SeriesState | None: ...
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """Everything that one commit writes."""
+
+    at: float
+    first: dict[str, int]  # by topic: the first number that this commit gives
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    amendments: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    series: dict[bytes, SeriesState] = field(default_factory=dict)
+    halves: dict[bytes, Kept | None] = field(default_factory=dict)  # None: it waits no more
+    conflicts: Conflicts = field(default_factory=Conflicts)
+    unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    submissions: list[Terms] = field(default_factory=list)
+    observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
+    hours: list[int] = field(default_factory=list)  # of the new ids, in their order
+
+    def next_numbers(self) -> dict[str, int]:
+        return {topic: self.first[topic] + len(records) for topic, records in self.records.items() if records}
+
+    def sums(self) -> Counter[tuple[str, str]]:
+        return books.totals(self.submissions)
+
+
+class Planner:
+    """The memory of the log: numbers given and ids known. Both implementations plan with it."""
+
+    def __init__(self, index: DuplicateIndex, *, hold_s: float) -> None:
+        self.index = index
+        self._amends = hold_s > 0
+        self._next: dict[str, int] = {}
+
+    @property
+    def next_numbers(self) -> Mapping[str, int]:
+        """By topic, the number that the next new record gets."""
+        return dict(self._next)
+
+    def begin(self, next_numbers: Mapping[str, int]) -> None:
+        """Numbers as the disk has them."""
+        self._next = dict(next_numbers)
+
+    def plan(self, group: Sequence[Submission], shelf: Shelf, closed_below: Mapping[str, int], now: float) -> Plan:
+        """What the group becomes. `closed_below` is the horizon as it was frozen for this commit."""
+        plan = Plan(at=now, first=dict(self._next))
+        for submission in group:
+            _Work(self.index, plan, shelf, closed_below, submission, amends=self._amends).run()
+        return plan
+
+    def apply(self, plan: Plan) -> None:
+        """The plan is on disk."""
+        self._next.update(plan.next_numbers())
+        self.index.add(plan.ids, plan.hours, plan.at)
+
+
+class _Work:
+    """One submission's share of a plan."""
+
+    def __init__(
+        self,
+        index: DuplicateIndex,
+        plan: Plan,
+        shelf: Shelf,
+        closed_below: Mapping[str, int],
+        submission: Submission,
+        *,
+        amends: bool,
+    ) -> None:
+        topic = submission.topic
+        self._index = index
+        self._plan = plan
+        self._shelf = shelf
+        self._submission = submission
+        self._amends = amends
+        self._open_from = closed_below.get(topic, 1)
+        self._records = plan.records.setdefault(topic, [])
+        self._first = plan.first.setdefault(topic, 1)
+        self._now_ns = int(plan.at * NS)
+        self._ignored = Counter(submission.ignored)
+        self._terms = Terms(
+            topic=topic,
+            received=submission.received,
+            split=submission.split,
+            pending=submission.pending,
+            rejected=dict(submission.rejected),
+            first=self._first + len(self._records),
+            before=list(submission.before),
+        )
+
+    def run(self) -> None:
+        begin = len(self._records)
+        self._take(zip(self._submission.records, self._submission.identities, strict=True))
+        if self._submission.points:
+            self._take(self._deltas())
+        self._terms.accepted = len(self._records) - begin
+        self._terms.ignored = dict(self._ignored)
+        self._plan.submissions.append(self._terms)
+        self._plan.halves.update(dict.fromkeys(self._submission.forget))
+        self._plan.halves.update({half.key: half for half in self._submission.keep})
+        self._plan.unrecognised.update(self._submission.unrecognised)
+        self._observe(self._records[begin:])
+
+    def _take(self, items: Iterator[tuple[Record, Identity]]) -> None:
+        """Keep what is new. The one loop that every record goes through, so names are local."""
+        index, ids, hours, records = self._index, self._plan.ids, self._plan.hours, self._records
+        now, now_ns, topic, first = self._plan.at, self._now_ns, self._terms.topic, self._first
+        for record, identity in items:
+            if not identity.certain:
+                self._terms.unidentified += 1
+                records.append(record)
+                continue
+            id = index.id_of(identity.id)
+            hour, near = hours_around(record.start_time, now_ns)
+            place = ids.get(id)
+            if place is None:
+                place = index.find(identity, id, near, now)
+            if place is None and identity.lookups:
+                place = next((ids[other] for other in map(index.id_of, identity.lookups) if other in ids), None)
+            if place is None:
+                ids[id] = duplicates.place(topic, first + len(records))
+                hours.append(hour)
+                records.append(record)
+            else:
+                self._known(record, place)
+
+    def _known(self, record: Record, place: int) -> None:
+        """A duplicate: see what it adds to the first report, and whether the two agree."""
+        self._terms.duplicates += 1
+        self._plan.observed[self._terms.topic, books.DUPLICATES, record.source] += 1
+        if place == IN_A_RUN or not isinstance(record, Inference):
+            return
+        topic, number = duplicates.place_of(place)
+        known = self._record(topic, number)
+        if not isinstance(known, Inference):
+            return
+        if disagree(known, record):
+            self._terms.conflict += 1
+            self._plan.conflicts.add(topic, known, record)
+            self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
+        fields = missing(known, record)
+        if not fields:
+            return
+        if self._amends and topic == self._terms.topic and number >= self._open_from:
+            self._amend(topic, number, known, fields)
+            self._terms.amended += 1
+            self._plan.observed[topic, books.AMENDED, record.source] += 1
+        else:
+            self._terms.amended_late += 1
+            self._plan.observed[topic, books.AMENDED_LATE, record.source] += 1
+
+    def _record(self, topic: str, number: int) -> Record | None:
+        begin = self._plan.first.get(topic, 1)
+        if number >= begin:
+            return self._plan.records[topic][number - begin]
+        known = self._shelf.record(topic, number)
+        fields = self._plan.amendments.get((topic, number))
+        return amended(known, fields) if fields and isinstance(known, Inference) else known
+
+    def _amend(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
+        begin = self._plan.first.get(topic, 1)
+        if number >= begin:  # not written yet: a copy, because the caller may send its own again
+            self._plan.records[topic][number - begin] = amended(known, fields)
+        else:
+            self._plan.amendments.setdefault((topic, number), {}).update(fields)
+
+    def _deltas(self) -> Iterator[tuple[Record, Identity]]:
+        """Counter points to records; those that add nothing are ignored with the reason."""
+        for point in self._submission.points:
+            state, delta = advance(self._state(point), point)
+            if state is not None:
+                self._plan.series[point.series] = state
+            if isinstance(delta, str):
+                self._ignored[delta] += 1
+                self._plan.observed[self._terms.topic, "ignored", delta] += 1
+            else:
+                yield as_record(point, delta)
+
+    def _state(self, point: CounterPoint) -> SeriesState | None:
+        return self._plan.series.get(point.series) or self._shelf.series(point.series)
+
+    def _observe(self, kept: Sequence[Record]) -> None:
+        """Terms by source, for whoever counts."""
+        topic, observed = self._terms.topic, self._plan.observed
+        observed[topic, books.RECEIVED, ""] += self._submission.received
+        for source, n in Counter(map(_source, kept)).items():
+            observed[topic, books.ACCEPTED, source] += n
+        for reason, n in self._submission.ignored.items():
+            observed[topic, "ignored", reason] += n
+        for reason, n in self._submission.rejected.items():
+            observed[topic, "rejected", reason] += n
+        if self._terms.unidentified:
+            for source, n in Counter(
+                record.source
+                for record, identity in zip(self._submission.records, self._submission.identities, strict=True)
+                if not identity.certain
+            ).items():
+                observed[topic, books.UNIDENTIFIED, source] += n

@@ -1,0 +1,144 @@
+"""
+What an API key is and the rules it obeys (published interface, parts 2.1, 3.1 and 8). Pure: no file, no protocol.
+
+Names are trimmed, composed (NFC) and compared without case when they must be unique, so nobody deletes `prod` for
+`Prod`; everywhere else a name is meant exactly.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import secrets
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from spool.errors import Invalid
+from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
+
+ENABLED = "Enabled"
+DISABLED = "Disabled"
+NOT_IN_USE = "Not In Use"
+LEGACY_NAME = "Legacy API Key"  # the key that the deployment gives (server.api_key_file)
+
+MIN_NAME = 3
+MAX_NAME = 200
+MAX_DESCRIPTION = 1000
+MAX_LABELS = 32
+MAX_LABEL_VALUE = 256
+SECRET_PREFIX = "th_"
+
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ORDER = {scope: place for place, scope in enumerate(scope for group in GROUPS.values() for scope in group)}
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """One accepted secret of a key, as its keyed hash; `ends_at` is set while a rotation overlaps."""
+
+    digest: bytes
+    ends_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An organization API key as the house knows it; the secret itself is nowhere."""
+
+    id: int
+    name: str
+    status: str
+    description: str = ""
+    scopes: tuple[str, ...] = ()
+    use_cases: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created_by: str
+    updated_by: str
+    last_modified: float
+    last_accessed: float | None = None
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+
+    @property
+    def granted(self) -> frozenset[str]:
+        """The scopes it opens now: use cases are resolved here, each time, never when the key is made."""
+        return granted(scopes=self.scopes, use_cases=self.use_cases)
+
+    @property
+    def scope_count(self) -> int:
+        return len(self.granted)
+
+    @property
+    def overlap_ends_at(self) -> float | None:
+        """Until when the secret before the last rotation still opens."""
+        return max((secret.ends_at for secret in self.secrets if secret.ends_at is not None), default=None)
+
+
+def new_secret() -> str:
+    """256 random bits, shown once."""
+    return SECRET_PREFIX + secrets.token_urlsafe(32)
+
+
+def folded(name: str) -> str:
+    """What must be unique of a name."""
+    return unicodedata.normalize("NFC", name.strip()).casefold()
+
+
+def checked_name(name: str) -> str:
+    """The name as it is kept, or Invalid with the rule."""
+    name = unicodedata.normalize("NFC", name.strip())
+    if len(name) < MIN_NAME:
+        raise Invalid(f"a key name needs at least {MIN_NAME} characters after trimming")
+    if len(name) > MAX_NAME:
+        raise Invalid(f"a key name has at most {MAX_NAME} characters")
+    if _has_control(name):
+        raise Invalid("a key name must not hold control characters or line breaks")
+    if folded(name) == folded(LEGACY_NAME):
+        raise Invalid(f"the name {LEGACY_NAME} belongs to the key that server.api_key_file gives; choose another")
+    return name
+
+
+def checked_description(text: str) -> str:
+    if len(text) > MAX_DESCRIPTION:
+        raise Invalid(f"a description has at most {MAX_DESCRIPTION} characters")
+    if _has_control(text, allowed="\n\t"):
+        raise Invalid("a description must not hold control characters")
+    return text
+
+
+def checked_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Fixed scopes or managed use cases, each once and in the catalogue's order; Invalid for both, none or unknown."""
+    scopes, use_cases = set(scopes), set(use_cases)
+    if scopes and use_cases:
+        raise Invalid("a key has fixed scopes or managed use cases, never both")
+    if not scopes and not use_cases:
+        raise Invalid("a key needs at least one scope or one managed use case")
+    _known("scope", scopes, SCOPES)
+    _known("use case", use_cases, USE_CASES)
+    return tuple(sorted(scopes, key=_ORDER.__getitem__)), tuple(name for name in USE_CASES if name in use_cases)
+
+
+def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    if len(labels) > MAX_LABELS:
+        raise Invalid(f"a key has at most {MAX_LABELS} labels")
+    for name, value in labels.items():
+        if not _LABEL.fullmatch(name):
+            raise Invalid("a label name is 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit")
+        if not value.strip() or len(value) > MAX_LABEL_VALUE or _has_control(value):
+            raise Invalid(f"a label value is 1 to {MAX_LABEL_VALUE} characters without control characters")
+    return dict(sorted(labels.items()))
+
+
+def _known(word: str, names: set[str], catalogue: Collection[str]) -> None:
+    for name in sorted(names - set(catalogue)):
+        near = difflib.get_close_matches(name, catalogue, 1, 0.6)
+        raise Invalid(f"unknown {word} {name!r}; " + (f"did you mean {near[0]!r}?" if near else _catalogued(catalogue)))
+
+
+def _catalogued(catalogue: Collection[str]) -> str:
+    if len(catalogue) < 10:
+        return "known are " + ", ".join(map(repr, catalogue))
+    return "scopes read GROUP:OPERATION, for example 'ai-telemetry-ingest:ingest-ai-telemetry'"
+
+
+def _has_control(text: str, *, allowed: str = "") -> bool:
+    return any(unicodedata.category(mark) in ("Cc", "Cs", "Zl", "Zp") and mark not in allowed for mark in text)

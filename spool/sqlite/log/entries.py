@@ -1,0 +1,232 @@
+"""
+Entries on disk as readers see them: closed records, amended, damaged ones set aside as None.
+
+Functions of a connection, so that they work inside a transaction as well as on the reading connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from spool.errors import EntryUnreadable
+from spool.log import codec
+from spool.log.amendments import amended
+from spool.log.codec import Body
+from spool.log.protocols import Entry
+from spool.record import Inference, Record
+from spool.sqlite.log import queries
+
+_log = logging.getLogger(__name__)
+
+
+class EntryRow(NamedTuple):
+    """An entry without its body."""
+
+    rowid: int
+    first: int
+    records: int
+    committed_at: float
+    damaged: int
+    version: int
+    checksum: int
+
+
+class EntryCache:
+    """The undecoded records of the entries last read; entries never change, so nothing here grows stale."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[tuple[str, int], tuple[list[msgspec.Raw], int]] = OrderedDict()
+
+    def raws(self, connection: sqlite3.Connection, topic: str, row: EntryRow) -> list[msgspec.Raw]:
+        """EntryUnreadable when the entry is damaged."""
+        found = self._kept.get((topic, row.first))
+        if found is not None:
+            self._kept.move_to_end((topic, row.first))
+            return found[0]
+        raws, size = _raws(connection, topic, row)
+        self._kept[topic, row.first] = raws, size
+        self._bytes += size
+        while self._bytes > self._max_bytes and len(self._kept) > 1:
+            self._bytes -= self._kept.popitem(last=False)[1][1]
+        return raws
+
+
+class Damage(NamedTuple):
+    """An entry that was found damaged just now."""
+
+    first: int
+    records: int
+    reason: str
+
+
+def place_name(topic: str, first: int, count: int) -> str:
+    """What the checksum of an entry covers beside its bytes."""
+    return f"{topic}:{first}:{count}"
+
+
+def read_entries(
+    connection: sqlite3.Connection,
+    topic: str,
+    first: int,
+    last: int,
+    *,
+    cache: EntryCache | None = None,
+    damage: list[Damage] | None = None,
+) -> Sequence[Entry]:
+    """
+    Every kept number from first to last, cut to that range, amended, in order.
+
+    What cannot be read is None. New finds are added to `damage`, for the caller to set aside.
+    """
+    if first > last:
+        return []
+    try:
+        rows = entry_rows(connection, topic, first, last)
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+        return _around_damage(connection, topic, first, last, cache=cache, damage=damage)
+    amendments = _amendments(connection, topic, first, last) if rows else {}
+    found = []
+    for row in rows:
+        entry = _entry(connection, topic, row, first, last, cache or EntryCache(0), damage)
+        found.append(_with(entry, amendments) if amendments else entry)
+    return found
+
+
+def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
+    """The entries that hold any number from first to last, without their bodies."""
+    found = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
+    rows = map(EntryRow._make, found)
+    return [row for row in rows if row.first + row.records > first]
+
+
+def read_record(connection: sqlite3.Connection, topic: str, number: int, cache: EntryCache) -> Record | None:
+    """One record with its amendment, closed or open; None when it is gone or damaged."""
+    try:
+        for row in entry_rows(connection, topic, number, number):
+            record = codec.record(cache.raws(connection, topic, row)[number - row.first])
+            amendment = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
+            if amendment and isinstance(record, Inference):
+                record = amended(record, checked_fields(topic, number, *amendment))
+            return record
+    except EntryUnreadable:
+        return None
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+    return None
+
+
+def checked_fields(topic: str, number: int, checksum: int, packed: bytes) -> dict[str, object]:
+    """An amendment's fields; EntryUnreadable when they changed on disk."""
+    if codec.checksum(packed, f"{topic}:{number}") != checksum:
+        raise EntryUnreadable("the amendment's checksum does not match")
+    return codec.unpack_fields(packed)
+
+
+def is_corrupt(error: sqlite3.Error) -> bool:
+    """Whether the file itself is wrong, as opposed to the disk under it or somebody else's lock."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # A header that names a format from the future has no code of its own.
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error) == "unsupported file format"
+
+
+def accepted(connection: sqlite3.Connection, topic: str) -> int:
+    """The highest number given in a topic; 0 before the first."""
+    row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
+    return row[0] if row else 0
+
+
+def oldest(connection: sqlite3.Connection, topic: str) -> int:
+    """The lowest number that is kept, or the next one to be given."""
+    row = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
+    return accepted(connection, topic) + 1 if row[0] is None else row[0]
+
+
+def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], int]:
+    try:
+        (data,) = connection.execute(queries.BODY, (row.rowid,)).fetchone()
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+        raise EntryUnreadable(str(error)) from error
+    packed = codec.checked(Body(row.version, row.checksum, data), place_name(topic, row.first, row.records))
+    raws = codec.raws(packed)
+    if len(raws) != row.records:
+        raise EntryUnreadable(f"the entry holds {len(raws)} records in place of {row.records}")
+    return raws, len(packed)
+
+
+def _entry(
+    connection: sqlite3.Connection,
+    topic: str,
+    row: EntryRow,
+    first: int,
+    last: int,
+    cache: EntryCache,
+    damage: list[Damage] | None,
+) -> Entry:
+    begin = max(first, row.first)
+    end = min(last, row.first + row.records - 1)
+    records: list[Record | None]
+    try:
+        raws = cache.raws(connection, topic, row)
+        records = [codec.record(raw) for raw in raws[begin - row.first : end - row.first + 1]]
+    except EntryUnreadable as error:
+        records = [None] * (end - begin + 1)
+        if damage is not None and not row.damaged:
+            damage.append(Damage(row.first, row.records, str(error)))
+    return Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
+
+
+def _amendments(connection: sqlite3.Connection, topic: str, first: int, last: int) -> dict[int, dict[str, object]]:
+    """By number; a damaged one is left out, so the record stands as it first came."""
+    found = {}
+    for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
+        try:
+            found[number] = checked_fields(topic, number, checksum, packed)
+        except EntryUnreadable as error:
+            _log.warning(
+                "an amendment is damaged, its record stays as it first came",
+                extra={"action": "amendment_damaged", "topic": topic, "number": number, "reason": str(error)},
+            )
+    return found
+
+
+def _with(entry: Entry, amendments: dict[int, dict[str, object]]) -> Entry:
+    records = list(entry.records)
+    for number in range(entry.first, entry.last + 1):
+        record = records[number - entry.first]
+        if number in amendments and isinstance(record, Inference):
+            records[number - entry.first] = amended(record, amendments[number])
+    return Entry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)
+
+
+def _around_damage(
+    connection: sqlite3.Connection,
+    topic: str,
+    first: int,
+    last: int,
+    *,
+    cache: EntryCache | None,
+    damage: list[Damage] | None,
+) -> Sequence[Entry]:
+    """A page that finds entries is damaged: halve the range until the numbers behind it are alone, and give None."""
+    if first == last:
+        if damage is not None:
+            damage.append(Damage(first, 1, "the page that finds it is damaged"))
+        return [Entry(topic=topic, first=first, committed_at=0.0, records=[None])]
+    middle = (first + last) // 2
+    return [
+        *read_entries(connection, topic, first, middle, cache=cache, damage=damage),
+        *read_entries(connection, topic, middle + 1, last, cache=cache, damage=damage),
+    ]

@@ -1,0 +1,389 @@
+"""
+The log on SQLite: append in groups, read what is closed, keep the books, give room back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from spool.clock import Clock
+from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, SpoolUnavailable
+from spool.log import books, shapes
+from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.horizon import Horizon
+from spool.log.observation import tell
+from spool.log.plan import Plan, Planner
+from spool.log.protocols import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.log.receipts import Sealer
+from spool.log.retention import ROOM, DrainRate, Holder
+from spool.log.runs import count_repeats
+from spool.record import TOPICS
+from spool.sqlite.database import Database
+from spool.sqlite.log import queries, store
+from spool.sqlite.log.entries import Damage, EntryCache, is_corrupt, oldest, read_entries
+from spool.sqlite.log.health import Health
+from spool.sqlite.log.recount import border, recount
+from spool.sqlite.log.retention import Retention, Routes, Space, drop_old_series, space
+from spool.sqlite.log.writer import GroupWriter, OutOfStep
+from spool.sqlite.recovery import met_damage, write_note
+from spool.sqlite.reserve import SIZE as RESERVE
+from spool.sqlite.reserve import Reserve
+
+FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
+REPEATS_EVERY_S = 86_400  # and between two of them
+
+_log = logging.getLogger(__name__)
+
+
+class SqliteLog:
+    """One file, one writer. `holders` are further readers that retention must not outrun."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        settings: LogSettings,
+        clock: Clock,
+        secret: bytes,
+        reserve: Reserve,
+        routes: Routes,
+        observer: Observer | None = None,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._routes = routes
+        self._observer = observer
+        self._sealer = Sealer(secret)
+        self._index = DuplicateIndex(secret, window_s=settings.duplicate_window_s, max_ids=settings.duplicate_ids)
+        self._planner = Planner(self._index, hold_s=settings.hold_s)
+        self._horizon = Horizon(hold_s=settings.hold_s, clock=clock)
+        self._read_cache = EntryCache(settings.cache_bytes)
+        self._write_cache = EntryCache(settings.cache_bytes)
+        self._drain = DrainRate()
+        self._health = Health(database, reserve, clock, self._retry_after_s)
+        self._retention = Retention(database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention_s)
+        self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
+        self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
+        self._no_room_at = float("-inf")
+        self._repeats_at = clock.monotonic() + FIRST_REPEATS_S
+        self.repeated_ids = 0  # in the window more than once, though no lookup saw it
+        self.holders: list[Holder] = []
+
+    async def open(self) -> None:
+        """Read what the disk has, then take submissions; on a full disk only what is there can be read."""
+        self._health.begin()
+        numbers = await self._database.run(self._load)
+        self._planner.begin(numbers)
+        self._horizon.begin(numbers)
+        self._writer = GroupWriter(self._commit, self._between)
+
+    def _load(self, connection: sqlite3.Connection) -> Mapping[str, int]:
+        store.load_ids(connection, self._index)
+        return store.next_numbers(connection)
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    async def append(self, submission: Submission) -> Receipt:
+        if len(submission.records) != len(submission.identities):
+            raise ValueError("a submission needs one identity per record")
+        if submission.topic not in TOPICS:
+            raise ValueError(f"there is no topic {submission.topic!r}")
+        return await self._writer.append(submission)
+
+    async def _commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        if not self._health.well:
+            await self._health.recover()
+        try:
+            return await self._commit_once(group)
+        except SpoolFull:
+            if not await self._make_room():
+                raise
+            if not self._health.well:
+                await self._health.recover()
+            return await self._commit_once(group)
+
+    async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        with self._writing():
+            async with self._turn:
+                await self._fold_what_is_due()
+                return await self._keep(group)
+
+    async def _keep(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        """One transaction; afterwards, and only then, the memory follows."""
+        began = time.perf_counter()
+        closed_below = self._horizon.freeze()
+        now = self._clock.now()
+        try:
+            plan, receipts = await self._database.transaction(
+                partial(self._write, group=group, closed_below=closed_below, now=now)
+            )
+        except BaseException:
+            self._horizon.thaw()
+            raise
+        try:
+            self._planner.apply(plan)
+            self._horizon.thaw(plan.next_numbers())
+        except Exception as error:
+            raise OutOfStep(receipts) from error
+        self._tell(plan, time.perf_counter() - began)
+        return receipts
+
+    def _write(
+        self, connection: sqlite3.Connection, group: Sequence[Submission], closed_below: Mapping[str, int], now: float
+    ) -> tuple[Plan, Sequence[Receipt]]:
+        """On the connection's thread: plan and write in one transaction. What can fail is done before its end."""
+        if space(connection).used >= self._settings.max_bytes:
+            raise SpoolFull("the spool is full (spool.max_bytes)", retry_after_s=self._retry_after_s())
+        plan = self._planner.plan(group, store.SqliteShelf(connection, self._write_cache), closed_below, now)
+        commit = store.write(connection, plan)
+        return plan, [
+            Receipt(
+                id=self._sealer.seal(commit, index),
+                records=terms.records,
+                ignored=sum(terms.ignored.values()),
+                rejected=sum(terms.rejected.values()),
+            )
+            for index, terms in enumerate(plan.submissions)
+        ]
+
+    def _tell(self, plan: Plan, seconds: float) -> None:
+        if self._observer:
+            flush_seconds = self._database.flush_seconds
+            tell(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
+
+    # -- between commits -------------------------------------------------------------------------------------------
+
+    async def _between(self) -> bool:
+        """After every group, and every second while it answers True: heal what is not well."""
+        if self._health.well:
+            return False
+        with suppress(SpoolError):  # the health has said so, and this is tried again
+            try:
+                await self._health.recover()
+            except SpoolFull:
+                await self._make_room()
+        return not self._health.well
+
+    async def _fold_what_is_due(self) -> None:
+        """Newest ids become runs. The caller has the turn."""
+        now = self._clock.now()
+        while self._index.due(now, self._horizon.closed()):
+            await self._fold(partial(self._index.fold, now))
+
+    async def _fold_all(self, closed_below: Mapping[str, int]) -> None:
+        async with self._turn:
+            await self._fold(partial(self._index.fold, self._clock.now(), closed_below))
+
+    async def _fold(self, plan: Callable[[], Fold]) -> None:
+        def write(connection: sqlite3.Connection) -> Fold:
+            fold = plan()
+            store.write_fold(connection, fold)
+            return fold
+
+        self._index.folded(await self._database.transaction(write))
+
+    async def _make_room(self) -> bool:
+        """Entries that nobody needs go before their time; False when there were none, or none a moment ago."""
+        now = self._clock.monotonic()
+        if now - self._no_room_at < 1 or self._upkeep.locked():
+            return False
+        async with self._upkeep:
+            with self._writing():
+                removed = await self._remove(wanted=0 if self._health.well else RESERVE)
+        if not removed:
+            self._no_room_at = now
+        return removed > 0
+
+    async def _remove(self, *, wanted: int = 0) -> int:
+        now = self._clock.now()
+        short = wanted or await self._database.read(self._retention.short_of_room)
+        if short or self._index.reaches_back_to(now - self._settings.retention_s):
+            await self._fold_all(self._horizon.closed())  # an entry goes only when its ids are in runs
+        removed = await self._retention.run(now, self._limits, wanted=wanted)
+        progress = await self._database.read(self._retention.progress)
+        self._drain.note(self._clock.monotonic(), progress)
+        await self._note()
+        return removed
+
+    async def _note(self) -> None:
+        """What is kept, for whoever finds the file damaged; on a full disk the last note has to do."""
+        kept = await self._database.read(store.kept)
+        try:
+            write_note(self._database.path.parent, {topic: n for (topic, _), n in kept.items()})
+        except OSError as error:
+            _log.warning("the spool's note was not written: %s", error, extra={"action": "note_not_written"})
+
+    def _limits(self) -> dict[str, int]:
+        """By topic, the lowest number that must stay: it is open, its id is in no run yet, or a reader needs it."""
+        limits = {}
+        for topic in TOPICS:
+            needs = [need for holder in self.holders if (need := holder(topic)) is not None]
+            limits[topic] = min(self.closed_below(topic), self._index.through(topic) + 1, *needs)
+        return limits
+
+    def _retry_after_s(self) -> int:
+        return self._drain.retry_after_s(ROOM)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+        with self._translated():
+            last = min(last, self.closed_below(topic) - 1)
+            damage: list[Damage] = []
+            entries = await self._database.read(
+                partial(read_entries, topic=topic, first=first, last=last, cache=self._read_cache, damage=damage)
+            )
+            if damage:
+                await self._set_aside(topic, damage)
+            return entries
+
+    async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
+        """Mark damaged entries once, count their records, say so."""
+        for one in damage:
+            _log.error(
+                "an entry is damaged and set aside",
+                extra={"action": "entry_damaged", "topic": topic, "first": one.first, "records": one.records,
+                       "reason": one.reason},
+            )  # fmt: skip
+
+        def mark(connection: sqlite3.Connection) -> None:
+            for one in damage:
+                if connection.execute(queries.MARK_DAMAGED, (topic, one.first)).rowcount:
+                    count = {"topic": topic, "term": books.DAMAGED, "n": one.records}
+                    connection.execute(queries.COUNT, count)
+
+        try:
+            await self._database.transaction(mark)
+        except sqlite3.Error as error:  # the page is as damaged for writing; reading goes on without it
+            _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
+
+    def closed_below(self, topic: str) -> int:
+        return self._horizon.closed_below(topic)
+
+    def changes(self, topic: str) -> AsyncIterator[int]:
+        return self._horizon.changes(topic)
+
+    async def receipt(self, receipt_id: str) -> Mapping[str, object]:
+        with self._translated():
+            commit, index = self._sealer.open(receipt_id)
+            row = await self._database.read(lambda connection: connection.execute(queries.COMMIT, (commit,)).fetchone())
+            if row is None:
+                raise NotThere("the receipt is older than spool.retention: the books have carried it forward")
+            committed_at, checksum, packed = row
+            if zlib.crc32(packed) != checksum:
+                raise EntryUnreadable("the row of this receipt's commit is damaged")
+            terms = books.unpack_terms(packed)[index]
+            oldest_kept = await self._database.read(partial(oldest, topic=terms.topic))
+            state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=oldest_kept)
+            view = books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+            return books.whole_view(view, [await self.receipt(part) for part in terms.before])
+
+    async def unrecognised(self) -> Sequence[Mapping[str, object]]:
+        with self._translated():
+            rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
+            return [shapes.row(*row) for row in rows]
+
+    async def conflicts(self) -> Sequence[Mapping[str, object]]:
+        with self._translated():
+            return (await self._database.read(store.read_conflicts)).rows()
+
+    # -- the books -------------------------------------------------------------------------------------------------
+
+    async def books(self) -> Books:
+        """The running counters."""
+        with self._translated():
+            found, kept = await self._database.transaction(
+                lambda connection: (border(connection, self._routes), store.kept(connection))
+            )
+            return books.books(books.by_topic({**found.counters, **kept}), found.routes)
+
+    async def verify(self) -> Books:
+        with self._translated():
+            async with self._upkeep:
+                found = await self._database.transaction(lambda connection: border(connection, self._routes))
+                sums, wrong, damage = await recount(self._database, found)
+            for topic in {topic for topic, _ in damage}:
+                await self._set_aside(topic, [one for of, one in damage if of == topic])
+            for topic, term in found.counters:
+                if term in books.BY_KEEPING:
+                    sums[topic, term] = found.counters[topic, term]
+            return books.books(books.by_topic(sums), found.routes, wrong)
+
+    async def stats(self) -> Stats:
+        with self._translated():
+
+            def count(connection: sqlite3.Connection) -> tuple[int, Space]:
+                (entries,) = connection.execute(queries.ENTRIES).fetchone()
+                return entries, space(connection)
+
+            entries, room = await self._database.read(count)
+            return Stats(
+                entries=entries,
+                bytes=room.used,
+                free_bytes=max(0, self._settings.max_bytes - room.used),
+                max_bytes=self._settings.max_bytes,
+                duplicate_window_s=self._index.covers_s(self._clock.now()),
+                duplicate_ids=len(self._index),
+                writable=self._health.well and self._writer.alive and room.used < self._settings.max_bytes,
+                last_error=self._health.last_error,
+                alive=self._writer.alive,
+            )
+
+    # -- upkeep ----------------------------------------------------------------------------------------------------
+
+    async def retain(self) -> int:
+        """Never raises for what the disk does: the next run finds the same work, and readiness tells."""
+        async with self._upkeep:
+            try:
+                with self._translated():
+                    return await self._retain()
+            except SpoolUnavailable as error:
+                _log.error("retention stopped half way: %s", error, extra={"action": "retention_failed"})
+                return 0
+
+    async def _retain(self) -> int:
+        now = self._clock.now()
+        removed = await self._remove()
+        await self._database.transaction(partial(drop_old_series, now=now))
+        if self._clock.monotonic() >= self._repeats_at:
+            self._repeats_at = self._clock.monotonic() + REPEATS_EVERY_S
+            runs = [run.ids for run in self._index.runs()]
+            self.repeated_ids = await asyncio.to_thread(count_repeats, runs)
+        return removed
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the file in the spool's words; damage is remembered, so that the next start salvages."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if is_corrupt(error):
+                met_damage(self._database.path.parent, error)
+            raise SpoolUnavailable(f"the spool cannot be read or written: {error}") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Errors of a write as the submitters are told them; the health remembers."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._health.failed(error) from error
+
+    async def close(self) -> None:
+        """Commit who waits, fold the newest ids so that the next start reads little."""
+        await self._writer.close()
+        if self._writer.died:  # what is on disk may be more than what is known here: the next start reads it there
+            return
+        try:
+            await self._fold_all(self._planner.next_numbers)
+            await self._note()
+        except sqlite3.Error as error:  # the next start reads them from the entries instead
+            _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

@@ -1,0 +1,112 @@
+"""
+Recounting the books from commit rows and entries, slice by slice, so that nobody waits for it.
+
+What is being counted does not change under it: commit rows and entries are only ever added behind the border, and the
+caller keeps retention away.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+from spool.log import books
+from spool.record import TOPICS
+from spool.sqlite.database import Database
+from spool.sqlite.log import queries
+from spool.sqlite.log.entries import Damage, EntryCache, entry_rows, is_corrupt, read_entries
+from spool.sqlite.log.retention import Routes
+
+COMMITS = 2048  # in one slice
+NUMBERS = 4096  # of a topic in one slice
+
+Sums = Counter[tuple[str, str]]
+
+
+@dataclass(kw_only=True)
+class Border:
+    """What there was at one instant: the counters to be checked, and how far the recount goes."""
+
+    counters: Sums = field(default_factory=Counter)
+    carried: Sums = field(default_factory=Counter)
+    routes: dict[str, dict[str, int]] = field(default_factory=dict)
+    last_commit: int = 0
+    oldest: dict[str, int] = field(default_factory=dict)
+
+
+def border(connection: sqlite3.Connection, routes: Routes) -> Border:
+    """Read in one transaction: counters, routes and borders belong together."""
+    found = Border(routes=routes.route_terms(connection))
+    for topic, term, n, carried in connection.execute(queries.BOOKS):
+        found.counters[topic, term] = n
+        found.carried[topic, term] = carried
+    (found.last_commit,) = connection.execute(queries.LAST_COMMIT).fetchone()
+    for topic in TOPICS:
+        (oldest,) = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
+        if oldest is not None:
+            found.oldest[topic] = oldest
+    return found
+
+
+async def recount(database: Database, found: Border) -> tuple[Sums, list[str], list[tuple[str, Damage]]]:
+    """The terms as rows and entries have them, a sentence for everything that is wrong, and damage found."""
+    sums: Sums = Counter(found.carried)
+    sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
+    wrong: list[str] = []
+    last = 0
+    while last < found.last_commit:
+        last = await database.read(partial(_commits, begin=last, end=found.last_commit, sums=sums, wrong=wrong))
+    damage: list[tuple[str, Damage]] = []
+    for topic, first in found.oldest.items():
+        end = found.counters[topic, books.ACCEPTED]
+        while first <= end:
+            first = await database.read(
+                partial(_numbers, topic=topic, first=first, end=end, sums=sums, wrong=wrong, damage=damage)
+            )
+    return sums, wrong + list(books.differences(found.counters, sums)), damage
+
+
+def _commits(connection: sqlite3.Connection, begin: int, end: int, sums: Sums, wrong: list[str]) -> int:
+    """Add one slice of commit rows; returns where the next one begins."""
+    for commit, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (begin, end, COMMITS)):
+        begin = commit
+        if zlib.crc32(packed) == checksum:
+            sums.update(books.totals(books.unpack_terms(packed)))
+        else:
+            wrong.append(f"commit {commit}: its row is damaged")
+    return begin
+
+
+def _numbers(
+    connection: sqlite3.Connection,
+    topic: str,
+    first: int,
+    end: int,
+    sums: Sums,
+    wrong: list[str],
+    damage: list[tuple[str, Damage]],
+) -> int:
+    """Count one slice of entries, every record decoded; returns where the next one begins."""
+    last = min(end, first + NUMBERS - 1)
+    try:
+        rows = entry_rows(connection, topic, first, last)
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+        wrong.append(f"{topic}: the page that finds some of {first} to {last} is damaged")
+        rows = []
+    if rows:
+        last = min(end, rows[-1].first + rows[-1].records - 1)
+    found: list[Damage] = []
+    for entry in read_entries(connection, topic, first, last, cache=EntryCache(0), damage=found):
+        if entry.first != first:
+            wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
+        sums[topic, books.KEPT] += len(entry.records)
+        first = entry.last + 1
+    if first <= last:
+        wrong.append(f"{topic}: numbers {first} to {last} are missing")
+    damage += [(topic, one) for one in found]
+    return last + 1

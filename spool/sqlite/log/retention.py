@@ -1,0 +1,177 @@
+"""
+Deleting: entries that age and space allow, their commit rows carried forward in the books, room given back.
+
+Small transactions, so that a commit never waits long behind one, and each leaves the books balanced.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import takewhile
+from typing import NamedTuple, Protocol
+
+from spool.log import books, retention
+from spool.log.retention import Candidate, Progress
+from spool.record import TOPICS
+from spool.sqlite.database import Database
+from spool.sqlite.log import queries
+from spool.sqlite.log.entries import accepted, oldest
+
+STEP = 64  # entries in one transaction
+COMMITS = 512  # commit rows in one transaction
+FREE_PAGES = 2048  # 16 MiB of empty pages stay for the next commits, the rest goes back to the disk
+VACUUM_PAGES = 512  # given back in one step
+CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
+
+_log = logging.getLogger(__name__)
+
+
+class Routes(Protocol):
+    """What retention and the books ask of the deliveries, inside the log's transaction."""
+
+    def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
+
+    def needed_from(self, connection: sqlite3.Connection, topic: str) -> int | None: ...
+
+    def skip_below(self, connection: sqlite3.Connection, topic: str, number: int) -> int: ...
+
+
+class Space(NamedTuple):
+    """Bytes in use and bytes of empty pages."""
+
+    used: int
+    free: int
+
+
+def space(connection: sqlite3.Connection) -> Space:
+    """Room in the file, without the log beside it."""
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    size = connection.execute("PRAGMA page_size").fetchone()[0]
+    return Space((pages - free) * size, free * size)
+
+
+class Retention:
+    """Deletes in steps. `limits` says by topic which numbers must stay, whatever the routes say."""
+
+    def __init__(self, database: Database, routes: Routes, *, max_bytes: int, retention_s: float) -> None:
+        self._database = database
+        self._routes = routes
+        self._max_bytes = max_bytes
+        self._retention_s = retention_s
+
+    async def run(self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0) -> int:
+        """
+        Everything that may go; returns the entries removed. `wanted`: bytes to make room for, on a full disk.
+
+        Entries go by age, and before their time when the file is nearly full or bytes are wanted.
+        """
+        removed = 0
+        goal = self._goal
+        if wanted:
+            goal = min(goal, (await self._database.read(space)).used - wanted)
+        while step := await self._database.transaction(partial(self._step, now=now, limits=limits(), goal=goal)):
+            removed += step
+        while await self._database.transaction(lambda connection: self._carry(connection, now)):
+            pass
+        await self._give_back(everything=bool(wanted))
+        return removed
+
+    @property
+    def _goal(self) -> int:
+        """Bytes that may be in use before entries go before their time."""
+        return int(self._max_bytes * (1 - retention.ROOM))
+
+    def short_of_room(self, connection: sqlite3.Connection) -> bool:
+        return space(connection).used > self._goal
+
+    def _step(self, connection: sqlite3.Connection, now: float, limits: Mapping[str, int], goal: int) -> int:
+        removed = 0
+        for topic in TOPICS:
+            excess = max(0, space(connection).used - goal)
+            removed += self._remove(connection, topic, limits.get(topic, 1), now - self._retention_s, excess)
+        return removed
+
+    def _remove(self, connection: sqlite3.Connection, topic: str, limit: int, before: float, excess: int) -> int:
+        needed = self._routes.needed_from(connection, topic)
+        if needed is not None:
+            limit = min(limit, needed)
+        rows = connection.execute(queries.OLDEST_ENTRIES, (topic, limit, STEP))
+        gone = retention.removable([Candidate._make(row) for row in rows], limit=limit, before=before, excess=excess)
+        if not gone:
+            return 0
+        last = gone[-1].last
+        skipped = self._routes.skip_below(connection, topic, last + 1)
+        if skipped:
+            _log.warning(
+                "optional routes gave up their oldest records",
+                extra={"action": "records_skipped", "topic": topic, "records": skipped},
+            )
+        connection.execute(queries.REMOVE_ENTRIES, (topic, last))
+        connection.execute(queries.REMOVE_AMENDMENTS, (topic, last))
+        connection.execute(queries.COUNT_ENTRIES, (topic, -len(gone)))
+        term = books.EXPIRED if needed is None else books.RETIRED
+        connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": sum(entry.records for entry in gone)})
+        return len(gone)
+
+    def _carry(self, connection: sqlite3.Connection, now: float) -> int:
+        """Commit rows that are too old, or older than every entry that is kept while room is short."""
+        before = now - self._retention_s
+        if self.short_of_room(connection):
+            oldest = [connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS]
+            before = max(before, min((row[0] for row in oldest if row), default=now))
+        rows = connection.execute(queries.OLDEST_COMMITS, (COMMITS,)).fetchall()
+        # A time so far ahead is of a clock that was set back since: its row must not stand before the others for ever.
+        after = now + self._retention_s
+        rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
+        sums: Counter[tuple[str, str]] = Counter()
+        for commit, _, checksum, packed in rows:
+            if zlib.crc32(packed) == checksum:
+                sums.update(books.totals(books.unpack_terms(packed)))
+            else:
+                _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
+        connection.executemany(
+            queries.CARRY, [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
+        )
+        connection.executemany(queries.REMOVE_COMMIT, [(row[0],) for row in rows])
+        return len(rows)
+
+    def progress(self, connection: sqlite3.Connection) -> Progress:
+        """How far the readers of all topics are."""
+        done = kept = 0
+        for topic in TOPICS:
+            last = accepted(connection, topic)
+            needed = self._routes.needed_from(connection, topic)
+            done += last if needed is None else min(last, needed - 1)
+            kept += last + 1 - oldest(connection, topic)
+        return Progress(done, kept)
+
+    async def _give_back(self, *, everything: bool) -> None:
+        """Empty pages to the disk, some at a time; on a full disk the log file too."""
+        keep = 0 if everything else FREE_PAGES
+
+        def some(connection: sqlite3.Connection) -> bool:
+            free: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
+            if free <= keep:
+                return False
+            connection.execute(f"PRAGMA incremental_vacuum({min(VACUUM_PAGES, free - keep)})").fetchall()
+            left: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
+            return left < free
+
+        while await self._database.run(some):
+            pass
+        if everything:
+            await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
+
+
+def drop_old_series(connection: sqlite3.Connection, now: float) -> None:
+    """Bounds on what counters leave behind."""
+    connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S,))
+    (count,) = connection.execute(queries.COUNT_SERIES).fetchone()
+    if count > retention.MAX_SERIES:
+        connection.execute(queries.REMOVE_OLDEST_SERIES, (count - retention.MAX_SERIES,))

@@ -1,0 +1,207 @@
+"""
+A plan onto the disk, and the memory of the log back from it. Functions of a connection inside one transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from spool.log import books, codec, duplicates, runs, shapes
+from spool.log.codec import pack_fields
+from spool.log.conflicts import Conflict, Conflicts, counted_as
+from spool.log.counters import SeriesState
+from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.plan import Plan
+from spool.log.runs import Run
+from spool.record import NS, TOPICS, Record
+from spool.sqlite import pending, streams
+from spool.sqlite.log import queries
+from spool.sqlite.log.entries import (
+    EntryCache,
+    checked_fields,
+    is_corrupt,
+    oldest,
+    place_name,
+    read_entries,
+    read_record,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class _Ids(msgspec.Struct):
+    """How far ids are in runs, by topic, and what the bound on them cut off."""
+
+    through: dict[str, int] = {}
+    covered_since: float = 0.0
+
+
+_ids = msgspec.msgpack.Decoder(_Ids)
+_conflict = msgspec.msgpack.Decoder(Conflict)
+
+
+class SqliteShelf:
+    """What a plan reads of what is kept, on the writing connection within its transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, cache: EntryCache) -> None:
+        self._connection = connection
+        self._cache = cache
+
+    def record(self, topic: str, number: int) -> Record | None:
+        return read_record(self._connection, topic, number, self._cache)
+
+    def series(self, series: bytes) -> SeriesState | None:
+        row = self._connection.execute(queries.SERIES, (series,)).fetchone()
+        return SeriesState(row[0], row[1], Decimal(row[2])) if row else None
+
+
+def write(connection: sqlite3.Connection, plan: Plan) -> int:
+    """Everything that a commit holds; returns the id of its row."""
+    for topic, records in plan.records.items():
+        _write_entries(connection, plan, topic, records)
+    _write_amendments(connection, plan)
+    streams.follow(connection, plan)
+    pending.follow(connection, plan.halves)
+    connection.executemany(
+        queries.KEEP_SERIES,
+        [(id, state.start_time, state.time, str(state.value), plan.at) for id, state in plan.series.items()],
+    )
+    if plan.conflicts:
+        _write_conflicts(connection, plan.conflicts)
+    if plan.unrecognised:
+        _write_shapes(connection, plan)
+    connection.executemany(
+        queries.COUNT, [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.sums().items()]
+    )
+    terms = books.pack_terms(plan.submissions)
+    commit = connection.execute(queries.ADD_COMMIT, (plan.at, zlib.crc32(terms), terms)).lastrowid
+    assert commit is not None
+    return commit
+
+
+def _write_entries(connection: sqlite3.Connection, plan: Plan, topic: str, records: list[Record]) -> None:
+    first = plan.first[topic]
+    for part, packed in codec.cut(records):
+        body = codec.seal(packed, place_name(topic, first, len(part)))
+        connection.execute(
+            queries.ADD_ENTRY, (topic, first, len(part), plan.at, body.version, body.checksum, body.data)
+        )
+        connection.execute(queries.COUNT_ENTRIES, (topic, 1))
+        first += len(part)
+
+
+def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
+    for (topic, number), fields in plan.amendments.items():
+        before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
+        merged = {**checked_fields(topic, number, *before), **fields} if before else fields
+        packed = pack_fields(merged)
+        connection.execute(queries.AMEND, (topic, number, codec.checksum(packed, f"{topic}:{number}"), packed))
+
+
+def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> None:
+    for named, conflict in conflicts.items():
+        is_known = connection.execute(queries.CONFLICT, named).fetchone() is not None
+        (pairs,) = connection.execute(queries.CONFLICT_PAIRS).fetchone()
+        pair = counted_as(named, is_known=is_known, pairs=pairs)
+        before = connection.execute(queries.CONFLICT, pair).fetchone()
+        merged = _conflict.decode(before[0]).plus(conflict) if before else conflict
+        connection.execute(queries.KEEP_CONFLICT, (*pair, merged.count, msgspec.msgpack.encode(merged)))
+
+
+def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
+    for names, n in plan.unrecognised.items():
+        connection.execute(queries.COUNT_SHAPE, {"names": shapes.shape_of(names), "n": n, "now": plan.at})
+    connection.execute(queries.BOUND_SHAPES, (shapes.MAX_SHAPES,))
+
+
+def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
+    rows = connection.execute(queries.CONFLICTS)
+    return Conflicts({(topic, first, second): _conflict.decode(sums) for topic, first, second, sums in rows})
+
+
+# -- known ids ---------------------------------------------------------------------------------------------------------
+
+
+def write_fold(connection: sqlite3.Connection, fold: Fold) -> None:
+    """New runs, the end of those they replace, and how far ids are in runs now."""
+    connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
+    for run in fold.added:
+        data, checksum = runs.packed(run.ids)
+        connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
+    ids = _Ids(through=dict(fold.through), covered_since=fold.covered_since)
+    connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
+
+
+def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> None:
+    """Runs as stored, and the newest ids from the entries after them: after a crash nothing is forgotten."""
+    found = []
+    for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
+        ids = runs.unpacked(data, checksum)
+        if ids is None:
+            _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
+        else:
+            found.append(Run(key, hour, arrived_at, ids))
+    facts = connection.execute(queries.FACT, ("ids",)).fetchone()
+    state = _ids.decode(facts[0]) if facts else _Ids()
+    index.load(found, state.through, state.covered_since)
+    for topic in TOPICS:
+        _load_newest(connection, index, topic)
+
+
+def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+    """Rows up to a damaged page; what lies behind it is not reached."""
+    try:
+        yield from connection.execute(query)
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+        _log.error("known ids are damaged and left out: %s", error, extra={"action": "ids_damaged"})
+
+
+def _load_newest(connection: sqlite3.Connection, index: DuplicateIndex, topic: str) -> None:
+    first = index.through(topic) + 1
+    last = next_numbers(connection).get(topic, 1) - 1
+    for begin in range(first, last + 1, codec.MAX_RECORDS):
+        for entry in read_entries(connection, topic, begin, min(last, begin + codec.MAX_RECORDS - 1)):
+            ids: dict[int, int] = {}
+            hours = []
+            now_ns = int(entry.committed_at * NS)
+            for number, record in enumerate(entry.records, entry.first):
+                if record is None:
+                    continue
+                id = index.id_of(record.id)
+                if not index.knows(id) and id not in ids:
+                    ids[id] = duplicates.place(topic, number)
+                    hours.append(duplicates.hours_around(record.start_time, now_ns)[0])
+            index.add(ids, hours, entry.committed_at)
+
+
+def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
+    """The next number of every topic, by the counters and by the entries: the higher one is free in any case."""
+    numbers = {topic: n + 1 for topic, term, n, _ in connection.execute(queries.BOOKS) if term == books.ACCEPTED}
+    for topic in TOPICS:
+        try:
+            kept = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+            continue
+        if kept:
+            numbers[topic] = max(kept[0], numbers.get(topic, 1))
+    return numbers
+
+
+def kept(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
+    """The records of the entries that are there, by their numbers alone: `verify` looks inside."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for topic, next_number in next_numbers(connection).items():
+        sums[topic, books.KEPT] = next_number - oldest(connection, topic)
+    return sums

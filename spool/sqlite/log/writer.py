@@ -1,0 +1,148 @@
+"""
+Group commit: submissions that wait together are kept together, and nobody waits for a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from spool.errors import SpoolError, SpoolUnavailable
+from spool.log.protocols import Receipt, Submission
+
+GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
+TICK_S = 1.0  # between looks at a log that is not well
+
+_log = logging.getLogger(__name__)
+
+Commit = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
+
+
+class OutOfStep(Exception):
+    """The group is on disk, and what knows of it did not follow: whatever came next could be kept twice."""
+
+    def __init__(self, receipts: Sequence[Receipt]) -> None:
+        super().__init__("a commit is on disk, and the memory of the log did not follow")
+        self.receipts = receipts
+
+
+class GroupWriter:
+    """
+    One task that takes everybody who waits, commits them together and answers each.
+
+    `between` runs after every group, and every second while it answers True.
+    """
+
+    def __init__(self, commit: Commit, between: Callable[[], Awaitable[bool]]) -> None:
+        self._commit = commit
+        self._between = between
+        self._waiting: deque[tuple[Submission, asyncio.Future[Receipt]]] = deque()
+        self._in_hand: Sequence[tuple[Submission, asyncio.Future[Receipt]]] = ()
+        self._somebody = asyncio.Event()
+        self._closing = False
+        self._task = asyncio.create_task(self._run(), name="group commit")
+        self._task.add_done_callback(self._ended)
+
+    @property
+    def alive(self) -> bool:
+        return not self._task.done()
+
+    @property
+    def died(self) -> bool:
+        """It ended by something else than `close`."""
+        return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
+
+    async def append(self, submission: Submission) -> Receipt:
+        """
+        Returns after the flush that holds the submission.
+
+        A caller that is cancelled before its group began takes it back whole; after that it is kept whole.
+        """
+        if self._closing or not self.alive:
+            raise SpoolUnavailable("the log is closing" if self._closing else "what commits has ended")
+        receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._waiting.append((submission, receipt))
+        self._somebody.set()
+        return await receipt
+
+    async def close(self) -> None:
+        """Commit everybody who waits, then stop."""
+        self._closing = True
+        self._somebody.set()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        again = False
+        while self._waiting or not self._closing:
+            await self._wait(TICK_S if again else None)
+            self._in_hand = self._take()
+            if self._in_hand:
+                await self._answer(self._in_hand)
+            again = await self._look_after()
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        if self._waiting or self._closing:
+            return
+        self._somebody.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._somebody.wait()
+        except TimeoutError:
+            return
+
+    def _take(self) -> list[tuple[Submission, asyncio.Future[Receipt]]]:
+        group = []
+        records = 0
+        while self._waiting and records < GROUP_RECORDS:
+            submission, receipt = self._waiting.popleft()
+            if not receipt.cancelled():
+                group.append((submission, receipt))
+                records += len(submission.records) + len(submission.points)
+        return group
+
+    async def _answer(self, group: Sequence[tuple[Submission, asyncio.Future[Receipt]]]) -> None:
+        try:
+            receipts = await self._commit([submission for submission, _ in group])
+        except SpoolError as error:
+            for _, receipt in group:
+                _fail(receipt, error)
+        except OutOfStep as error:
+            _succeed(group, error.receipts)
+            raise  # the end of this task: the next start reads from the disk what is known
+        except Exception as error:  # noqa: BLE001 - one submission that cannot be packed must not take its neighbours along
+            if len(group) == 1:
+                _fail(group[0][1], error)
+            else:
+                for one in group:
+                    await self._answer([one])
+        else:
+            _succeed(group, receipts)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits for a task that is gone; health says that it is."""
+        error = None if task.cancelled() else task.exception()
+        if not self._closing:
+            name = type(error.__cause__ or error).__name__ if error else None
+            _log.critical("the task that commits has ended", extra={"action": "writer_died", "error": name})
+        for _, receipt in (*self._in_hand, *self._waiting):
+            _fail(receipt, SpoolUnavailable("what commits has ended"))
+
+    async def _look_after(self) -> bool:
+        try:
+            return await self._between()
+        except Exception:  # noqa: BLE001 - the one task that commits must outlive whatever its upkeep meets
+            _log.exception("upkeep between commits failed", extra={"action": "upkeep_failed"})
+            return True
+
+
+def _succeed(group: Sequence[tuple[Submission, asyncio.Future[Receipt]]], receipts: Sequence[Receipt]) -> None:
+    for (_, receipt), done in zip(group, receipts, strict=True):
+        if not receipt.done():
+            receipt.set_result(done)
+
+
+def _fail(receipt: asyncio.Future[Receipt], error: Exception) -> None:
+    if not receipt.done():
+        receipt.set_exception(error)

@@ -1,0 +1,302 @@
+"""Who passes a door: refusals in words, at once, within limits, and never slowed by bookkeeping."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.authentication.access import GUESSES, Access, Bearer
+from gateway.authentication.attempts import Buckets
+from gateway.configuration.sections import ConfigError, Server, Size
+from gateway.errors import Refusal
+from spool.registry.operators import Actor
+from spool.registry.scopes import BILLING_DROP, INGEST, SEND_AI_TELEMETRY
+from spool.sqlite.registry.registry import Registry
+from tests.moved_clock import MovedClock
+
+ACTOR = Actor("ada@example.com", "127.0.0.1")
+HERE = "192.0.2.1"
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest_asyncio.fixture
+async def registry(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Registry]:
+    registry = await Registry.open(tmp_path, secret=b"i" * 32, clock=clock)
+    yield registry
+    await registry.close()
+
+
+async def a_key(registry: Registry, name: str = "search team", **given: Any) -> str:
+    _, secret = await registry.keys.create(name=name, actor=ACTOR, **(given or {"use_cases": [SEND_AI_TELEMETRY]}))
+    return secret
+
+
+def refused(access: Access, secret: str | None, scope: str = INGEST, address: str = HERE) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        access.admit(secret, scope, address=address)
+    return caught.value
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("secret", [None, "", "  "])
+async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None) -> None:
+    """401 that says how to send a key."""
+    refusal = refused(Access(registry, clock=clock), secret)
+    assert (401, "missing_key") == (refusal.status, refusal.type)
+    assert "send the key alone as the value of the Authorization header" in refusal.message
+
+
+@pytest.mark.asyncio
+async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
+    """401, and neither the message nor anything else repeats the key."""
+    refusal = refused(Access(registry, clock=clock), "th_guessed")
+    assert (401, "unknown_key") == (refusal.status, refusal.type)
+    assert "guessed" not in refusal.message
+
+
+@pytest.mark.asyncio
+async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
+    """401 from the moment disable returns; its bearer is told what the matter is."""
+    secret = await a_key(registry)
+    access = Access(registry, clock=clock)
+    access.admit(secret, INGEST, address=HERE)
+    await registry.keys.disable("search team", actor=ACTOR)
+    refusal = refused(access, secret)
+    assert (401, "disabled_key") == (refusal.status, refusal.type)
+    await registry.keys.enable("search team", actor=ACTOR)
+    assert "search team" == access.admit(secret, INGEST, address=HERE).name
+
+
+@pytest.mark.asyncio
+async def test_a_deleted_key(registry: Registry, clock: MovedClock) -> None:
+    """401 from the moment delete returns, however many requests its connections go on sending."""
+    secret = await a_key(registry)
+    access = Access(registry, clock=clock)
+    await registry.keys.delete("search team", confirm="search team", actor=ACTOR)
+    assert {401} == {refused(access, secret).status for _ in range(GUESSES * 10)}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("prefix", ["Bearer ", "bearer ", "BEARER  "])
+async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: str) -> None:
+    """401 that says to send the key alone; server.accept_bearer admits it."""
+    secret = await a_key(registry)
+    refusal = refused(Access(registry, clock=clock), prefix + secret)
+    assert (401, "bearer_prefix") == (refusal.status, refusal.type)
+    assert "send the key alone as its whole value" in refusal.message
+    assert "server.accept_bearer" in refusal.message
+    lenient = Access(registry, Server(accept_bearer=True), clock=clock)
+    assert "search team" == lenient.admit(prefix + secret, INGEST, address=HERE).name
+    assert "search team" == lenient.admit(secret, INGEST, address=HERE).name
+
+
+@pytest.mark.asyncio
+async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
+    """403 names the scope and the use case that would grant it."""
+    secret = await a_key(registry)
+    refusal = refused(Access(registry, clock=clock), secret, BILLING_DROP)
+    assert (403, "missing_scope") == (refusal.status, refusal.type)
+    assert BILLING_DROP in refusal.message
+    assert '"Send Billing Data"' in refusal.message
+
+
+@pytest.mark.asyncio
+async def test_a_missing_scope_outside_every_use_case(registry: Registry, clock: MovedClock) -> None:
+    """403 says that only the fixed scope would do."""
+    refusal = refused(Access(registry, clock=clock), await a_key(registry), "insights:read_insights")
+    assert "insights:read_insights" in refusal.message
+    assert "no managed use case" in refusal.message
+
+
+@pytest.mark.asyncio
+async def test_secrets_are_compared_in_constant_time(
+    registry: Registry, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret is hashed under the installation's pepper, and the hashes are compared by hmac.compare_digest."""
+    compared: list[tuple[bytes, bytes]] = []
+    original = hmac.compare_digest
+
+    def noted(left: bytes, right: bytes) -> bool:
+        compared.append((left, right))
+        return original(left, right)
+
+    secret = await a_key(registry)
+    monkeypatch.setattr(hmac, "compare_digest", noted)
+    Access(registry, clock=clock).admit(secret, INGEST, address=HERE)
+    [(kept, given)] = compared
+    assert kept == given
+    assert 32 == len(kept)
+    assert secret.encode() not in kept
+
+
+@pytest.mark.asyncio
+async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedClock) -> None:
+    """After a burst of unknown keys an address gets 429 with Retry-After; others and good keys do not wait."""
+    secret = await a_key(registry)
+    access = Access(registry, clock=clock)
+    assert [401] * GUESSES == [refused(access, f"th_guess{n}").status for n in range(GUESSES)]
+    limited = refused(access, "th_one_more")
+    assert (429, "too_many_attempts") == (limited.status, limited.type)
+    assert limited.retry_after_s is not None
+    assert 401 == refused(access, "th_guess", address="192.0.2.2").status
+    assert "search team" == access.admit(secret, INGEST, address=HERE).name
+    clock.move(limited.retry_after_s)
+    assert 401 == refused(access, "th_guess").status
+    assert GUESSES + 3 == access.failed_attempts
+
+
+@pytest.mark.asyncio
+async def test_one_ipv6_host_is_one_address(registry: Registry, clock: MovedClock) -> None:
+    """A /64 belongs to one host: changing the lower half is no new address."""
+    access = Access(registry, clock=clock)
+    for number in range(GUESSES):
+        refused(access, "th_guess", address=f"2001:db8::{number:x}")
+    assert 429 == refused(access, "th_guess", address="2001:db8::ffff").status
+    assert 401 == refused(access, "th_guess", address="2001:db8:0:1::1").status
+
+
+def test_the_table_of_addresses_is_bounded(clock: MovedClock) -> None:
+    """A flood from many addresses forgets the longest untouched, not the memory."""
+    buckets = Buckets(clock, burst=1, per_s=1, size=100)
+    for number in range(1000):
+        buckets.charge(str(number))
+    assert 100 == len(buckets)
+    assert (0, 1) == (buckets.wait_s("0"), buckets.wait_s("999"))
+
+
+@pytest.mark.asyncio
+async def test_last_access_is_written_in_batches(
+    registry: Registry, clock: MovedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check only notes the time; one transaction writes them all, and the time survives a restart."""
+    secrets = [await a_key(registry, f"key {number}") for number in range(3)]
+    batches: list[dict[int, float]] = []
+    write = registry.keys.accessed
+
+    async def noted(times: dict[int, float]) -> None:
+        batches.append(dict(times))
+        await write(times)
+
+    monkeypatch.setattr(registry.keys, "accessed", noted)
+    access = Access(registry, clock=clock)
+    for _ in range(100):
+        clock.move(0.01)
+        for secret in secrets[:2]:
+            access.admit(secret, INGEST, address=HERE)
+    assert [] == batches
+    await access.flush()
+    await access.flush()
+    assert [2] == [len(batch) for batch in batches]
+    await registry.close()
+    again = await Registry.open(tmp_path, secret=b"i" * 32, clock=clock)
+    assert [clock.now(), clock.now(), None] == [key.last_accessed for key in again.keys.all()]
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedClock) -> None:
+    """A house at rest leaves the disk at rest."""
+    access = Access(registry, clock=clock)
+    before = await registry.select([("SELECT COUNT(*) FROM audit", ()), ("PRAGMA data_version", ())])
+    await access.flush()
+    after = await registry.select([("SELECT COUNT(*) FROM audit", ()), ("PRAGMA data_version", ())])
+    assert [tuple(rows[0]) for rows in before] == [tuple(rows[0]) for rows in after]
+
+
+@pytest.mark.asyncio
+async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: MovedClock) -> None:
+    """One noisy sender gets 429 with Retry-After while another key is served."""
+    access = Access(registry, Server(max_key_requests_per_s=5), clock=clock)
+    noisy, quiet = Bearer("noisy", frozenset()), Bearer("quiet", frozenset())
+    for _ in range(5):
+        access.charge(noisy, requests=1, bytes=10**9)
+    with pytest.raises(Refusal) as caught:
+        access.charge(noisy, requests=1, bytes=0)
+    assert (429, "key_limit", 1) == (caught.value.status, caught.value.type, caught.value.retry_after_s)
+    access.charge(quiet, requests=1, bytes=0)
+    clock.move(1)
+    access.charge(noisy, requests=1, bytes=0)
+
+
+@pytest.mark.asyncio
+async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(registry: Registry, clock: MovedClock) -> None:
+    """A body larger than a second's worth is not refused for ever; the next one waits until it is paid off."""
+    access = Access(registry, Server(max_key_bytes_per_s=Size(1000)), clock=clock)
+    bearer = Bearer("large", frozenset())
+    access.charge(bearer, requests=1, bytes=11_000)
+    with pytest.raises(Refusal) as caught:
+        access.charge(bearer, requests=1, bytes=1)
+    assert 10 == caught.value.retry_after_s
+    clock.move(10.001)
+    access.charge(bearer, requests=1, bytes=1)
+
+
+@pytest.mark.asyncio
+async def test_without_limits_nothing_is_counted(registry: Registry, clock: MovedClock) -> None:
+    """0 is off."""
+    access = Access(registry, clock=clock)
+    for _ in range(1000):
+        access.charge(Bearer("any", frozenset()), requests=1000, bytes=10**12)
+
+
+@pytest.mark.asyncio
+async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, clock: MovedClock) -> None:
+    """A thd_ secret is asked of the devices; one they do not know is a guess."""
+    device = Bearer("laptop-1", frozenset({INGEST}), device="laptop-1")
+    access = Access(registry, clock=clock, devices={"thd_laptop-1_1_ab": device}.get)
+    assert device == access.admit("thd_laptop-1_1_ab", INGEST, address=HERE)
+    assert "unknown_key" == refused(access, "thd_laptop-2_1_ab").type
+    assert "missing_scope" == refused(access, "thd_laptop-1_1_ab", BILLING_DROP).type
+
+
+@pytest.mark.asyncio
+async def test_without_a_registry_the_house_asks_to_come_back(clock: MovedClock, tmp_path: Path) -> None:
+    """A damaged key table is our fault: 503 with Retry-After, while the deployment's key still passes."""
+    file = tmp_path / "key"
+    file.write_text("deployed-key")
+    access = Access(None, Server(api_key_file=file), clock=clock)
+    refusal = refused(access, "th_good_one")
+    assert (503, "keys_unavailable") == (refusal.status, refusal.type)
+    assert refusal.retry_after_s is not None
+    assert "Legacy API Key" == access.admit("deployed-key", INGEST, address=HERE).name
+    await access.flush()
+
+
+@pytest.mark.parametrize("text", ["", "short", "two words", "\n"])
+def test_a_key_file_that_holds_no_key_is_a_configuration_error(clock: MovedClock, tmp_path: Path, text: str) -> None:
+    """The house does not start with a key that anybody could guess."""
+    file = tmp_path / "key"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"server\.api_key_file"):
+        Access(None, Server(api_key_file=file), clock=clock)
+
+
+def test_a_key_file_that_is_missing_is_a_configuration_error(clock: MovedClock, tmp_path: Path) -> None:
+    """The message names the setting."""
+    with pytest.raises(ConfigError, match=r"server\.api_key_file"):
+        Access(None, Server(api_key_file=tmp_path / "missing"), clock=clock)
+
+
+@pytest.mark.asyncio
+async def test_the_legacy_key_remembers_its_last_access(registry: Registry, clock: MovedClock, tmp_path: Path) -> None:
+    """Last Accessed of the deployment's key survives a restart, too."""
+    file = tmp_path / "key"
+    file.write_text("deployed-key")
+    access = Access(registry, Server(api_key_file=file), clock=clock)
+    await access.start()
+    access.admit("deployed-key", INGEST, address=HERE)
+    await access.stop()
+    clock.move(100)
+    again = Access(registry, Server(api_key_file=file), clock=clock)
+    await again.start()
+    assert clock.now() - 100 == again.key("Legacy API Key").last_accessed
+    await again.stop()

@@ -1,0 +1,173 @@
+"""Configuration: file, environment, flags; every problem at once, in the user's own key names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.configuration.reader import load
+from gateway.configuration.sections import MIB, Config, ConfigError, split_address
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "tollhouse.toml"
+    path.write_text(text)
+    return path
+
+
+def problems(path: Path | None = None, **env: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(path, env=env)
+    return caught.value.problems
+
+
+def test_everything_has_a_default() -> None:
+    """No file, no environment, no flags: the embedded default of the documentation."""
+    config = load(env={})
+    assert "127.0.0.1:4318" == config.server.listen
+    assert (10.0, 7 * 86400.0, 10_000_000) == (config.spool.hold, config.spool.retention, config.spool.duplicate_ids)
+    assert Path.cwd() / "tollhouse-data" == config.data_dir
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    """A service manager's working directory does not matter."""
+    config = load(written(tmp_path, 'data_dir = "data"\n[prices]\nfile = "prices.json"'), env={})
+    assert (tmp_path / "data", tmp_path / "prices.json") == (config.data_dir, config.prices.file)
+
+
+def test_environment_overrides_the_file_and_flags_override_both(tmp_path: Path) -> None:
+    """File, then TOLLHOUSE_SECTION__KEY, then flags."""
+    path = written(tmp_path, '[server]\nlisten = "127.0.0.1:1"\n[spool]\nhold = "1s"')
+    env = {"TOLLHOUSE_SERVER__LISTEN": "127.0.0.1:2", "TOLLHOUSE_SPOOL__HOLD": "2s", "HOME": "/"}
+    config = load(path, env=env, flags={"server.listen": "127.0.0.1:3", "data_dir": None})
+    assert ("127.0.0.1:3", 2.0) == (config.server.listen, config.spool.hold)
+
+
+def test_the_data_directory_comes_from_the_environment_too() -> None:
+    """TOLLHOUSE_DATA_DIR needs no section; other names without one are not the configuration's."""
+    assert "/srv/x" == str(load(env={"TOLLHOUSE_DATA_DIR": "/srv/x", "TOLLHOUSE_KEY": "k"}).data_dir)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"64MiB"', 64 * MIB),
+        ('"4 mib"', 4 * MIB),
+        ("1048576", MIB),
+        ('"1.5GiB"', 1536 * MIB),
+        ('"100MB"', 100_000_000),
+    ],
+)
+def test_sizes(tmp_path: Path, text: str, expected: int) -> None:
+    """Sizes are bytes, whatever the unit they are written in."""
+    assert expected == load(written(tmp_path, f"[upstream]\nbatch_bytes = {text}"), env={}).upstream.batch_bytes
+
+
+@pytest.mark.parametrize(("text", "seconds"), [('"500ms"', 0.5), ('"10s"', 10.0), ('"5m"', 300.0), ("3", 3.0)])
+def test_durations(tmp_path: Path, text: str, seconds: float) -> None:
+    """Durations are seconds."""
+    assert seconds == load(written(tmp_path, f"[spool]\nhold = {text}"), env={}).spool.hold
+
+
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
+    """One run shows everything that has to be mended."""
+    path = written(
+        tmp_path,
+        """
+        data_dr = "x"
+        [server]
+        listen = "nowhere"
+        max_body_bytes = "plenty"
+        [upstream]
+        compression = "zip"
+        [[upstream.keys]]
+        name = "telemetry"
+        secret_file = "a"
+        use_cases = ["Send AI Telemetri"]
+        scopes = ["ai-telemetry-ingest:ingest-ai-telemetry"]
+        [[destinations]]
+        name = "archive"
+        type = "ndjson"
+        [privacy]
+        keep_attributes = ["gen_ai.input.messages"]
+        """,
+    )
+    assert [
+        "unknown key data_dr; did you mean data_dir?",
+        'server.max_body_bytes must be a size such as "64MiB"',
+        'server.listen must be HOST:PORT, such as "127.0.0.1:4318"',
+        "upstream.base_url is required when upstream.keys are given",
+        "upstream.compression: 'zip' is not known; did you mean 'gzip'?",
+        "upstream.keys[0] needs use_cases or scopes, never both",
+        "upstream.keys[0].use_cases: 'Send AI Telemetri' is not known; did you mean 'Send AI Telemetry'?",
+        "destinations[0].path is required for type 'ndjson'",
+        "privacy.keep_attributes: gen_ai.input.messages is message content and can never be kept",
+    ] == problems(path)
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"TOLLHOUSE_SPOOL__HOLD": "8d"}, "spool.hold must be shorter than spool.retention"),
+        ({"TOLLHOUSE_SPOOL__PENDING_ITEMS": "0"}, "spool.pending_items must be at least 1"),
+        ({"TOLLHOUSE_SERVER__TLS_CERT_FILE": "a"}, "go together"),
+        ({"TOLLHOUSE_SERVER__ACCEPT_BEARER": "perhaps"}, "server.accept_bearer must be true or false"),
+        ({"TOLLHOUSE_DEVICES__POLICY": "maybe"}, "devices.policy"),
+        ({"TOLLHOUSE_DATA_DIR__X": "x"}, "data_dir must be a path"),
+        ({"TOLLHOUSE_SERVER__MAX_INFLIGHT_BYTES": "1MiB"}, "must not be less than server.max_body_bytes"),
+        (
+            {"TOLLHOUSE_SOURCES__KONG__SIGNING_SECRET_FILE": "a"},
+            "only helicone signs what it sends",
+        ),
+        ({"TOLLHOUSE_SPOL__HOLD": "1s"}, "unknown key spol; did you mean spool?"),
+    ],
+)
+def test_a_problem_is_a_sentence(env: dict[str, str], sentence: str) -> None:
+    """Each rule has its sentence, wherever the value came from."""
+    assert any(sentence in problem for problem in problems(**env))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('url = "http://"', "destinations[0].url must begin with http:// or https://"),
+        ('headers = { X = "a\\nb" }', "destinations[0].headers: 'X' is not a header, or its value is not one line"),
+        ('headers = { "X y" = "a" }', "destinations[0].headers: 'X y' is not a header, or its value is not one line"),
+        ("topics = []", "destinations[0].topics must name at least one topic, and each once"),
+        (
+            'topics = ["ai-telemetry", "ai-telemetry"]',
+            "destinations[0].topics must name at least one topic, and each once",
+        ),
+        ('topics = ["usage-events"]', "destinations[0].topics: type 'otlp' cannot take 'usage-events'"),
+        (
+            'topics = ["usage-event"]',
+            "destinations[0].topics: 'usage-event' is not known; did you mean 'usage-events'?",
+        ),
+    ],
+)
+def test_a_destination_that_can_never_work_is_a_problem(tmp_path: Path, line: str, problem: str) -> None:
+    """Before it starts, not when its first delivery fails."""
+    url = "" if line.startswith("url") else 'url = "http://127.0.0.1:9"'
+    text = f'[[destinations]]\nname = "other"\ntype = "otlp"\n{url}\n{line}\n'
+    assert [problem] == problems(written(tmp_path, text))
+
+
+def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
+    """The line and column of the parser reach the user."""
+    assert "line 3" in problems(written(tmp_path, "data_dir = [\n\n= 3"))[0]
+
+
+def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+    """Not a traceback."""
+    assert "No such file" in problems(tmp_path / "none.toml")[0]
+
+
+def test_secrets_are_named_by_file_only() -> None:
+    """No section has a field that would hold a secret, so no log or message can print one."""
+    assert not [name for name in vars(Config()) if "secret" in name]
+
+
+def test_addresses_split() -> None:
+    """IPv6 hosts lose their brackets."""
+    assert (("::1", 4318), ("127.0.0.1", 0)) == (split_address("[::1]:4318"), split_address("127.0.0.1:0"))

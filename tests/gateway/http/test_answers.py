@@ -1,0 +1,69 @@
+"""Answers: what the sender's own library reads out of ours."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from gateway.errors import Refusal
+from gateway.http import answers
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Reject
+from spool.log.protocols import Receipt
+
+REJECTS = [Reject(3, MALFORMED, "traceId must be 32 hex digits"), Reject(7, IMPLAUSIBLE, "cache above input")] * 100
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, 3), (401, 16), (403, 7), (404, 12), (405, 2), (413, 2), (415, 2), (429, 8), (500, 2), (503, 14)],
+)
+def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None:
+    """google.rpc.Status with the code of the protocol's table, readable by Google's own classes."""
+    error = Refusal(status, "type", "Send it as Ünïcode.")
+    said = Status.FromString(answers.otlp_refusal(error, json=False).body)
+    assert (code, "Send it as Ünïcode.") == (said.code, said.message)
+    assert {"code": code, "message": "Send it as Ünïcode."} == json.loads(answers.otlp_refusal(error, json=True).body)
+
+
+def test_full_success_is_empty() -> None:
+    """Row 40: `{}` and zero bytes, with partial_success not set."""
+    assert b"{}" == answers.otlp_success([], member="rejectedSpans", json=True)
+    assert b"" == answers.otlp_success([], member="rejectedSpans", json=False)
+
+
+def test_partial_success_counts_and_explains() -> None:
+    """Row 41: the number is text in JSON, and the message sums up the reasons without growing with their number."""
+    said = ExportTraceServiceResponse.FromString(answers.otlp_success(REJECTS, member="rejectedSpans", json=False))
+    read = json.loads(answers.otlp_success(REJECTS, member="rejectedSpans", json=True))
+    assert 200 == said.partial_success.rejected_spans
+    assert {"rejectedSpans": "200", "errorMessage": said.partial_success.error_message} == read["partialSuccess"]
+    assert said.partial_success.error_message.startswith(
+        "100 malformed, 100 implausible. item 3: traceId must be 32 hex digits; item 7: cache above input"
+    )
+    assert len(said.partial_success.error_message) <= answers.MAX_MESSAGE
+
+
+def test_retry_info_is_in_the_grpc_details() -> None:
+    """Row 64: a refusal that a repeat can mend carries RetryInfo, and no other does."""
+    wait = Status.FromString(answers.status_details(Refusal(503, "busy", "later", retry_after_s=300), 14))
+    info = RetryInfo()
+    assert wait.details[0].Unpack(info)
+    assert Duration(seconds=300) == info.retry_delay
+    assert not Status.FromString(answers.status_details(Refusal(413, "large", "smaller"), 8)).details
+
+
+def test_retry_after_is_a_whole_second_at_least() -> None:
+    """Row 47: a client that reads 0 would come back at once."""
+    response = answers.refusal(Refusal(503, "busy", "later", retry_after_s=0))
+    assert "1" == response.headers["Retry-After"]
+
+
+def test_the_receipt_is_one_line() -> None:
+    """The header is the same for every door."""
+    response = answers.respond(b"", receipt=Receipt(id="abc", records=3, ignored=2, rejected=1))
+    assert "id=abc; records=3; ignored=2; rejected=1; durability=fsync" == response.headers["Tollhouse-Receipt"]

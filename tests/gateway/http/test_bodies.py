@@ -1,0 +1,290 @@
+"""Bodies: whole or refused, bounded while they stream."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+from aiohttp import ClientSession, web
+from backports import zstd
+
+from gateway.errors import BadPayload, Refusal
+from gateway.http import answers, bodies
+from gateway.http.listener import Listener
+from tests.gateway.http import raw
+
+MIB = 1024**2
+TEXT = b"the quick brown fox jumps over the lazy dog " * 2000
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "deflate, raw": raw_deflate,
+    "zstd": zstd.compress,
+}
+
+
+def coding(name: str) -> str:
+    return name.partition(",")[0]
+
+
+def inflated(name: str, data: bytes, *, step: int = 7) -> bytes:
+    """What the inflater makes of a body that arrives a few bytes at a time."""
+    open_inflater = bodies.inflater_of(coding(name))
+    assert open_inflater is not None
+    inflater = open_inflater()
+    out = b"".join(piece for start in range(0, len(data), step) for piece in inflater.feed(data[start : start + step]))
+    inflater.finish()
+    return out
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_each_coding_gives_the_bytes_back(name: str) -> None:
+    """A body in any supported coding is the same bytes, however it was cut on the way."""
+    for step in (1, 7, 100_000):
+        assert TEXT == inflated(name, PACKERS[name](TEXT), step=step)
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_a_body_that_ends_early_is_refused(name: str) -> None:
+    """Half a compressed body never passes for a short one."""
+    packed = PACKERS[name](TEXT)
+    for cut in (0, 1, len(packed) // 2, len(packed) - 1):
+        with pytest.raises(BadPayload, match="ends before"):
+            inflated(name, packed[:cut])
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_bytes_after_the_end_are_refused(name: str) -> None:
+    """Trailing garbage means that the body is not what the sender meant to send."""
+    with pytest.raises(BadPayload):
+        inflated(name, PACKERS[name](TEXT) + b"garbage and more garbage")
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_several_members_are_one_body(name: str) -> None:
+    """RFC 1952 members and zstd frames follow one another."""
+    assert TEXT + b"more" == inflated(name, PACKERS[name](TEXT) + PACKERS[name](b"more"))
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "zstd"])
+def test_garbage_is_refused(name: str) -> None:
+    """A header that promises a coding which the body does not have is the sender's mistake."""
+    with pytest.raises(BadPayload):
+        inflated(name, b"this was never compressed, whatever the header says")
+
+
+def test_a_flipped_bit_in_a_gzip_body_is_refused() -> None:
+    """The checksum of the member is looked at."""
+    packed = bytearray(gzip.compress(TEXT))
+    packed[-5] ^= 1
+    with pytest.raises(BadPayload):
+        inflated("gzip", bytes(packed))
+
+
+def test_a_zstd_window_over_8_mib_is_refused() -> None:
+    """A frame may not make us set aside more memory than RFC 9659 allows a content coding."""
+    options = {zstd.CompressionParameter.window_log: 27, zstd.CompressionParameter.enable_long_distance_matching: 1}
+    packer = zstd.ZstdCompressor(options=options)
+    packed = packer.compress(b"x" * MIB) + packer.flush()
+    with pytest.raises(BadPayload, match="8 MiB"):
+        inflated("zstd", packed)
+
+
+def test_pieces_are_small_however_much_one_byte_holds() -> None:
+    """An inflater never puts out more than a piece at a time."""
+    packed = gzip.compress(b"\0" * 20 * MIB)
+    open_inflater = bodies.inflater_of("gzip")
+    assert open_inflater is not None
+    assert bodies.PIECE >= max(len(piece) for piece in open_inflater().feed(packed))
+
+
+@dataclass
+class Bench:
+    """A server with one address that reads a body."""
+
+    budget: bodies.Budget
+    max_bytes: int
+    port: int = 0
+    sizes: list[int] = field(default_factory=list)
+    hold: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: asyncio.Queue[int] = field(default_factory=asyncio.Queue)  # sizes and statuses as they come
+
+    async def take(self, request: web.Request) -> web.Response:
+        try:
+            bodies.check_encoding(request)
+            with self.budget.lease() as lease:
+                body = await bodies.read(request, lease, max_bytes=self.max_bytes)
+                self.sizes.append(len(body))
+                self.seen.put_nowait(len(body))
+                await self.hold.wait()
+        except Refusal as error:
+            self.seen.put_nowait(error.status)
+            return answers.refusal(error)
+        return web.Response()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+
+@pytest_asyncio.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench(bodies.Budget(4 * MIB), 2 * MIB)
+    made.hold.set()
+    application = web.Application()
+    application.router.add_route("*", "/", made.take, expect_handler=bodies.later)
+    listener = Listener(application)
+    await listener.start("127.0.0.1:0")
+    made.port = listener.port
+    yield made
+    await listener.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
+    """1 GiB of zeros in 1 MiB is refused with 413 while it streams, in bounded memory."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    bomb = b"".join([packer.compress(b"\0" * 16 * MIB) for _ in range(64)] + [packer.flush()])
+    tracemalloc.start()
+    try:
+        async with (
+            ClientSession() as client,
+            client.post(bench.url, data=bomb, headers={"Content-Encoding": "gzip"}) as response,
+        ):
+            assert 413 == response.status
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * MIB
+    assert 0 == bench.budget.held
+
+
+@pytest.mark.asyncio
+async def test_a_declared_size_over_the_limit_is_refused_before_the_body(bench: Bench) -> None:
+    """With Expect: 100-continue the sender is told 413 and never 100, so it uploads nothing."""
+    head = f"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {3 * MIB}\r\nExpect: 100-continue\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+    writer.write(head.encode())
+    first = await reader.readline()
+    assert b"HTTP/1.1 413 Request Entity Too Large\r\n" == first
+    writer.close()
+
+
+@pytest.mark.asyncio
+async def test_expect_100_continue_is_answered(bench: Bench) -> None:
+    """A sender that waits gets its 100, then the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+    writer.write(
+        b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    )
+    assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"body")
+    assert 200 == raw.parsed(await reader.read()).status
+    assert [4] == bench.sizes
+    writer.close()
+
+
+@pytest.mark.asyncio
+async def test_another_expectation_is_417(bench: Bench) -> None:
+    """RFC 9110: an expectation that cannot be met is refused."""
+    answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"", "Expect: 200-ok")))
+    assert 417 == answer.status
+
+
+@pytest.mark.asyncio
+async def test_a_chunked_body_needs_no_length(bench: Bench) -> None:
+    """Every OpenTelemetry JS exporter sends chunks."""
+    answer = raw.parsed(await raw.talk(bench.port, raw.chunked("/", [b"ab", b"cde", b"f" * 100])))
+    assert (200, [105]) == (answer.status, bench.sizes)
+
+
+@pytest.mark.asyncio
+async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
+    """The bound holds for bodies that do not say how long they are."""
+
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(64):
+            yield b"x" * 65536
+
+    async with ClientSession() as client, client.post(bench.url, data=endless()) as response:
+        assert 413 == response.status
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
+    """A client that closes early leaves nothing behind but a refusal that nobody reads."""
+    await raw.talk(
+        bench.port, raw.post("/", b"x" * 10).replace(b"Content-Length: 10", b"Content-Length: 99"), half_close=True
+    )
+    _, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+    writer.write(b"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    await bench.seen.get()
+    await bench.seen.get()
+    assert ([], 0) == (bench.sizes, bench.budget.held)
+
+
+@pytest.mark.asyncio
+async def test_an_unsupported_coding_is_415(bench: Bench) -> None:
+    """Brotli and its kind are named as what they are: not supported."""
+    answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"x", "Content-Encoding: br")))
+    assert 415 == answer.status
+    assert b"gzip, deflate, zstd" in answer.body
+
+
+@pytest.mark.asyncio
+async def test_a_slow_body_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender that stands still gets 408 after a finite time."""
+    monkeypatch.setattr(bodies, "IDLE_S", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+    writer.write(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nab")
+    assert b"HTTP/1.1 408 Request Timeout\r\n" == await reader.readline()
+    writer.close()
+
+
+@pytest.mark.asyncio
+async def test_bytes_in_hand_are_bounded_over_all_requests(bench: Bench) -> None:
+    """Over server.max_inflight_bytes a request is refused with 503 and Retry-After, and taken later."""
+    bench.hold.clear()
+    body = b"x" * (2 * MIB - 1)
+    async with ClientSession() as client:
+
+        async def send() -> tuple[int, str | None]:
+            async with client.post(bench.url, data=io.BytesIO(body)) as response:
+                return response.status, response.headers.get("Retry-After")
+
+        first, second = asyncio.create_task(send()), asyncio.create_task(send())
+        await bench.seen.get()
+        await bench.seen.get()
+        assert (503, "1") == await send()
+        bench.hold.set()
+        assert [(200, None)] * 2 == [await first, await second]
+        assert (200, None) == await send()
+    assert 0 == bench.budget.held
+
+
+def test_a_request_that_is_alone_may_use_all_that_a_body_may() -> None:
+    """A budget below server.max_body_bytes never locks a large body out for good."""
+    budget = bodies.Budget(10)
+    with budget.lease() as lease:
+        lease.take(8)
+        lease.take(100)
+        with budget.lease() as other, pytest.raises(Refusal):
+            other.take(1)
+    assert 0 == budget.held

@@ -1,0 +1,90 @@
+"""The listener: what comes in that is no HTTP/1.1."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from gateway.http import listener as listeners
+from gateway.http.listener import Listener
+from tests.gateway.http import raw
+
+
+async def boom(_: web.Request) -> web.Response:
+    raise LookupError("th_secret")
+
+
+@pytest_asyncio.fixture
+async def listener() -> AsyncIterator[Listener]:
+    application = web.Application()
+    application.router.add_get("/boom", boom)
+    made = Listener(application)
+    await made.start("127.0.0.1:0")
+    yield made
+    await made.stop()
+
+
+@pytest.mark.asyncio
+async def test_grpc_on_the_http_port_is_400_and_a_log_line(
+    listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The HTTP/2 preface is answered in HTTP/1.1, and the operator reads what happened."""
+    answer = raw.parsed(await raw.talk(listener.port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+    assert 400 == answer.status
+    assert b"gRPC has a port of its own" in answer.body
+    assert ["grpc_on_http_port"] == [getattr(record, "action", None) for record in caplog.records]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("data", [b"th_secret /\r\n\r\n", b"GET / HTTP/1.1\r\nAuthorization\x00: th_secret\r\n\r\n"])
+async def test_a_broken_request_is_not_quoted(
+    listener: Listener, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    """Neither the answer nor the log repeats what a broken request held."""
+    caplog.set_level(logging.DEBUG)
+    answer = raw.parsed(await raw.talk(listener.port, data))
+    assert 400 == answer.status
+    assert "bad_request" == json.loads(answer.body)["error"]["type"]
+    assert "th_secret" not in answer.body.decode() + caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_bug_behind_the_doors_is_500_without_its_words(
+    listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception's text may hold what was sent, so only its type is told, and only to the log."""
+    answer = raw.parsed(await raw.talk(listener.port, b"GET /boom HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"))
+    assert (500, "internal") == (answer.status, json.loads(answer.body)["error"]["type"])
+    assert "LookupError" in str([vars(record) for record in caplog.records])
+    assert "th_secret" not in answer.body.decode() + str([vars(record) for record in caplog.records])
+
+
+@pytest.mark.asyncio
+async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that sends half a request line is closed after a finite time."""
+    monkeypatch.setattr(listeners, "KEEP_ALIVE_S", 0.1)
+    made = Listener(web.Application())
+    await made.start("127.0.0.1:0")
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(b"POST /v1/tra")
+        async with asyncio.timeout(5):
+            assert b"" == await reader.read()
+        writer.close()
+    finally:
+        await made.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_port_in_use_is_an_error(listener: Listener) -> None:
+    """Two servers never share a port."""
+    second = Listener(web.Application())
+    with pytest.raises(OSError, match="address already in use"):
+        await second.start(f"127.0.0.1:{listener.port}")
+    await second.stop()

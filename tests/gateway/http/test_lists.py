@@ -1,0 +1,297 @@
+"""Walks through lists while others insert and delete: over rows in memory and rows of a table alike."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import Refusal
+from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, SqlRows, envelope
+
+SECRET = b"s" * 32
+COLORS = ("blue", "green", "red")
+Row = Mapping[str, Any]
+
+THINGS: List[Row] = List(
+    root="things",
+    show=dict,
+    identity=Sort(value=lambda row: row["id"], column="id"),
+    sorts={name: Sort(value=lambda row, name=name: row[name], column=name) for name in ("name", "size", "id")},
+    default_sort=("name", "asc"),
+    filters={
+        "color": Filter(values=lambda row: (row["color"],), column="color", valid_values=COLORS),
+        "id": Filter(values=lambda row: (str(row["id"]),), column="id", type="integer"),
+    },
+)
+
+
+class Shop:
+    """Rows that come and go, behind either kind of source."""
+
+    def __init__(self, kind: str, rows: Sequence[Row]) -> None:
+        self.kind = kind
+        self.rows = {row["id"]: row for row in rows}
+        self.connection = sqlite3.connect(":memory:")
+        self.connection.row_factory = sqlite3.Row
+        self.connection.execute("CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, size REAL, color TEXT)")
+        for row in rows:
+            self._insert(row)
+
+    def _insert(self, row: Row) -> None:
+        self.connection.execute("INSERT INTO things VALUES (:id, :name, :size, :color)", dict(row))
+
+    def add(self, row: Row) -> None:
+        self.rows[row["id"]] = row
+        self._insert(row)
+
+    def remove(self, id: int) -> None:
+        del self.rows[id]
+        self.connection.execute("DELETE FROM things WHERE id = ?", (id,))
+
+    def source(self) -> Rows[Row]:
+        if self.kind == "memory":
+            return MemoryRows(list(self.rows.values()))
+        return SqlRows(self._select, table="things", row=dict)
+
+    async def _select(self, statements: Sequence[tuple[str, Sequence[object]]]) -> list[list[sqlite3.Row]]:
+        return [self.connection.execute(*statement).fetchall() for statement in statements]
+
+    async def get(self, *query: tuple[str, str]) -> dict[str, Any]:
+        return await envelope(THINGS, self.source(), query, secret=SECRET)
+
+
+def a_row(id: int, dice: random.Random) -> Row:
+    """Few different values, so that ties and nulls are everywhere."""
+    return {
+        "id": id,
+        "name": dice.choice((None, "a", "b", "ä", "Ω", "a b", "")),
+        "size": dice.choice((None, 0, 1, 1.5, -2, 10)),
+        "color": dice.choice(COLORS),
+    }
+
+
+async def walk(shop: Shop, start: Sequence[tuple[str, str]], word: str, disturb: Any) -> list[Row]:
+    seen = []
+    query = start
+    while True:
+        page = await shop.get(*query)
+        rows = page["things"]
+        seen += rows if word == "next" else rows[::-1]
+        cursor = page["pagination"]["cursor"]
+        assert cursor[f"has_{word}"] == (cursor[f"{word}_cursor"] is not None)
+        if not cursor[f"has_{word}"]:
+            return seen
+        query = [("cursor", cursor[f"{word}_cursor"])]
+        disturb()
+
+
+def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
+    """The order that the list promises, said in another way than the module says it."""
+    ranked = sorted(rows, key=lambda row: (row[key] is not None, 0 if row[key] is None else row[key], row["id"]))
+    return [row["id"] for row in (ranked if order == "asc" else ranked[::-1])]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["memory", "sql"])
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.integers(0, 120),
+    limit=st.integers(1, 40),
+    sort=st.sampled_from(["name", "size", "id"]),
+    order=st.sampled_from(["asc", "desc"]),
+    colors=st.lists(st.sampled_from(COLORS), max_size=2),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_a_walk_sees_every_row_that_stays_exactly_once(
+    kind: str, seed: int, count: int, limit: int, sort: str, order: str, colors: list[str]
+) -> None:
+    """Forwards and backwards, whatever the limit, sort and filters, while others insert and delete."""
+    await _walk_both_ways(kind, seed, count, limit, sort, order, colors)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("sort", ["name", "size", "id"])
+@pytest.mark.parametrize("kind", ["memory", "sql"])
+async def test_a_thousand_rows_by_sevens(kind: str, sort: str, order: str) -> None:
+    """1,000 rows with limit 7, forwards then backwards, while another task inserts and deletes."""
+    await _walk_both_ways(kind, 7, 1000, 7, sort, order, [])
+
+
+async def _walk_both_ways(
+    kind: str, seed: int, count: int, limit: int, sort: str, order: str, colors: list[str]
+) -> None:
+    dice = random.Random(seed)
+    shop = Shop(kind, [a_row(id * 10, dice) for id in range(count)])
+    stayers = {id for id in shop.rows if dice.random() < 0.7}
+    fresh = iter(range(1, 10**9, 10))
+
+    def disturb() -> None:
+        leavers = [id for id in shop.rows if id not in stayers]
+        for id in dice.sample(leavers, min(2, len(leavers))):
+            shop.remove(id)
+        for _ in range(dice.randrange(3)):
+            shop.add(a_row(next(fresh), dice))
+
+    query = [("limit", str(limit)), ("sort_key", sort), ("sort_order", order), *(("color", each) for each in colors)]
+    expected = [
+        id
+        for id in ordered(list(shop.rows.values()), sort, order)
+        if id in stayers and (not colors or shop.rows[id]["color"] in colors)
+    ]
+    forward = await walk(shop, query, "next", disturb)
+    assert expected == [row["id"] for row in forward if row["id"] in stayers]
+    assert len(forward) == len({row["id"] for row in forward})
+
+    page = await shop.get(*query)
+    while page["pagination"]["cursor"]["has_next"]:
+        page = await shop.get(("cursor", page["pagination"]["cursor"]["next_cursor"]))
+    tail = [row["id"] for row in page["things"]][::-1]
+    back = page["pagination"]["cursor"]["previous_cursor"]
+    backward = tail + ([row["id"] for row in await walk(shop, [("cursor", back)], "previous", disturb)] if back else [])
+    assert expected[::-1] == [id for id in backward if id in stayers]
+    assert len(backward) == len(set(backward))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["memory", "sql"])
+async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
+    """Nothing is left ahead: the empty page has no next, and its previous page ends with the row at the border."""
+    shop = Shop(kind, [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(6)])
+    first = await shop.get(("limit", "3"), ("sort_key", "id"))
+    for id in (3, 4, 5):
+        shop.remove(id)
+    empty = await shop.get(("cursor", first["pagination"]["cursor"]["next_cursor"]))
+    assert [] == empty["things"]
+    assert not empty["pagination"]["cursor"]["has_next"]
+    back = await shop.get(("cursor", empty["pagination"]["cursor"]["previous_cursor"]))
+    assert [0, 1, 2] == [row["id"] for row in back["things"]]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["memory", "sql"])
+async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
+    """page_count is the total under the filters divided by the limit, rounded up."""
+    shop = Shop(kind, [{"id": id, "name": "n", "size": 1, "color": COLORS[id % 3]} for id in range(10)])
+    page = await shop.get(("limit", "3"), ("color", "blue"), ("color", "red"))
+    assert (7, 3, 3) == (
+        page["pagination"]["total_count"],
+        page["pagination"]["page_count"],
+        page["pagination"]["item_count"],
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> None:
+    """A client passes the cursor and nothing else, as the service documents it."""
+    shop = Shop("memory", [{"id": id, "name": "n", "size": id, "color": COLORS[id % 3]} for id in range(20)])
+    first = await shop.get(("limit", "2"), ("sort_key", "size"), ("sort_order", "desc"), ("color", "red"))
+    second = await shop.get(("cursor", first["pagination"]["cursor"]["next_cursor"]))
+    assert [17, 14] == [row["id"] for row in first["things"]]
+    assert [11, 8] == [row["id"] for row in second["things"]]
+    assert {"color": ["red"]} == second["filtering"]["current"]
+    assert [{"sort_key": "size", "sort_order": "desc"}] == second["sorting"]["current"]
+
+
+@pytest.mark.asyncio
+async def test_a_cursor_may_be_repeated_with_its_own_words_and_another_limit() -> None:
+    """The same sort and filters beside a cursor are no contradiction, and a page may change its size on the way."""
+    shop = Shop("memory", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(9)])
+    query = [("sort_key", "id"), ("color", "red"), ("color", "blue")]
+    first = await shop.get(("limit", "2"), *query)
+    cursor = first["pagination"]["cursor"]["next_cursor"]
+    second = await shop.get(("cursor", cursor), ("limit", "4"), ("color", "blue"), ("color", "red"), ("sort_key", "id"))
+    assert [2, 3, 4, 5] == [row["id"] for row in second["things"]]
+
+
+def tampered(cursor: str) -> str:
+    middle = len(cursor) // 2
+    return cursor[:middle] + ("A" if cursor[middle] != "A" else "B") + cursor[middle + 1 :]
+
+
+async def a_cursor(shop: Shop, *query: tuple[str, str]) -> str:
+    page = await shop.get(("limit", "1"), *query)
+    return str(page["pagination"]["cursor"]["next_cursor"])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("change", [tampered, lambda _: "", lambda _: "äöü", lambda _: "AAAA", lambda text: text[:-4]])
+async def test_a_forged_cursor_is_refused(change: Any) -> None:
+    """Whatever is not a cursor that this house signed is a 400 that says what to send."""
+    shop = Shop("memory", [a_row(id, random.Random(1)) for id in range(5)])
+    with pytest.raises(Refusal, match="next_cursor or previous_cursor") as caught:
+        await shop.get(("cursor", change(await a_cursor(shop))))
+    assert (400, "invalid_cursor") == (caught.value.status, caught.value.type)
+
+
+@pytest.mark.asyncio
+async def test_a_cursor_of_another_house_or_list_is_refused() -> None:
+    """A cursor is bound to the installation and to its list."""
+    shop = Shop("memory", [a_row(id, random.Random(1)) for id in range(5)])
+    cursor = await a_cursor(shop)
+    others: List[Row] = List(
+        root="others", show=dict, identity=THINGS.identity, sorts=THINGS.sorts, default_sort=("name", "asc")
+    )
+    with pytest.raises(Refusal, match="not one of ours"):
+        await envelope(THINGS, shop.source(), [("cursor", cursor)], secret=b"t" * 32)
+    with pytest.raises(Refusal, match="another list"):
+        await envelope(others, shop.source(), [("cursor", cursor)], secret=SECRET)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("beside", "reason"),
+    [
+        (("sort_key", "size"), "another sort"),
+        (("sort_order", "desc"), "another sort"),
+        (("color", "green"), "other filters"),
+    ],
+)
+async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str, str], reason: str) -> None:
+    """A walk that changes its question half way would skip rows, so it is refused."""
+    shop = Shop("memory", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(5)])
+    cursor = await a_cursor(shop, ("color", "red"))
+    with pytest.raises(Refusal, match=reason):
+        await shop.get(("cursor", cursor), beside)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ([("limit", "0")], "1 to 1000"),
+        ([("limit", "1001")], "1 to 1000"),
+        ([("limit", "-1")], "1 to 1000"),
+        ([("limit", "ten")], "1 to 1000"),
+        ([("limit", "")], "1 to 1000"),
+        ([("limit", "٣")], "1 to 1000"),
+        ([("limit", "2"), ("limit", "3")], "only once"),
+        ([("color", "mauve")], "blue, green, red"),
+        ([("color", "")], "blue, green, red"),
+        ([("id", "large")], "whole number"),
+        ([("sort_key", "weight")], "name, size, id"),
+        ([("sort_order", "up")], "asc, desc"),
+        ([("page", "2")], "cursor, limit, sort_key, sort_order, color, id"),
+    ],
+)
+async def test_a_wrong_question_is_answered_with_the_allowed_values(query: list[tuple[str, str]], words: str) -> None:
+    """400, and the message names what may be asked."""
+    with pytest.raises(Refusal, match=words) as caught:
+        await Shop("memory", []).get(*query)
+    assert 400 == caught.value.status
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["memory", "sql"])
+async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> None:
+    """A field with an open set is filtered by value and shows its type alone."""
+    shop = Shop(kind, [{"id": id, "name": "n", "size": 0, "color": "red"} for id in range(5)])
+    page = await shop.get(("id", "3"), ("id", "4"), ("id", "77"))
+    assert [3, 4] == [row["id"] for row in page["things"]]
+    assert {"field": "id", "valid_values": [], "valid_types": ["integer"]} in page["filtering"]["available"]

@@ -1,0 +1,170 @@
+"""Attribution: who a call belongs to, in which order of trust, and without anybody's e-mail address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.configuration.reader import load
+from gateway.configuration.sections import Config, ConfigError, Privacy, Source
+from gateway.intake.attribution import Attribution
+from spool.record import Inference, Record, UsageMetric
+
+
+def call(**fields: object) -> Inference:
+    return Inference(id=b"\0" * 16, source="litellm", **fields)  # type: ignore[arg-type]
+
+
+def from_toml(tmp_path: Path, text: str) -> Attribution:
+    path = tmp_path / "tollhouse.toml"
+    path.write_text(text)
+    return Attribution(load(path, env={}))
+
+
+def who(record: Record) -> tuple[str | None, str | None, dict[str, str]]:
+    return record.team, record.user, record.tags
+
+
+def test_the_report_comes_first() -> None:
+    """Labels of the key and of the device fill only what the report left null, the key's before the device's."""
+    record = call(team="said", tags={"env": "said"})
+    Attribution(Config()).apply(
+        record,
+        {"team": "key", "user": "key", "env": "key", "site": "key"},
+        {"user": "device", "site": "device", "room": "device"},
+    )
+    assert ("said", "key", {"env": "said", "site": "key", "room": "device"}) == who(record)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ('match = {api_key = "search-*"}\nset = {team = "search"}', ("search", None, {})),
+        ('match = {api_key = "search-prod"}\nset = {user = "robot"}', (None, "robot", {})),
+        ('match = {api_key = "search"}\nset = {team = "search"}', (None, None, {})),
+        ('match = {model = "gpt-*"}\nset = {team = "chat"}', ("chat", None, {})),
+        ('match = {model = "gpt-4o-2024-08-06"}\nset = {team = "chat"}', ("chat", None, {})),
+        ('match = {user = "*"}\nset = {team = "somebody"}', (None, None, {})),
+        ('match = {device = "lap-*", model = "claude*"}\nset = {team = "x"}', (None, None, {})),
+        ('match = {device = "lap-*"}\nset = {tags = {site = "berlin"}}', (None, None, {"site": "berlin"})),
+    ],
+)
+def test_rules(tmp_path: Path, rule: str, expected: tuple[object, ...]) -> None:
+    """A rule sets what is null where every field it matches fits; a trailing star fits any ending of a known value."""
+    record = call(api_key="search-prod", device="lap-7", request_model="gpt-4o", response_model="gpt-4o-2024-08-06")
+    from_toml(tmp_path, f"[[attribution]]\n{rule}").apply(record, {})
+    assert expected == who(record)
+
+
+def test_rules_match_tags_and_keep_their_order(tmp_path: Path) -> None:
+    """The first rule that fits fills the field; labels came before any rule."""
+    attribution = from_toml(
+        tmp_path,
+        """
+        [[attribution]]
+        match = {tag = {service = "shop-*"}}
+        set = {team = "shop"}
+        [[attribution]]
+        match = {tag = {service = "*"}}
+        set = {team = "platform"}
+        """,
+    )
+    records = [call(tags={"service": "shop-web"}), call(tags={"service": "mail"}), call()]
+    labelled = call(tags={"service": "mail"})
+    for record in records:
+        attribution.apply(record, {})
+    attribution.apply(labelled, {"team": "key"})
+    assert ["shop", "platform", None, "key"] == [record.team for record in [*records, labelled]]
+
+
+def test_siblings_do_not_share_what_was_added() -> None:
+    """Records of one payload may hold the same tags; what is added to one stays with it."""
+    shared = {"service": "a"}
+    first, second = call(tags=shared), call(tags=shared)
+    Attribution(Config()).apply(first, {"site": "berlin"})
+    assert ({"service": "a", "site": "berlin"}, {"service": "a"}) == (first.tags, second.tags)
+
+
+def test_labels_obey_the_bounds_of_tags() -> None:
+    """No label becomes a tag under a content name or beyond the 32nd."""
+    record = call(tags={f"t{number}": "x" for number in range(31)})
+    Attribution(Config()).apply(record, {"prompt": "no", "site": "yes", "room": "too many"})
+    assert "prompt" not in record.tags
+    assert (32, "yes", None) == (len(record.tags), record.tags.get("site"), record.tags.get("room"))
+
+
+def test_sources_that_do_not_count() -> None:
+    """Records of a source with count = false become shadows, metrics and calls alike; others do not."""
+    attribution = Attribution(Config(sources={"claude_code": Source(count=False)}))
+    records: list[Record] = [
+        Inference(id=b"", source="claude_code"),
+        UsageMetric(id=b"", source="claude_code", name="n"),
+        Inference(id=b"", source="litellm"),
+    ]
+    for record in records:
+        attribution.apply(record, {})
+    assert [True, True, False] == [record.shadow for record in records]
+
+
+def test_emails_are_hashed() -> None:
+    """An id that is an address becomes a stable pseudonym, in any field and in tags, and nothing else does."""
+    record = call(
+        user="Ann.Lee@Example.com",
+        session="ann.lee@example.com",
+        api_key="key-1",
+        tags={"end_user": "ann.lee@example.com", "repo": "git@example.com:a/b", "package": "react@18.2.0"},
+    )
+    Attribution(Config(), secret=b"s").apply(record, {})
+    assert record.user is not None and record.user.startswith("email:") and len(record.user) == 22
+    assert {record.user} == {record.session, record.tags["end_user"]}
+    assert ("key-1", "git@example.com:a/b", "react@18.2.0") == (
+        record.api_key,
+        record.tags["repo"],
+        record.tags["package"],
+    )
+
+
+def test_a_pseudonym_is_not_hashed_again() -> None:
+    """The next gateway of a chain leaves a pseudonym as it is, whatever its own secret."""
+    record = call(user="ann@example.com")
+    Attribution(Config(), secret=b"one").apply(record, {})
+    first = record.user
+    Attribution(Config(), secret=b"two").apply(record, {})
+    assert first == record.user
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("drop", (None, {"a": "b"})), ("keep", ("ann@example.com", {"a": "b", "who": "x@y.org"}))]
+)
+def test_other_policies(policy: str, expected: tuple[object, ...]) -> None:
+    """`drop` leaves nothing of an address, `keep` leaves it as it is."""
+    record = call(user="ann@example.com", tags={"a": "b", "who": "x@y.org"})
+    Attribution(Config(privacy=Privacy(emails=policy))).apply(record, {})
+    assert expected == (record.user, record.tags)
+
+
+def test_rules_see_addresses_and_labels_are_protected(tmp_path: Path) -> None:
+    """Operators may write addresses in rules and labels: they match and fill, and are hashed all the same."""
+    record = call(user="ann@example.com")
+    text = '[[attribution]]\nmatch = {user = "ann@example.com"}\nset = {team = "t", tags = {boss = "eve@example.com"}}'
+    from_toml(tmp_path, text).apply(record, {})
+    assert record.team == "t"
+    assert record.tags["boss"].startswith("email:")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[[attribution]]\nset = {team = "x"}', "attribution[0].match needs api_key, user, device, model or tag"),
+        ('[[attribution]]\nmatch = {user = "x"}', "attribution[0].set needs team, user or tags"),
+        (
+            '[[prices.override]]\nmodel = "m"\ninput = "1"\nsince = "2026-13-01"',
+            'since must be a day such as "2026-11-20"',
+        ),
+    ],
+)
+def test_rules_that_say_nothing(tmp_path: Path, text: str, problem: str) -> None:
+    """A rule without a condition or without an effect is a mistake and is told as one."""
+    with pytest.raises(ConfigError, match=problem.replace("[", r"\[").replace("]", r"\]")):
+        from_toml(tmp_path, text)

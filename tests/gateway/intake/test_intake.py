@@ -1,0 +1,245 @@
+"""The narrow waist: a large payload is kept in parts under one receipt, and a repeat adds nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, Source
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
+from gateway.normalise.outcome import NOT_AI, PART, Outcome
+from spool import memory
+from spool.errors import SpoolFull
+from spool.identity import Identity, of_call
+from spool.log.protocols import CounterPoint, Log, LogSettings, Receipt, Submission
+from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric
+from tests.moved_clock import MovedClock
+
+BEARER = Bearer("sender", frozenset())
+MANY = 2 * PART + 10
+
+
+class FullFrom:
+    """The log, with a disk that is full from the n-th submission on."""
+
+    def __init__(self, log: Log, submissions: int) -> None:
+        self._log = log
+        self._left = submissions
+
+    async def append(self, submission: Submission) -> Receipt:
+        if not self._left:
+            raise SpoolFull("full", retry_after_s=1)
+        self._left -= 1
+        return await self._log.append(submission)
+
+
+@pytest_asyncio.fixture
+async def log() -> AsyncIterator[Log]:
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=MovedClock())
+    yield spool.log
+    await spool.close()
+
+
+def intake(log: Log, config: Config | None = None) -> Intake:
+    config = config or Config()
+    prices = PriceBook.load(config.prices)
+    return Intake(log, attribution=Attribution(config), prices=prices, shadows=Shadows(MovedClock()))
+
+
+def payload(*, uncertain: int = 0) -> Outcome:
+    """MANY calls and `uncertain` ones that nobody would know again first, packed as they come; and two other items."""
+    outcome = Outcome(received=MANY + uncertain + 2)
+    outcome.ignored[NOT_AI] = 1
+    outcome.reject(7, "malformed", "no such thing")
+    for number in range(uncertain):
+        outcome.add(Inference(id=b"", source="otel", session=str(number)), Identity(os.urandom(16), certain=False))
+    for number in range(MANY):
+        call = Inference(id=b"", source="otel", request_id=str(number))
+        outcome.add(call, of_call(call, response_id=f"chatcmpl-{number:032d}"), device="d" if number == PART else None)
+        outcome.pack()
+    return outcome
+
+
+@pytest.mark.asyncio
+async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> None:
+    """The receipt speaks of the whole request, to the sender and to the operator, and the books balance."""
+    receipt = await intake(log).take(payload(), BEARER)
+    assert (MANY, 1, 1) == (receipt.records, receipt.ignored, receipt.rejected)
+    expected = {
+        "received": MANY + 2, "records": MANY, "new": MANY, "duplicates": 0, "ignored": {NOT_AI: 1},
+        "rejected": {"malformed": 1}, "first_number": 1, "last_number": MANY, "state": "kept",
+    }  # fmt: skip
+    shown = await log.receipt(receipt.id)
+    assert expected == {name: shown[name] for name in expected}
+    assert [] == list((await log.verify()).imbalances)
+
+
+@pytest.mark.asyncio
+async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
+    """What was packed first is kept first, with the device that its resource names."""
+    await intake(log).take(payload(), BEARER)
+    entries = await log.read(AI_TELEMETRY, 1, MANY)
+    kept = [record.request_id for entry in entries for record in entry.records if isinstance(record, Inference)]
+    assert [str(number) for number in range(MANY)] == kept
+
+
+@pytest.mark.asyncio
+async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log: Log) -> None:
+    """The sender got no receipt and sends it again: every call counts once, those without an identity too."""
+    with pytest.raises(SpoolFull):
+        await intake(FullFrom(log, 1)).take(payload(uncertain=3), BEARER)  # type: ignore[arg-type]
+    assert PART - 3 <= (await log.books()).topics[AI_TELEMETRY]["accepted"] <= PART
+
+    receipt = await intake(log).take(payload(uncertain=3), BEARER)
+    terms = (await log.books()).topics[AI_TELEMETRY]
+    assert MANY + 3 == receipt.records == terms["accepted"]
+    assert [] == list((await log.verify()).imbalances)
+
+
+def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
+    """Places are those of the part, whichever records stayed behind."""
+    outcome = Outcome()
+    for number in range(PART):
+        certain = number % 2 == 0
+        outcome.forwarded |= {number} if number in (2, 3) else set()
+        call = Inference(id=b"", source="otel", request_id=str(number))
+        outcome.add(call, Identity(os.urandom(16), certain=certain), device=f"device-{number}" if number < 4 else None)
+    outcome.received = PART
+    outcome.pack()
+
+    packed, rest = outcome.parts()
+    assert ({0: "device-0", 1: "device-2"}, {1}) == (packed.named, packed.forwarded)
+    assert ({0: "device-1", 1: "device-3"}, {1}) == (rest.named, rest.forwarded)
+    assert [PART // 2, PART // 2] == [len(part.records) for part in (packed, rest)]
+    assert PART == packed.received + rest.received
+
+
+SPANS_DO_NOT_COUNT = Config(sources={"otel": Source(count=False)})
+
+
+def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> Outcome:
+    """A call of a local server as one source reports it."""
+    outcome = Outcome(received=1)
+    call = Inference(id=b"", source=source, start_time=start * NS, input_tokens=5, output_tokens=1, **fields)  # type: ignore[arg-type]
+    outcome.add(call, of_call(call, response_id="chatcmpl-7"))
+    return outcome
+
+
+async def kept(log: Log) -> list[tuple[str, bool, str | None]]:
+    entries = await log.read(AI_TELEMETRY, 1, MANY)
+    records = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
+    return [(record.source, record.shadow, record.session) for record in records]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("later", [0, 4])
+async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int) -> None:
+    """The source that counts is on record whoever was faster; repeats of either are known."""
+    house = intake(log, SPANS_DO_NOT_COUNT)
+    for _ in range(2):
+        await house.take(told("otel", session="s"), BEARER)
+        await house.take(told("litellm", start=1_790_000_000 + later), BEARER)
+    await house.take(told("otel", start=1_790_000_000 + later), BEARER)
+    assert [("otel", True, "s"), ("litellm", False, None)] == await kept(log)
+    assert 3 == (await log.books()).topics[AI_TELEMETRY]["duplicates"]
+    assert [] == list((await log.verify()).imbalances)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("later", [0, 4])
+async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
+    """The call is one record: what the shadow knows fills it, and it still counts."""
+    clock = MovedClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=10), clock=clock)
+    house = intake(spool.log, SPANS_DO_NOT_COUNT)
+    await house.take(told("litellm"), BEARER)
+    await house.take(told("otel", start=1_790_000_000 + later, session="s"), BEARER)
+    clock.move(11)
+    assert [("litellm", False, "s")] == await kept(spool.log)
+    await spool.close()
+
+
+def report(record: AiRecord, identity: Identity, *, sessions: Iterable[str] = ()) -> Outcome:
+    """A payload of one record."""
+    outcome = Outcome(received=1)
+    record.tags = {"service": "codex_exec"}
+    outcome.add(record, identity)
+    for session in sessions:
+        outcome.note_session(record, session)
+    return outcome
+
+
+def event(**fields: Any) -> Outcome:
+    """A call as the sender's events or spans tell it."""
+    sessions = fields.pop("sessions", ())
+    record = Inference(id=b"", source="codex", request_id="r", **fields)
+    return report(record, of_call(record, response_id="resp_0123456789abcdef"), sessions=sessions)
+
+
+def counter(number: int, **fields: Any) -> Outcome:
+    """What a counter of the sender grew by."""
+    record = UsageMetric(id=b"", source="codex", name="tokens", value=1, unit="{token}", **fields)
+    return report(record, Identity(number.to_bytes(16, "big")))
+
+
+async def all_kept(log: Log) -> list[AiRecord]:
+    return [record for entry in await log.read(AI_TELEMETRY, 1, 3) for record in entry.records]  # type: ignore[misc]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("user", ["alice", "alice@example.com"])
+@pytest.mark.parametrize("by_rule", [False, True])
+async def test_who_is_filled_in_does_not_part_counters_from_their_events(log: Log, user: str, by_rule: bool) -> None:
+    """Codex names the account in its events and nobody in its counters: both are still the same sender's."""
+    rule = AttributionRule(match=Match(tag={"service": "codex_exec"}), set=Assignment(user=user))
+    taking = intake(log, Config(attribution=(rule,)) if by_rule else None)
+    laptop = Bearer("laptop", frozenset(), {} if by_rule else {"user": user})
+    another = Bearer("another", frozenset(), {"user": "bob"})
+    for outcome, bearer in ((event(user="acc-1"), laptop), (counter(1), laptop), (counter(2), another)):
+        await taking.take(outcome, bearer)
+    call, shadow, counted = await all_kept(log)
+    assert ("acc-1", True, False) == (call.user, shadow.shadow, counted.shadow)
+
+
+@pytest.mark.asyncio
+async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(log: Log) -> None:
+    """Copilot Chat's resource names the window, which is all that its counters know; another window's count."""
+    taking = intake(log)
+    for outcome in (event(session="chat", sessions=["window"]), counter(1, session="window"), counter(2, session="w2")):
+        await taking.take(outcome, BEARER)
+    call, shadow, counted = await all_kept(log)
+    assert ("chat", True, False) == (call.session, shadow.shadow, counted.shadow)
+
+
+def growing() -> Outcome:
+    """MANY points of one counter, packed as they come, each one more than the last; one names a device."""
+    outcome = Outcome(received=MANY)
+    template = UsageMetric(id=b"", source="cline", name="tokens", unit="{token}")
+    for number in range(1, MANY + 1):
+        point = CounterPoint(b"s" * 16, NS, NS + number, number, msgspec.structs.replace(template))
+        outcome.add_point(point, device="d" if number == PART + 1 else None)
+        outcome.pack()
+    return outcome
+
+
+@pytest.mark.asyncio
+async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None:
+    """In their order and with their devices; a repeat of what broke off half way counts what was missing."""
+    parts = [(len(part.points), part.named_points, part.received) for part in growing().parts()]
+    assert [(PART, {}, PART), (PART, {0: "d"}, PART), (10, {}, 10)] == parts
+    with pytest.raises(SpoolFull):
+        await intake(FullFrom(log, 2)).take(growing(), BEARER)  # type: ignore[arg-type]
+    receipt = await intake(log).take(growing(), BEARER)
+    counted = [record for entry in await log.read(AI_TELEMETRY, 1, MANY) for record in entry.records]
+    assert [1] * MANY == [record.value for record in counted if isinstance(record, UsageMetric)]
+    assert (10, 2 * PART) == (receipt.records, receipt.ignored)
+    assert [] == list((await log.verify()).imbalances)

@@ -1,0 +1,353 @@
+"""Prices: what a call should cost, worked out by hand from the makers' price lists."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.configuration.sections import PriceOverride, Prices
+from gateway.intake.prices import PriceBook
+from gateway.rate_cards import card as cards
+from spool.ledger.sums import SIZES, Sums, sized
+from spool.log.protocols import Entry
+from spool.record import NS, Inference
+from spool.sqlite.ledger.repricing import TokenSum
+
+BOOK = PriceBook.load()
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * NS
+
+
+def call(
+    model: str | None,
+    *,
+    provider: str | None = "openai",
+    response: str | None = None,
+    input: int | None = 1000,
+    output: int | None = 100,
+    read: int | None = None,
+    write: int | None = None,
+    reasoning: int | None = None,
+    time: str | None = "2026-11-01",
+    tags: dict[str, str] | None = None,
+    cost: str | None = None,
+) -> Inference:
+    return Inference(
+        id=b"\0" * 16,
+        source="test",
+        provider=provider,
+        request_model=model,
+        response_model=response,
+        input_tokens=input,
+        output_tokens=output,
+        cache_read_tokens=read,
+        cache_write_tokens=write,
+        reasoning_tokens=reasoning,
+        start_time=None if time is None else at(time),
+        tags=tags or {},
+        cost=cost,
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        pytest.param(call("gpt-4o"), "0.0035", id="1000 x 2.5 + 100 x 10 per million"),
+        pytest.param(call("gpt-4o", response="gpt-4o-2024-08-06"), "0.0035", id="dated response model"),
+        pytest.param(call("gpt-4o", response="gpt-4o-2024-05-13"), "0.0065", id="a snapshot with a price of its own"),
+        pytest.param(call("gpt-4o", read=400), "0.003", id="600 x 2.5 + 400 x 1.25 + 100 x 10"),
+        pytest.param(call("gpt-4o", output=100, reasoning=80), "0.0035", id="reasoning is inside the output"),
+        pytest.param(
+            call("gpt-4", read=400, output=0), "0.03", id="no cache price: cached input costs what input does"
+        ),
+        pytest.param(call("o3", time="2025-06-09 23:59"), "0.014", id="o3 on the last day at 10 and 40"),
+        pytest.param(call("o3", time="2025-06-10"), "0.0028", id="o3 on the first day at 2 and 8"),
+        pytest.param(call("o3", time=None), "0.0028", id="without a time the newest"),
+        pytest.param(call("text-embedding-3-small", output=None), "0.00002", id="embeddings cost input alone"),
+        pytest.param(call("text-embedding-3-small", output=0), "0.00002", id="embeddings with an output of zero"),
+        pytest.param(
+            call("claude-sonnet-4-5-20250929", provider="anthropic", input=10_000, read=6000, write=2000),
+            "0.0168",
+            id="Claude: 2000 x 3 + 6000 x 0.3 + 2000 x 3.75 + 100 x 15",
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="anthropic", input=200_000), "0.6015", id="200,000 is not over 200,000"
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="anthropic", input=200_001),
+            "1.202256",
+            id="over 200,000 the whole request costs 6 and 22.5",
+        ),
+        pytest.param(
+            call("gemini-2.5-pro", provider="gcp.gemini", input=300_000, read=100_000),
+            "0.5265",
+            id="Gemini over 200,000: 200,000 x 2.5 + 100,000 x 0.25 + 100 x 15",
+        ),
+        pytest.param(call("gemini-2.5-pro", provider="gcp.vertex_ai"), "0.00225", id="Gemini on Vertex"),
+        pytest.param(call("claude-sonnet-4@20250514", provider="gcp.vertex_ai"), "0.0045", id="Claude on Vertex"),
+        pytest.param(
+            call("us.anthropic.claude-sonnet-4-5-20250929-v1:0", provider="aws.bedrock"),
+            "0.00495",
+            id="Bedrock's regional ids cost a tenth more",
+        ),
+        pytest.param(
+            call("global.anthropic.claude-sonnet-4-5-20250929-v1:0", provider="aws.bedrock"),
+            "0.0045",
+            id="Bedrock's global ids do not",
+        ),
+        pytest.param(
+            call("us.anthropic.claude-haiku-4-5-20251001-v1:0", provider=None), "0.00165", id="a Bedrock id tells"
+        ),
+        pytest.param(call("amazon.nova-lite-v1:0", provider="aws.bedrock"), "0.000084", id="Nova"),
+        pytest.param(call("gpt-35-turbo", provider="azure.ai.openai"), "0.00065", id="Azure's spelling"),
+        pytest.param(
+            call("my-deployment", provider="azure.ai.openai", response="gpt-4.1-mini-2025-04-14"),
+            "0.00056",
+            id="an Azure deployment's answer names the model",
+        ),
+        pytest.param(call("anthropic/claude-sonnet-4.5", provider="openrouter"), "0.0045", id="OpenRouter"),
+        pytest.param(call("anthropic/claude-sonnet-4.5", provider=None), "0.0045", id="the name states the provider"),
+        pytest.param(call("claude-sonnet-4-5", provider="some-gateway"), "0.0045", id="unknown provider, known maker"),
+        pytest.param(call("claude-sonnet-4-5", provider="openai"), "0.0045", id="a closed model behind another API"),
+        pytest.param(call("grok-4.3", provider="x_ai"), "0.0015", id="x_ai"),
+        pytest.param(call("grok-4.3", provider="xai.chat"), "0.0015", id="the AI SDK's x_ai"),
+        pytest.param(
+            call("llama-3.3-70b-versatile", provider="groq.chat"), "0.000669", id="an open model, by its host"
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="vertex.anthropic.messages"), "0.0045", id="its Claude on Vertex"
+        ),
+        pytest.param(call("mistral-large-2411", provider="mistral_ai"), "0.0026", id="mistral_ai"),
+        pytest.param(call("priced-not", response="gpt-4o"), "0.0035", id="the response model when it is priced"),
+        pytest.param(call("gpt-4o", response="priced-not"), "0.0035", id="else the request model"),
+        pytest.param(call("gpt-4o", input=0, output=0), "0", id="no tokens at a known price cost nothing"),
+        pytest.param(call("sonar", provider="perplexity"), "0.0131", id="a fee per request: 0.012 + 1100 x 1"),
+        pytest.param(
+            call("sonar-deep-research", provider="perplexity", output=1000, reasoning=400),
+            "0.008",
+            id="reasoning at a price of its own: 1000 x 2 + 600 x 8 + 400 x 3",
+        ),
+    ],
+)
+def test_known_prices(record: Inference, expected: str) -> None:
+    """The estimate is the maker's price list applied by hand."""
+    assert expected == BOOK.estimate(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(call("sao10k/l3-stheno-8b", provider="infermatic"), id="unknown model"),
+        pytest.param(call("gpt-4o-fail429"), id="a name that only begins like a model"),
+        pytest.param(call(None), id="no model"),
+        pytest.param(call("whisper-1"), id="sold by the hour, not by tokens"),
+        pytest.param(call("gpt-4o-transcribe"), id="sound has another price than text"),
+        pytest.param(call("gemini-2.5-flash-image", provider="gcp.gemini"), id="so have pictures"),
+        pytest.param(call("deepseek-chat", provider="hosted_vllm"), id="own machines"),
+        pytest.param(call("deepseek-chat", provider="openai"), id="an open model elsewhere"),
+        pytest.param(call("gpt-4o", input=None), id="input unknown"),
+        pytest.param(call("gpt-4o", output=None), id="output unknown"),
+        pytest.param(call("text-embedding-3-small", output=5), id="output at a price nobody named"),
+        pytest.param(call("claude-2", provider="anthropic", write=10), id="cache writes of Claude without a price"),
+        pytest.param(call("gpt-4o", input=10, read=11), id="more cached than went in"),
+        pytest.param(call("gpt-4-turbo", tags={"service_tier": "priority"}), id="a tier without a price"),
+        pytest.param(call("o3", tags={"processing": "batch"}, time="2025-05-01"), id="batch before its price is known"),
+    ],
+)
+def test_unknown_is_none(record: Inference) -> None:
+    """What is not known is None and never "0"."""
+    assert BOOK.estimate(record) is None
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ({}, "0.0028"),
+        ({"service_tier": "default"}, "0.0028"),
+        ({"service_tier": "gold customers"}, "0.0028"),
+        ({"openai.response.service_tier": "flex"}, "0.0014"),
+        ({"service_tier": "priority"}, "0.0049"),
+        ({"processing": "batch"}, "0.0014"),
+        ({"service_tier": "batch"}, "0.0014"),
+    ],
+)
+def test_processing_modes(tags: dict[str, str], expected: str) -> None:
+    """A tag that names the provider's way of processing picks its price; any other word means nothing."""
+    assert expected == BOOK.estimate(call("o3", tags=tags))
+
+
+def test_hours_of_the_day() -> None:
+    """A price of certain hours holds in these hours, from the day on which it was introduced."""
+    prices = [
+        BOOK.estimate(call("deepseek-v4-flash", provider="deepseek", time=time))
+        for time in ("2026-08-01 02:00", "2026-09-20 00:59", "2026-09-20 01:00", "2026-09-20 04:00")
+    ]
+    assert ["0.000168", "0.00021", "0.00042", "0.00021"] == prices
+
+
+def test_memo_follows_the_time() -> None:
+    """Calls from both sides of a price change keep their own prices in any order."""
+    book = PriceBook.load()
+    days = ["2025-06-09", "2025-06-10", "2025-06-09", "2026-01-01", "2024-01-01"]
+    assert ["0.014", "0.0028", "0.014", "0.0028", "0.014"] == [book.estimate(call("o3", time=day)) for day in days]
+
+
+def test_exact_to_the_last_digit() -> None:
+    """Large and odd sums have no rounding in them."""
+    record = call("gpt-4o-mini", input=123_456_789_013, output=98_765_432_107, read=1_000_000_007)
+    expected = (
+        Decimal(122_456_789_006) * Decimal("0.15")
+        + Decimal(1_000_000_007) * Decimal("0.075")
+        + Decimal(98_765_432_107) * Decimal("0.6")
+    ) / 1_000_000
+    assert f"{expected.normalize():f}" == BOOK.estimate(record)
+
+
+def test_overrides_win() -> None:
+    """A negotiated price counts from its day on; what it leaves open stays as the card has it."""
+    overrides = (
+        PriceOverride(model="gpt-4o*", input=Decimal("2"), since="2026-01-01"),
+        PriceOverride(model="house-model", input=Decimal("0.1"), output=Decimal("0.2")),
+        PriceOverride(model="free-model", provider="house", input=Decimal(0), output=Decimal(0)),
+    )
+    book = PriceBook.load(Prices(override=overrides))
+    assert "0.003" == book.estimate(call("gpt-4o"))
+    assert "0.0035" == book.estimate(call("gpt-4o", time="2025-12-31"))
+    assert "0.00012" == book.estimate(call("house-model", provider="anything"))
+    assert "0" == book.estimate(call("free-model", provider="house"))
+    assert book.estimate(call("free-model", provider="other")) is None
+
+
+def test_overrides_show_in_the_version() -> None:
+    """Another set of own prices is another price book."""
+    one = PriceBook.load(Prices(override=(PriceOverride(model="a", input=Decimal(1)),))).version
+    two = PriceBook.load(Prices(override=(PriceOverride(model="a", input=Decimal(2)),))).version
+    assert one.startswith(BOOK.version + "+overrides-")
+    assert len({BOOK.version, one, two}) == 3
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (call("gpt-4o", cost="1.5"), ("1.5", "0.0035", "reported", BOOK.version)),
+        (call("gpt-4o"), (None, "0.0035", "estimated", BOOK.version)),
+        (call("nobody-knows"), (None, None, "none", None)),
+        (call("nobody-knows", cost="0"), ("0", None, "reported", None)),
+    ],
+)
+def test_price_fills_in_place(record: Inference, expected: tuple[str | None, ...]) -> None:
+    """A reported cost never changes and counts; the estimate stands beside it."""
+    BOOK.price(record)
+    assert expected == (record.cost, record.estimated_cost, record.cost_source, record.price_book)
+
+
+def test_card_names_its_source() -> None:
+    """The file in the package says where its prices come from, under which licence and of which day."""
+    card = cards.read(cards.newest())
+    assert {"name", "version", "date", "url", "licence"} == set(card.source)
+    assert f"genai-prices-{card.source['version']}-{card.source['date']}" == card.version
+
+
+def test_card_survives_its_own_writing() -> None:
+    """Reading and writing a card gives the same bytes, so a new one differs only where prices did."""
+    path = cards.newest()
+    assert path.read_bytes() == cards.write(cards.read(path))
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "version": "x", "source": {}, "providers": {}}'])
+def test_unreadable_card(tmp_path: Path, text: str) -> None:
+    """A file that is no card of this format is refused by name."""
+    path = tmp_path / "card.json"
+    path.write_text(text)
+    with pytest.raises(cards.CardUnreadable, match=r"card\.json"):
+        PriceBook.load(Prices(file=path))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sold=st.sampled_from(
+        [
+            ("openai", "gpt-4o"),
+            ("openai", "o3"),
+            ("anthropic", "claude-sonnet-4-5"),
+            ("gcp.gemini", "gemini-2.5-pro"),
+            ("perplexity", "sonar-pro"),
+            ("openai", "text-embedding-3-small"),
+            ("openai", "nobody-knows"),
+        ]
+    ),
+    tokens=st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 5000), st.floats(0, 1)), min_size=1, max_size=8),
+    time=st.sampled_from(["2025-06-09", "2026-11-01 13:20"]),
+)
+def test_sums_cost_what_their_calls_cost(
+    sold: tuple[str, str], tokens: list[tuple[int, int, float]], time: str
+) -> None:
+    """Pricing the ledger's sums gives the sum of the prices, to the digit, whatever the tiers."""
+    provider, model = sold
+    calls = [
+        call(model, provider=provider, input=given, output=made, read=int(given * cached), time=time)
+        for given, made, cached in tokens
+    ]
+    sums = Sums()
+    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)])
+    totals = []
+    for hour, key, row in sums.rows():
+        beyond, known = sized(key.size)
+        totals.append(
+            BOOK.estimate_sum(
+                TokenSum(
+                    provider=key.provider, response_model=key.model, request_model=key.request_model, mode=key.mode,
+                    time=hour * NS, beyond=beyond, calls=row[0], input_tokens=row[1],
+                    output_tokens=row[2] if known else None, cache_read_tokens=row[3], cache_write_tokens=row[4],
+                    reasoning_tokens=row[5],
+                )
+            )
+        )  # fmt: skip
+    each = [BOOK.estimate(one) for one in calls]
+    assert (None in each) == (None in totals)
+    if None not in each:
+        assert sum(Decimal(cost or 0) for cost in each) == sum(Decimal(cost or 0) for cost in totals)
+
+
+def test_most_tiers_can_be_priced_again() -> None:
+    """The sizes that the ledger keeps apart are those at which the card's prices change, but for a handful."""
+    models = [model for seller in cards.read(cards.newest()).providers.values() for model in seller.models]
+    starts = [tier.above for model in models for price in model.prices for tier in price.tiers]
+    apart = [above for above in starts if above in SIZES or above + 1 in SIZES]
+    assert len(apart) >= 0.95 * len(starts)
+
+
+MODELS = [
+    (provider, model.id) for provider, seller in cards.read(cards.newest()).providers.items() for model in seller.models
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    sold=st.sampled_from(MODELS),
+    given_tokens=st.integers(0, 2_000_000),
+    made=st.integers(0, 200_000),
+    more=st.integers(0, 300_000),
+    cached=st.floats(0, 1),
+)
+def test_never_negative_and_monotone(
+    sold: tuple[str, str], given_tokens: int, made: int, more: int, cached: float
+) -> None:
+    """For every model of the card a cost is never negative, and more tokens never cost less."""
+    provider, model = sold
+    read = int(given_tokens * cached)
+    small = BOOK.estimate(call(model, provider=provider, input=given_tokens, output=made, read=read))
+    wide = BOOK.estimate(call(model, provider=provider, input=given_tokens + more, output=made, read=read))
+    long = BOOK.estimate(call(model, provider=provider, input=given_tokens, output=made + more, read=read))
+    costs = [None if cost is None else Decimal(cost) for cost in (small, wide, long)]
+    if costs[0] is not None:
+        assert costs[0] >= 0
+        assert costs[1] is not None and costs[1] >= costs[0]
+        assert costs[2] is None or costs[2] >= costs[0]

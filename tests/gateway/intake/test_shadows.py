@@ -1,0 +1,189 @@
+"""Counters that repeat events are shadows; counters that stand alone count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from gateway.intake.shadows import STEP, WINDOW_S, Shadows
+from spool import memory
+from spool.clock import SystemClock
+from spool.identity import of_call
+from spool.log.protocols import Entry, LogSettings, Submission
+from spool.memory import MemorySpool
+from spool.record import AI_TELEMETRY, Inference, UsageMetric
+
+
+class StoppedClock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.time = 1_790_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+
+def event(**fields: str) -> Inference:
+    return Inference(id=b"", source="claude_code", tags={"service": "claude-code"}, **fields)  # type: ignore[arg-type]
+
+
+def counter(source: str = "claude_code", service: str = "claude-code", **fields: str) -> UsageMetric:
+    return UsageMetric(id=b"", source=source, name="tokens", tags={"service": service}, **fields)  # type: ignore[arg-type]
+
+
+async def put_on_record(spool: MemorySpool, *records: Inference) -> None:
+    identities = [of_call(record, own_id=str(number)) for number, record in enumerate(records)]
+    for record, identity in zip(records, identities, strict=True):
+        record.id = identity.id
+    submission = Submission(topic=AI_TELEMETRY, received=len(records), records=records, identities=identities)
+    await spool.log.append(submission)
+
+
+@pytest.mark.parametrize(
+    ("metric", "shadow"),
+    [
+        (counter(session="s1"), True),
+        (counter(session="s2"), False),
+        (counter(session="s2", user="u1"), False),
+        (counter(user="u1"), True),
+        (counter(user="u2"), False),
+        (counter(), True),
+        (counter(source="codex", session="s1"), False),
+        (counter(service="other", session="s1"), False),
+    ],
+)
+def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: bool) -> None:
+    """Same source, service and session, or user where no session is named, or neither where neither is named."""
+    shadows = Shadows(StoppedClock())
+    shadows.note(event(session="s1", user="u1"))
+    shadows.shade(metric)
+    assert shadow == metric.shadow
+
+
+def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
+    """Whoever switched the events off is counted by its counters."""
+    clock = StoppedClock()
+    shadows = Shadows(clock)
+    shadows.note(event(session="s1"))
+    clock.time += WINDOW_S + 1
+    metric = counter(session="s1")
+    shadows.shade(metric)
+    assert not metric.shadow
+
+
+@pytest.mark.asyncio
+async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
+    """What was heard before is learned again from the entries."""
+    clock = StoppedClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    await put_on_record(spool, event(session="s1"))
+    shadows, metric = Shadows(clock), counter(session="s1")
+    await shadows.remember(spool.log)
+    shadows.shade(metric)
+    assert metric.shadow
+    await spool.close()
+
+
+@pytest.mark.asyncio
+async def test_a_restart_forgets_no_name_of_a_sender() -> None:
+    """Whom a device's labels or a rule put its counters down to is found again for its calls."""
+    clock = StoppedClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
+    shadows = Shadows(clock, stand_in=lambda call: {"laptop-7": "alice"}.get(call.device or ""))
+    hers, his = counter(user="alice"), counter(user="bob")
+    await shadows.remember(spool.log)
+    shadows.shade(hers)
+    shadows.shade(his)
+    assert (True, False) == (hers.shadow, his.shadow)
+    await spool.close()
+
+
+@pytest.mark.asyncio
+async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more than a step of records is in memory, and none is passed over."""
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=(clock := StoppedClock()))
+    records = [event(session=f"s{number}") for number in range(2 * STEP + 1)]
+    await put_on_record(spool, *records)
+    read, sizes = spool.log.read, list[int]()
+
+    async def watched(topic: str, first: int, last: int) -> Sequence[Entry]:
+        entries = await read(topic, first, last)
+        sizes.append(sum(len(entry.records) for entry in entries))
+        return entries
+
+    monkeypatch.setattr(spool.log, "read", watched)
+    shadows, metrics = Shadows(clock), [counter(session=f"s{number}") for number in range(len(records))]
+    await shadows.remember(spool.log)
+    for metric in metrics:
+        shadows.shade(metric)
+    assert [STEP, STEP, 1] == sizes
+    assert all(metric.shadow for metric in metrics)
+    await spool.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(20)
+async def test_what_was_open_at_the_restart_is_learned_when_it_closes() -> None:
+    """The last seconds before a restart are not missed."""
+    clock = SystemClock()
+    spool = await memory.open_spool(settings=LogSettings(hold_s=0.2), clock=clock)
+    await put_on_record(spool, event(session="s1"))
+    shadows, metric = Shadows(clock), counter(session="s1")
+    await shadows.remember(spool.log)
+    shadows.shade(metric)
+    assert not metric.shadow
+
+    following = asyncio.create_task(shadows.follow(spool.log, hold_s=0.2))
+    while not metric.shadow:
+        assert not following.done()
+        await asyncio.sleep(0.01)
+        shadows.shade(metric)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await spool.close()
+
+
+def test_what_is_learned_late_makes_nothing_older() -> None:
+    """An old report that is read again does not undo the hearing of a newer one."""
+    clock = StoppedClock()
+    shadows = Shadows(clock)
+    shadows.note(event(session="s1"))
+    shadows.note(event(session="s1"), at=clock.time - 2 * WINDOW_S)
+    metric = counter(session="s1")
+    shadows.shade(metric)
+    assert metric.shadow
+
+
+@pytest.mark.parametrize(
+    ("spans", "counters", "shadow"),
+    [
+        ("openllmetry", "otel", True),
+        ("openinference", "envoy_ai_gateway", True),
+        ("otel", "openllmetry", False),
+        ("langfuse", "otel", False),
+    ],
+)
+def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters: str, shadow: bool) -> None:
+    """OpenLLMetry's histogram says of nobody whose it is, and Envoy's spans are OpenInference's."""
+    shadows, metric = Shadows(StoppedClock()), counter(source=counters)
+    shadows.note(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
+    shadows.shade(metric)
+    assert shadow == metric.shadow
+
+
+def test_counters_may_name_the_installation_alone() -> None:
+    """Claude Code leaves session and account out of its metrics when told so, and its events still name them."""
+    shadows, metric, another = Shadows(StoppedClock()), counter(user="anon-1"), counter(user="anon-2")
+    reported = event(session="s1", user="uuid-1")
+    reported.tags["device"] = "anon-1"
+    shadows.note(reported)
+    shadows.shade(metric)
+    shadows.shade(another)
+    assert (True, False) == (metric.shadow, another.shadow)

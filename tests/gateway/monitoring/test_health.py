@@ -1,0 +1,115 @@
+"""Health: taken from what the spool says now, and from nothing that a route or a key does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import pytest
+
+from gateway.monitoring import health as healths
+from gateway.monitoring.health import Health
+from spool.errors import SpoolUnavailable
+from spool.log.protocols import Deliveries, Log, RouteState, Stats
+from tests.gateway.monitoring.test_metrics import ROUTE, STATS
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class House:
+    """What Health reads, to be changed by a test."""
+
+    stats_now: Stats | Exception | None = STATS
+    keys_read: bool = True
+    closing: bool = False
+    time: float = 1000.0
+    reads: int = 0
+    states: list[RouteState] = field(default_factory=list)
+
+    async def stats(self) -> Stats:
+        self.reads += 1
+        if self.stats_now is None:
+            await asyncio.Event().wait()
+        if isinstance(self.stats_now, Exception):
+            raise self.stats_now
+        assert self.stats_now is not None
+        return self.stats_now
+
+    async def routes(self) -> Sequence[RouteState]:
+        return self.states
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def health(self) -> Health:
+        return Health(
+            cast(Log, self),
+            cast(Deliveries, self),
+            clock=self,
+            keys_read=lambda: self.keys_read,
+            closing=lambda: self.closing,
+        )
+
+
+async def test_a_sound_house_is_live_and_ready() -> None:
+    """The last commit was flushed, there is room, and the keys are read."""
+    health = House().health()
+    assert (True, True) == (await health.live(), await health.ready())
+    assert [] == (await health.report())["reasons"]
+
+
+async def test_a_parked_route_changes_nothing_but_the_body() -> None:
+    """The upstream's trouble is no reason to turn senders away."""
+    house = House(states=[ROUTE])
+    report = await house.health().report()
+    assert (True, "parked", "401") == (report["ready"], report["routes"][0]["state"], report["routes"][0]["reason"])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"stats_now": replace(STATS, writable=False, last_error="the disk is full")}, "the disk is full"),
+        ({"stats_now": replace(STATS, writable=False)}, "the spool cannot keep anything"),
+        ({"keys_read": False}, "the key table cannot be read"),
+        ({"closing": True}, "stopping"),
+    ],
+    ids=["disk full", "spool full", "keys", "stopping"],
+)
+async def test_what_keeps_a_house_from_being_ready(change: dict[str, object], reason: str) -> None:
+    """It is live, not ready, and says why."""
+    health = House(**change).health()  # type: ignore[arg-type]
+    assert (True, False) == (await health.live(), await health.ready())
+    assert [reason] == (await health.report())["reasons"]
+
+
+@pytest.mark.parametrize("trouble", [None, SpoolUnavailable("closed")], ids=["silent", "closed"])
+async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spool that does not answer in time is dead, whatever else works."""
+    monkeypatch.setattr(healths, "ANSWER_S", 0.01)
+    health = House(stats_now=trouble).health()
+    assert (False, False) == (await health.live(), await health.ready())
+    assert ["the writer does not answer"] == (await health.report())["reasons"]
+
+
+async def test_probes_ask_the_disk_once_a_second() -> None:
+    """The doors of health are open to everybody, so they must cost nothing."""
+    house = House()
+    health = house.health()
+    await asyncio.gather(*(health.ready() for _ in range(50)))
+    assert 1 == house.reads
+    house.time += 1
+    await health.ready()
+    assert 2 == house.reads
+
+
+async def test_a_dead_writer_is_a_dead_house() -> None:
+    """Nothing will ever be kept again, whatever else still answers: whoever watches restarts it."""
+    health = House(stats_now=replace(STATS, alive=False)).health()
+    assert (False, False) == (await health.live(), await health.ready())
+    assert ["the writer is dead: restart"] == (await health.report())["reasons"]

@@ -1,0 +1,59 @@
+"""Log lines: JSON, stable fields, and nothing of what was sent."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.monitoring import logs
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    stream = io.StringIO()
+    logs.configure("info", stream)
+    yield stream
+    root.handlers[:], level = before
+    root.setLevel(level)
+
+
+def test_a_line_is_json_with_its_fields(lines: io.StringIO) -> None:
+    """A sentence and the fields beside it."""
+    logging.getLogger("gateway.http").warning("refused a request", extra={"action": "request_refused", "status": 401})
+    line = json.loads(lines.getvalue())
+    assert line.pop("time").endswith("+00:00")
+    assert {
+        "level": "warning",
+        "logger": "gateway.http",
+        "message": "refused a request",
+        "action": "request_refused",
+        "status": 401,
+    } == line
+
+
+def test_an_exception_is_its_type_and_place(lines: io.StringIO) -> None:
+    """The text of an exception may quote a prompt, so it stays out."""
+
+    def decode() -> None:
+        raise ValueError("my secret prompt")
+
+    try:
+        decode()
+    except ValueError:
+        logging.getLogger("x").exception("a door failed")
+    line = json.loads(lines.getvalue())
+    assert "ValueError" == line["error"]
+    assert line["where"][-1].endswith(" decode")
+    assert "secret" not in lines.getvalue()
+
+
+def test_the_level_comes_from_the_configuration(lines: io.StringIO) -> None:
+    """What is below the level is not written."""
+    logging.getLogger("x").debug("too much")
+    assert "" == lines.getvalue()

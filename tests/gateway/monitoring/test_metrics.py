@@ -1,0 +1,161 @@
+"""Metrics: the names that dashboards rely on, and what they count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics, Snapshot
+from spool.log.protocols import Commit, RouteState, Stats
+
+STATS = Stats(
+    entries=7,
+    bytes=4096,
+    free_bytes=1000,
+    max_bytes=5096,
+    duplicate_window_s=604800.0,
+    duplicate_ids=12,
+    writable=True,
+    last_error=None,
+)
+ROUTE = RouteState(
+    name="upstream/ai-telemetry",
+    topic="ai-telemetry",
+    required=True,
+    state="parked",
+    reason="401",
+    progress=1,
+    queued=5,
+    oldest_age_s=2.5,
+    delivered=40,
+    refused=2,
+    dead=1,
+    stuck=0,
+)
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
+    """Every term of a commit has its counter, and terms that only the books need have none."""
+    metrics = Metrics()
+    terms = {
+        ("ai-telemetry", "received", ""): 10,
+        ("ai-telemetry", "accepted", "litellm"): 6,
+        ("ai-telemetry", "duplicates", "litellm"): 1,
+        ("ai-telemetry", "ignored", "not_ai"): 2,
+        ("ai-telemetry", "rejected", "malformed"): 1,
+        ("ai-telemetry", "pending", ""): -1,
+    }
+    metrics.committed(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
+    metrics.committed(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    topic = ("topic", "ai-telemetry")
+    assert 20 == read["tollhouse_records_received_total", (topic,)]
+    assert 12 == read["tollhouse_records_accepted_total", (("source", "litellm"), topic)]
+    assert 2 == read["tollhouse_records_duplicate_total", (("source", "litellm"), topic)]
+    assert 4 == read["tollhouse_records_ignored_total", (("reason", "not_ai"), topic)]
+    assert 2 == read["tollhouse_records_rejected_total", (("reason", "malformed"), topic)]
+    assert 2 == read["tollhouse_commit_seconds_count", ()]
+    assert 0.004 == read["tollhouse_flush_seconds_sum", ()]
+
+
+def test_no_series_tells_when_a_counter_was_made() -> None:
+    """Neither of counters nor of histograms; another registry of the process keeps its own."""
+    metrics = Metrics()
+    metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
+    metrics.requests("otlp/traces", 200)
+    shown = [name for name, _ in samples(metrics.render(Snapshot(stats=STATS)))]
+    assert "tollhouse_requests_total" in shown
+    assert [] == [name for name in shown if name.endswith("_created")]
+    other = CollectorRegistry()
+    Counter("something", "of somebody else", registry=other)
+    assert b"something_created" in generate_latest(other)
+
+
+def test_sources_that_senders_name_are_bounded() -> None:
+    """A sender that makes up names cannot make up series without end; its records are counted all the same."""
+    metrics = Metrics()
+    for number in range(2 * MAX_DETAILS):
+        terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
+        metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    counted = {labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total"}
+    assert (MAX_DETAILS + 1, 2 * MAX_DETAILS) == (len(counted), sum(counted.values()))
+    assert MAX_DETAILS == counted[(("source", "other"), ("topic", "ai-telemetry"))]
+
+
+def test_routes_and_space_are_read_when_asked() -> None:
+    """Queues and space come from the snapshot, the state of a route as one series per state."""
+    read = samples(Metrics().render(Snapshot(stats=STATS, routes=[ROUTE], devices={"silent": 3})))
+    route = ("route", "upstream/ai-telemetry")
+    assert (40, 1, 2) == tuple(
+        read[f"tollhouse_route_{name}_total", (route,)] for name in ("delivered", "dead", "refused")
+    )
+    assert 5 == read["tollhouse_route_queued_records", (route,)]
+    assert 2.5 == read["tollhouse_route_oldest_age_seconds", (route,)]
+    assert 1 == read["tollhouse_route_state", (route, ("state", "parked"))]
+    assert 0 == read["tollhouse_route_state", (route, ("state", "running"))]
+    assert (7, 4096, 1000) == tuple(read[f"tollhouse_spool_{name}", ()] for name in ("entries", "bytes", "free_bytes"))
+    assert 604800 == read["tollhouse_duplicate_window_seconds", ()]
+    assert 3 == read["tollhouse_devices", (("state", "silent"),)]
+
+
+def test_requests_are_counted_by_door_and_status() -> None:
+    """HTTP statuses and gRPC code names stand in one label."""
+    metrics = Metrics()
+    metrics.requests("otlp/traces", 200)
+    metrics.requests("otlp/traces", 200)
+    metrics.requests("grpc/traces", "UNAUTHENTICATED")
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    assert 2 == read["tollhouse_requests_total", (("door", "otlp/traces"), ("status", "200"))]
+    assert 1 == read["tollhouse_requests_total", (("door", "grpc/traces"), ("status", "UNAUTHENTICATED"))]
+
+
+@pytest.mark.asyncio
+async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
+    """Within a second everybody gets the same text; after it, a new one."""
+    now, reads = 100.0, 0
+
+    async def read() -> Snapshot:
+        nonlocal reads
+        reads += 1
+        await asyncio.sleep(0)
+        return Snapshot(stats=STATS)
+
+    exposition = Exposition(Metrics(), read, lambda: now)
+    texts = await asyncio.gather(*(exposition.text() for _ in range(5)))
+    assert (1, 1) == (reads, len(set(texts)))
+    now = 101.0
+    await exposition.text()
+    assert 2 == reads
+
+
+@pytest.mark.asyncio
+async def test_loop_lag_sees_a_loop_that_was_held() -> None:
+    """A sleeper that wakes late is the lag that clients feel."""
+    lag = Metrics().lag
+    task = asyncio.create_task(lag.run())
+    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while loop.time() < begun + 0.25:  # the loop has no turn
+        pass
+    await asyncio.sleep(0.01)
+    task.cancel()
+    assert 0.1 < lag.worst < 1.0
+
+
+def test_failed_attempts_are_counted() -> None:
+    """Whoever guesses keys shows."""
+    read = samples(Metrics().render(Snapshot(stats=STATS, failed_attempts=4)))
+    assert 4 == read["tollhouse_failed_attempts_total", ()]

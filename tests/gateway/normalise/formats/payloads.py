@@ -1,0 +1,81 @@
+"""How the tests run a body through the formats, and the cases that all of them start from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.normalise import any_format
+from gateway.normalise.formats.recognise import format_shown
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import Outcome
+from spool.record import Inference
+
+CASES = Path(__file__).parents[3] / "cases/gateway"
+
+
+@dataclass(frozen=True)
+class Case:
+    format: str
+    name: str
+    body: bytes
+    expected: list[dict[str, Any]]
+
+
+def cases(format: str | None = None) -> list[Case]:
+    paths = (path for path in sorted(CASES.glob("*/*.*json")) if not path.name.endswith(".expected.json"))
+    return [
+        Case(
+            path.parent.name,
+            path.stem,
+            path.read_bytes(),
+            json.loads(path.with_name(f"{path.stem}.expected.json").read_text())["records"],
+        )
+        for path in paths
+        if format in (None, path.parent.name)
+    ]
+
+
+def case(format: str, name: str) -> Any:
+    """The payload of one case, decoded, for a test to change."""
+    found = next(one for one in cases(format) if one.name == name)
+    return json.loads(found.body)
+
+
+def run(steps: Generator[None, None, Outcome]) -> tuple[Outcome, int]:
+    """The outcome, and how often the event loop got its turn."""
+    turns = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            outcome: Outcome = stop.value
+            return outcome, turns
+        turns += 1
+
+
+def read(format: str | None, payload: Any, *, options: Options | None = None) -> Outcome:
+    """A payload (bytes as they are, anything else as JSON) by its format or the one shown; the books must balance."""
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    named = format or format_shown(body, how="name it")
+    outcome, _ = run(any_format.normalise(named, body, options=options or Options()))
+    assert_balanced(outcome)
+    return outcome
+
+
+def one(format: str | None, payload: Any) -> Inference:
+    """The only record of a payload."""
+    outcome = read(format, payload)
+    assert [] == outcome.rejects
+    (record,) = outcome.records
+    assert isinstance(record, Inference)
+    return record
+
+
+def assert_balanced(outcome: Outcome) -> None:
+    went = outcome.count + len(outcome.records) + len(outcome.points) + outcome.ignored.total() + len(outcome.rejects)
+    assert outcome.received + outcome.split == went + outcome.pending
+    assert len(outcome.records) == len(outcome.identities)

@@ -1,0 +1,125 @@
+"""What each product's sender is told: the house, Langfuse, Firehose, OpenMeter, and Helicone's signature."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from gateway.errors import Refusal
+from gateway.normalise.formats import answers
+from gateway.normalise.formats.helicone import helicone_signed
+from tests.gateway.normalise.formats.langfuse_events import batch, create, trace, update
+from tests.gateway.normalise.formats.payloads import cases, read
+
+NOW = 1_763_632_810.5
+
+
+def said(format: str, body: bytes) -> tuple[int, Any]:
+    answer = answers.answer(format, body, read(format, body), now=NOW)
+    return answer.status, json.loads(answer.body) if answer.body else None
+
+
+def body_of(format: str, name: str) -> bytes:
+    return next(one.body for one in cases(format) if one.name == name)
+
+
+def test_the_house_says_what_it_took_and_what_not():
+    """By item, with a reason and a field."""
+    event = json.loads(body_of("litellm", "slp-batch-array"))[0]
+    body = json.dumps([event, None, event | {"prompt_tokens": -1}]).encode()
+    assert (200, {
+        "format": "litellm", "accepted": 1, "ignored": 1,
+        "rejected": [{"item": 2, "reason": "implausible", "message": "prompt_tokens is negative"}],
+    }) == said("litellm", body)  # fmt: skip
+
+
+def test_a_payload_of_bad_items_only_is_400():
+    """It was not taken, and the message says how to mend the first."""
+    status, words = said("kong", b"[3, 4]")
+    assert (400, "bad_payload") == (status, words["error"]["type"])
+    assert "(0)" in words["error"]["message"]
+
+
+def test_a_line_of_which_one_call_is_good_was_taken():
+    """Kong would send it again otherwise, the good call with it."""
+    line = json.loads(body_of("kong", "http-log-bedrock-unpriced"))
+    good = line["ai"]["proxy"]
+    line["ai"] = {"proxy": good, "ai-llm-as-judge": good | {"usage": good["usage"] | {"prompt_tokens": "many"}}}
+    status, words = said("kong", json.dumps(line).encode())
+    assert (200, 1, ["malformed"]) == (status, words["accepted"], [one["reason"] for one in words["rejected"]])
+
+
+def test_a_payload_of_impossible_figures_only_was_read():
+    """As at the doors of OTLP: it is told what was rejected, and need not come again."""
+    event = json.loads(body_of("litellm", "slp-batch-array"))[0]
+    status, words = said("litellm", json.dumps(event | {"prompt_tokens": -1}).encode())
+    assert (200, 0, ["implausible"]) == (
+        status, words["accepted"], [reject["reason"] for reject in words["rejected"]],
+    )  # fmt: skip
+
+
+def test_langfuse_hears_of_every_event():
+    """207, under the sender's own event ids: 201 for what was taken or passed over, 400 for what was not."""
+    body = batch(trace(), create(), update(usageDetails={"input": -1}), "text")
+    status, words = said("langfuse", body)
+    assert 207 == status
+    assert [("trace-create:t-1", 201), ("generation-create:g-1", 201)] == [
+        tuple(one.values()) for one in words["successes"]
+    ]
+    assert [("generation-update:g-1", 400, "implausible"), ("", 400, "malformed")] == [
+        (one["id"], one["status"], one["error"]) for one in words["errors"]
+    ]
+
+
+def test_langfuse_hears_of_every_event_of_a_body_that_no_strict_parser_takes():
+    """NaN in one of them, which Python senders write: the ids are read like the events themselves."""
+    body = batch(create(temperature=float("nan")), update(usageDetails={"input": -1}))
+    words = said("langfuse", body)[1]
+    assert [["generation-create:g-1"], ["generation-update:g-1"]] == [
+        [one["id"] for one in words[part]] for part in ("successes", "errors")
+    ]
+
+
+def test_firehose_reads_its_own_request_id():
+    """Else it would repeat the request whole; refused, it hears why."""
+    body = body_of("bedrock", "cloudwatch-subscription-via-firehose")
+    request_id = json.loads(body)["requestId"]
+    assert (200, {"requestId": request_id, "timestamp": 1763632810500}) == said("bedrock", body)
+    refused = answers.refusal_answer("bedrock", body, Refusal(401, "no_key", "send a key"), now=NOW)
+    assert (401, {"requestId": request_id, "timestamp": 1763632810500, "errorMessage": "send a key"}) == (
+        refused.status, json.loads(refused.body),
+    )  # fmt: skip
+
+
+def test_a_bare_bedrock_record_is_answered_by_the_house():
+    """Only Firehose has an id to be told."""
+    assert 200 == said("bedrock", body_of("bedrock", "converse-stream"))[0]
+    assert 1 == said("bedrock", body_of("bedrock", "converse-stream"))[1]["accepted"]
+
+
+def test_openmeter_hears_nothing():
+    """204."""
+    assert (204, None) == said("openmeter", body_of("openmeter", "cloudevent-single"))
+
+
+@pytest.mark.parametrize(("format", "key"), [("langfuse", "message"), ("kong", "error"), (None, "error")])
+def test_a_refusal_is_dressed_for_its_reader(format: str | None, key: str):
+    """With the same status."""
+    answer = answers.refusal_answer(format, b"{}", Refusal(429, "too_many", "later"), now=NOW)
+    assert (429, True) == (answer.status, key in json.loads(answer.body))
+
+
+def test_helicones_signature_is_of_the_raw_body():
+    """Hex in either case; another body, another secret or no signature are refused."""
+    body = b'{"request_id": "r"}'
+    signature = hmac.new(b"secret", body, sha256).hexdigest()
+    assert helicone_signed("secret", body, signature)
+    assert helicone_signed("secret", body, f" {signature.upper()} ")
+    assert not helicone_signed("secret", body + b" ", signature)
+    assert not helicone_signed("other", body, signature)
+    assert not helicone_signed("secret", body, "")
+    assert not helicone_signed("secret", body, "\u00e9")

@@ -1,0 +1,77 @@
+"""Every case of the gateway family: recognised without being told, and field by field what it must become."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.normalise import any_format
+from gateway.normalise.formats.recognise import recognise
+from gateway.normalise.options import Options
+from spool.record import as_json
+from tests.gateway.normalise.formats.payloads import Case, cases, read
+
+OTLP = {
+    ("openrouter", "broadcast-claude-cache-write"),
+    ("openrouter", "webhook-test-connection"),
+    ("cloudflare", "otel-span"),
+}
+
+
+def comparable(row: dict[str, Any]) -> dict[str, Any]:
+    """Instants to the millisecond, costs as numbers."""
+    times = {
+        name: row[name] and datetime.fromisoformat(cut(row[name])).timestamp() for name in ("start_time", "end_time")
+    }
+    return row | times | {"cost": row["cost"] and Decimal(row["cost"])}
+
+
+def cut(instant: str) -> str:
+    """Microseconds are what a datetime holds."""
+    whole, _, fraction = instant.removesuffix("Z").partition(".")
+    return f"{whole}.{fraction[:6]:0<6}+00:00"
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "found"])
+@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
+def test_the_case_becomes_the_expected_records(case: Case, named: bool):
+    """Whether the sender names its format or not, every field a case lists is what it says."""
+    outcome = read(case.format if named else None, case.body)
+    got = [as_json(record) for record in outcome.records]
+    expected = sorted((comparable(row) for row in case.expected), key=lambda row: str(row["request_id"]))
+    for row, listed in zip(sorted(got, key=lambda row: str(row["request_id"])), expected, strict=True):
+        seen = comparable(row)
+        assert listed["start_time"] == pytest.approx(seen["start_time"], abs=0.001)
+        assert listed["end_time"] == pytest.approx(seen["end_time"], abs=0.001)
+        times = {name: seen[name] for name in ("start_time", "end_time")}
+        assert listed | times == {name: seen[name] for name in listed}
+    assert [] == outcome.rejects
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
+def test_the_case_is_told_apart(case: Case):
+    """Its own format, or OTLP where the gateway pushes that."""
+    expected = "otlp/traces" if (case.format, case.name) in OTLP else case.format
+    assert expected == recognise(case.body)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
+def test_every_number_is_explained(case: Case):
+    """With `explain`, each record says which field of the payload stands behind its tokens and its cost."""
+    outcome = read(None, case.body, options=Options(explain=True))
+    assert outcome.why is not None
+    for record, why in zip(outcome.records, outcome.why, strict=True):
+        said = {name for name in ("input_tokens", "output_tokens", "cost") if getattr(record, name, None) is not None}
+        assert said <= set(why)
+
+
+def test_formats_are_the_published_names():
+    """The names that the doors, the command line and the record's source use."""
+    assert (
+        "litellm", "openrouter", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway", "helicone", "bifrost",
+        "apisix", "higress", "agentgateway", "vertex", "azure_apim", "openmeter", "langfuse",
+        "otlp/traces", "otlp/metrics", "otlp/logs",
+    ) == any_format.FORMATS  # fmt: skip

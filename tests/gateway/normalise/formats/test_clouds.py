@@ -1,0 +1,248 @@
+"""Logs of the clouds themselves: Bedrock's in all its wrappers, Vertex AI's rows, Azure API Management's."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from gateway.errors import Refusal
+from gateway.normalise import any_format
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI
+from gateway.normalise.payload.unfolding import MAX_PIECE, MAX_WHOLE
+from spool.identity import digest
+from spool.record import rfc3339
+from tests.gateway.normalise.formats.payloads import case, one, read, run
+
+# -- bedrock -----------------------------------------------------------------------------------------------------------
+
+
+def bedrock_record(**changes: Any) -> dict[str, Any]:
+    record: dict[str, Any] = case("bedrock", "converse-stream") | changes
+    return record
+
+
+def subscription(*records: Any, kind: str = "DATA_MESSAGE") -> dict[str, Any]:
+    events = [
+        {"id": str(n), "timestamp": 1, "message": r if isinstance(r, str) else json.dumps(r)}
+        for n, r in enumerate(records)
+    ]
+    return {"messageType": kind, "logGroup": "bedrock", "logStream": "s", "logEvents": events}
+
+
+def packed(value: Any, *, zipped: bool = True) -> str:
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.b64encode(gzip.compress(body) if zipped else body).decode()
+
+
+def firehose(*data: str) -> dict[str, Any]:
+    return {"requestId": "r-1", "timestamp": 1, "records": [{"data": one} for one in data]}
+
+
+def test_bedrock_in_every_wrapper_is_the_same_call():
+    """Bare, a subscription, a Lambda's, Firehose's of lines, and Firehose's of a subscription."""
+    record = bedrock_record()
+    lines = json.dumps(record).encode() + b"\n"
+    wrapped = [
+        record,
+        [record],
+        subscription(record),
+        {"awslogs": {"data": packed(subscription(record))}},
+        firehose(packed(lines, zipped=False)),
+        firehose(packed(lines)),
+        firehose(packed(subscription(record))),
+    ]
+    assert {digest(2, record["requestId"])} == {one(None, body).id for body in wrapped}
+
+
+def test_bedrock_control_messages_are_passed_over():
+    """CloudWatch asks whether somebody is there; the answer is a 2xx like any other."""
+    probe = subscription("CWL CONTROL MESSAGE: Checking health of destination Firehose.", kind="CONTROL_MESSAGE")
+    outcome = read(None, firehose(packed(probe), packed(subscription(bedrock_record()))))
+    assert (1, {NOT_AI: 1}) == (len(outcome.records), dict(outcome.ignored))
+
+
+def test_bedrock_bad_data_costs_only_itself():
+    """No base64, no gzip, no JSON, no text: four rejects that name their place, and the good one is kept."""
+    good = packed(subscription(bedrock_record(), "not json"))
+    body = firehose("*", packed(b"x", zipped=False), base64.b64encode(b"\x1f\x8bzz").decode(), good)
+    body["records"].append({"data": 7})
+    outcome = read("bedrock", body)
+    assert 1 == len(outcome.records)
+    assert [0, 1, 2, 4, 5] == [reject.item for reject in outcome.rejects]
+    assert {MALFORMED} == {reject.reason for reject in outcome.rejects}
+    assert outcome.rejects[0].message.startswith("records[0].data")
+
+
+def test_bedrock_records_may_stand_without_anything_between_them():
+    """Firehose puts records one behind the other, and so do the files that CloudWatch writes."""
+    record = case("bedrock", "converse-stream")
+    run = json.dumps(record) + json.dumps(record | {"requestId": "another-request-of-the-same-run"})
+    packed = base64.b64encode(gzip.compress(run.encode())).decode()
+    for body in (run.encode(), {"requestId": "r", "timestamp": 1, "records": [{"data": packed}]}):
+        assert 2 == len(read(None, body).records)
+
+
+def test_bedrock_bombs_are_rejected_before_they_unfold():
+    """One that can never pass costs only itself; a delivery with too much of it is refused as a whole."""
+    bomb = base64.b64encode(gzip.compress(bytes(MAX_PIECE + 1), 1)).decode()
+    outcome = read("bedrock", firehose(bomb, packed(bedrock_record())))
+    assert (1, 1) == (len(outcome.records), len(outcome.rejects))
+    assert "unfolds to more than" in outcome.rejects[0].message
+    with pytest.raises(Refusal) as refused:
+        read("bedrock", [firehose(bomb)] * (MAX_WHOLE // MAX_PIECE + 1))
+    assert (413, "body_too_large") == (refused.value.status, refused.value.type)
+
+
+def test_bedrock_tells_what_it_holds_beside_the_body():
+    """So that the doors count it with the bytes of all requests, and can refuse it."""
+    held: list[int] = []
+    line = json.dumps(bedrock_record()).encode()
+    body = json.dumps(firehose(packed(line), packed(line, zipped=False))).encode()
+    run(any_format.normalise("bedrock", body, options=Options(), hold=held.append))
+    assert [len(line)] * 2 == held
+
+
+def test_bedrock_arns_errors_and_embeddings():
+    """A profile's ARN is its last part; an error has a code and no tokens; Titan embeds."""
+    arn = "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc123"
+    assert "abc123" == one("bedrock", bedrock_record(modelId=arn)).request_model
+    failed = one("bedrock", bedrock_record(errorCode="ThrottlingException", input={}, output={}))
+    assert ("error", "ThrottlingException", None) == (failed.status, failed.error_type, failed.input_tokens)
+    titan = bedrock_record(operation="InvokeModel", modelId="amazon.titan-embed-text-v2:0")
+    assert "embeddings" == one("bedrock", titan).operation
+
+
+def test_bedrock_null_entries_are_passed_over():
+    """Wherever they stand: they are no calls, and nothing to complain of."""
+    wrapped = subscription(bedrock_record())
+    wrapped["logEvents"].append(None)
+    outcome = read("bedrock", {"requestId": "r", "timestamp": 1, "records": [None, {"data": packed(wrapped)}]})
+    assert (1, {NOT_AI: 2}, []) == (len(outcome.records), dict(outcome.ignored), outcome.rejects)
+
+
+@pytest.mark.parametrize("said", ["", "-", None])
+def test_bedrock_codes_that_stand_for_nothing_are_no_error(said: Any):
+    """An empty text is null."""
+    assert "ok" == one("bedrock", bedrock_record(errorCode=said)).status
+
+
+def test_bedrock_whose_principal_is_unknown_has_the_callers_user():
+    """The metadata of the request names it."""
+    record = one(
+        "bedrock", bedrock_record(identity=None, requestMetadata={"userId": "u", "sessionId": "s", "x": {"a": 1}})
+    )
+    assert ("u", "s", {}) == (record.user, record.session, record.tags)
+
+
+# -- vertex, azure -----------------------------------------------------------------------------------------------------
+
+
+def test_vertex_columns_may_be_text_and_times_bigquerys():
+    """The id keeps every digit, written as a number or as text."""
+    row = case("vertex", "bigquery-row-thoughts")
+    exported = row | {
+        "logging_time": "2025-09-02 10:14:50.313000 UTC",
+        "request_id": "98765432101234567890",
+        "full_request": json.dumps(row["full_request"]),
+        "full_response": json.dumps(row["full_response"]),
+        "otel_log": json.dumps(row["otel_log"]),
+    }
+    record = one(None, exported)
+    assert ("98765432101234567890", 2152, 844, "search") == (
+        record.request_id,
+        record.input_tokens,
+        record.reasoning_tokens,
+        record.team,
+    )
+    assert "4bf92f3577b34da6a3ce929d0e0e4736" == record.trace_id
+
+
+def test_vertex_ids_in_exponent_form_are_shared_by_others():
+    """Their last digits are lost: the text is kept, and the identity looks at tokens and time too."""
+    body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", "9.8765432E+16").encode()
+    outcome = read(None, body)
+    assert ["9.8765432E+16"] == [getattr(record, "request_id", None) for record in outcome.records]
+    assert [2] == [len(found.lookups) for found in outcome.identities]
+
+
+@pytest.mark.parametrize("written", ["-9876543210123456789", "98765432101234567.0", "123456789012345678901234567890"])
+def test_vertex_ids_stay_as_they_are_written(written: str):
+    """Whatever number a column holds."""
+    body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", written).encode()
+    assert written == one(None, body).request_id
+
+
+@pytest.mark.parametrize("resource", ["models/", "publishers/google/models/", "projects/p/publishers/google/models/"])
+def test_vertex_models_may_be_named_as_resources(resource: str):
+    """Their last part is the model."""
+    row = case("vertex", "bigquery-row-thoughts")
+    assert "gemini-2.5-pro" == one(None, row | {"model": resource + "gemini-2.5-pro"}).request_model
+
+
+@pytest.mark.parametrize(
+    ("answer", "error_type"),
+    [
+        ({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "CANARY"}}, "RESOURCE_EXHAUSTED"),
+        ({"error": {"code": 429, "message": "CANARY"}}, "429"),
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "CANARY"}}, "overloaded_error"),
+    ],
+)
+@pytest.mark.parametrize("write", [dict, json.dumps, lambda answer: "\n " + json.dumps(answer)])
+def test_vertex_answers_may_be_errors(answer: Any, error_type: str, write: Any):
+    """Google's own and those of its partners, as objects and as text."""
+    record = one(None, case("vertex", "bigquery-row-thoughts") | {"full_response": write(answer)})
+    assert ("error", error_type, None) == (record.status, record.error_type, record.input_tokens)
+
+
+def test_vertex_partner_models_count_in_their_own_way():
+    """Anthropic's answer stands in the same column; the provider is still Vertex."""
+    row = case("vertex", "bigquery-row-thoughts") | {
+        "api_method": "streamRawPredict",
+        "model": "publishers/anthropic/models/claude-sonnet-4-5",
+        "full_response": {
+            "id": "msg_vrtx_01AbCdEfGhIjKlMnOpQr",
+            "model": "claude-sonnet-4-5@20250929",
+            "usage": {"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 40},
+        },
+    }
+    record = one("vertex", row)
+    assert ("gcp.vertex_ai", "chat", "claude-sonnet-4-5", 41) == (
+        record.provider,
+        record.operation,
+        record.request_model,
+        record.input_tokens,
+    )
+
+
+def test_azure_rows_of_messages_belong_to_the_row_with_figures():
+    """In any order, as an Event Hub sends them; seven digits of a second are no hindrance."""
+    rows = case("azure_apim", "llm-log-rows")
+    outcome = read(None, {"records": rows[::-1]})
+    assert (3, 1, {MERGED: 2}) == (outcome.received, len(outcome.records), dict(outcome.ignored))
+    assert "2025-11-04T09:12:33.456789Z" == rfc3339(outcome.records[0].start_time)
+
+
+def test_azure_rows_with_figures_are_calls_without_a_deployment():
+    """Models of other providers have none; a row that has neither is a piece of a message."""
+    header, *messages = case("azure_apim", "llm-log-rows")
+    record = one("azure_apim", header | {"DeploymentName": "", "ModelName": "claude-sonnet-4-5"})
+    assert (None, "claude-sonnet-4-5", 1320) == (record.request_model, record.response_model, record.input_tokens)
+    assert {MERGED: 2} == dict(read("azure_apim", messages).ignored)
+
+
+def test_azure_numbers_may_be_text_and_a_long_response_id_is_the_identity():
+    """A short one could be anybody's."""
+    row = case("azure_apim", "llm-log-rows")[0]
+    long = row | {
+        "PromptTokens": "1320",
+        "RequestId": "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I",
+        "OperationName": "Embeddings_Create",
+    }
+    record = one("azure_apim", long)
+    assert (1320, "embeddings", digest(2, long["RequestId"])) == (record.input_tokens, record.operation, record.id)
+    assert digest(5, "azure_apim", row["CorrelationId"]) == one("azure_apim", row).id

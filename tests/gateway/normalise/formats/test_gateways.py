@@ -1,0 +1,425 @@
+"""Traps of the other gateways, one payload each: what their documents say and their cases do not show."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.errors import BadPayload
+from gateway.normalise import any_format
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
+from spool.identity import digest, of_event
+from spool.record import rfc3339
+from tests.gateway.normalise.formats.payloads import case, one, read
+
+# -- kong --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", ["ai-proxy", "ai-proxy-advanced"])
+def test_kong_older_blocks_take_the_requests_id(block: str):
+    """Before `proxy` the block bore the plugin's name."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    line["ai"] = {block: line["ai"]["proxy"]}
+    record = one(None, line)
+    assert line["request"]["id"] == record.request_id
+    assert "plugin" not in record.tags
+    assert digest(5, "kong", record.request_id) == record.id
+
+
+def test_kong_a_bad_block_costs_no_other():
+    """The answer's figures are refused, the judge's call is counted, and the books of the line are right."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    good = line["ai"]["proxy"]
+    line["ai"] = {"proxy": good | {"usage": good["usage"] | {"prompt_tokens": -1}}, "ai-llm-as-judge": good}
+    outcome = read("kong", line)
+    (record,) = outcome.records
+    assert f"{line['request']['id']}:ai-llm-as-judge" == record.request_id
+    assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
+    assert (1, 1) == (outcome.received, outcome.split)
+
+
+def test_kong_plain_requests_on_the_same_logger_are_no_calls():
+    """They have no `ai`, or a block of a plugin that called nobody."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    del line["ai"]
+    guarded = line | {"ai": {"ai-prompt-guard": {"meta": {}}, "proxy": {"meta": {"request_model": "x"}}}}
+    outcome = read(None, [line, guarded, line | {"ai": []}])
+    assert ([], {NOT_AI: 3}) == (outcome.records, dict(outcome.ignored))
+
+
+def test_kong_errors_carry_their_status():
+    """And are no cache hits, whatever the block says."""
+    line = case("kong", "http-log-batch-priced-and-cache-hit")[1]
+    record = one("kong", line | {"response": {"status": 503}})
+    assert ("error", "503", "0") == (record.status, record.error_type, record.cost)
+
+
+def test_kong_two_calls_of_one_line_are_split():
+    """The books see the second one."""
+    outcome = read("kong", case("kong", "http-log-two-llm-blocks"))
+    assert (1, 1, 2) == (outcome.received, outcome.split, len(outcome.records))
+
+
+@pytest.mark.timeout(20)
+def test_kong_objects_in_json_text_are_read_once_for_all_blocks():
+    """A line may have thousands of blocks."""
+    line = case("kong", "http-log-two-llm-blocks")
+    block = line["ai"]["ai-llm-as-judge"]
+    consumer = json.dumps({"username": "alice", "padding": "\ud83d" * 3_000_000})
+    outcome = read("kong", line | {"consumer": consumer, "ai": {str(n): block for n in range(1000)}})
+    assert ["alice"] * 1000 == [record.user for record in outcome.records]
+
+
+def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order():
+    """The newest name takes the request's id, wherever it stands; the others are told apart by theirs."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    block = line["ai"]["proxy"]
+    line["ai"] = {"ai-proxy": block, "ai-rag-injector": block, "ai-proxy-advanced": block}
+    request_id = line["request"]["id"]
+    expected = {request_id, f"{request_id}:ai-proxy", f"{request_id}:ai-rag-injector"}
+    for blocks in (line["ai"], dict(reversed(line["ai"].items()))):
+        records = read("kong", line | {"ai": blocks}).records
+        assert expected == {record.request_id for record in records}
+        assert "plugin" not in next(record.tags for record in records if record.request_id == request_id)
+
+
+def test_kong_writes_an_empty_list_as_an_object():
+    """As Lua does: no target was tried, and the call is kept, with the operation of its path."""
+    line = case("kong", "http-log-two-llm-blocks")
+    for block in line["ai"].values():
+        block["tried_targets"] = {}
+    assert ["generate_content"] * 2 == [record.operation for record in read(None, line).records]
+
+
+def test_kong_counted_in_the_singular_once():
+    """Version 3.7 and today's documentation: `prompt_token` and `completion_token`."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    line["ai"]["ai-proxy"] = line["ai"].pop("proxy")
+    line["ai"]["ai-proxy"]["usage"] = {"prompt_token": 28, "completion_token": 20, "total_tokens": 48, "cost": 0.0038}
+    record = one("kong", line)
+    assert (28, 20, "0.0038") == (record.input_tokens, record.output_tokens, record.cost)
+
+
+def test_kong_did_not_name_its_first_plugin():
+    """Version 3.6 has `meta` and `usage` where later ones have blocks."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    block = line["ai"]["proxy"]
+    del block["tried_targets"]
+    first = line | {"ai": {"meta": block["meta"], "usage": block["usage"], "payload": {"request": "CANARY"}}}
+    assert one(None, line) == one(None, first)
+
+
+def test_kong_unspecified_stands_for_nothing():
+    """It is written where a request was answered before its model was known; the answer's model tells the provider."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    proxy = line["ai"]["proxy"]
+    proxy["meta"] |= {"provider_name": "UNSPECIFIED", "request_model": "UNSPECIFIED", "response_model": "gpt-4o"}
+    record = one("kong", line)
+    assert ("openai", None, "gpt-4o") == (record.provider, record.request_model, record.response_model)
+    proxy["meta"]["response_model"] = "UNSPECIFIED"
+    proxy["usage"] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "cost": 0}
+    assert {NOT_AI: 1} == dict(read("kong", line).ignored)
+
+
+def test_kong_falls_back_to_the_consumers_own_id():
+    """And takes whom it authenticated for the key."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    line["consumer"] = {"username": None, "custom_id": "c-7"}
+    assert "c-7" == one("kong", line).user
+
+
+# -- portkey -----------------------------------------------------------------------------------------------------------
+
+
+def test_portkey_cents_may_be_text():
+    """They become dollars with every digit."""
+    row = case("portkey", "analytics-row")
+    assert "0.0001234567" == one("portkey", row | {"cost": "0.01234567"}).cost
+    assert one("portkey", row | {"cost": 0}).cost is None
+    assert "0.0012345678901234567890123456789" == one("portkey", row | {"cost": "0.12345678901234567890123456789"}).cost
+
+
+@pytest.mark.parametrize("cost", ["1e99999999", "1e-99999999", "1E+15"])
+def test_portkey_cents_that_cannot_be_are_rejected(cost: str):
+    """Whatever their exponent, and they cost only their own row."""
+    row = json.dumps(case("portkey", "analytics-row"))
+    outcome = read("portkey", f"{row}\n{row.replace('1.65', cost)}".encode())
+    assert (1, [IMPLAUSIBLE]) == (len(outcome.records), [reject.reason for reject in outcome.rejects])
+
+
+@pytest.mark.parametrize(("said", "status", "cost"), [("semantic HIT", "cached", "0"), ("miss", "ok", None)])
+def test_portkey_hits_are_in_a_word(said: str, status: str, cost: str | None):
+    """0 cents of a hit are its cost; of a call they are no price."""
+    record = one("portkey", case("portkey", "analytics-row") | {"cache_status": said, "cost": 0})
+    assert (status, cost) == (record.status, record.cost)
+
+
+def test_portkey_failures_by_flag_and_by_status():
+    """A flag without a status names no type."""
+    row = case("portkey", "analytics-row")
+    assert "429" == one("portkey", row | {"response_status_code": 429.0, "is_success": 0.0}).error_type
+    assert "_OTHER" == one("portkey", row | {"response_status_code": None, "is_success": 0.0}).error_type
+
+
+def test_portkey_metadata_may_be_json_text_or_uneven_lists():
+    """A value without a name is nobody's."""
+    row = case("portkey", "analytics-row") | {"user_id": None, "_user": None}
+    record = one("portkey", row | {"metadata": json.dumps({"_user": "u", "_environment": "dev", "a": 1})})
+    assert ("u", {"environment": "dev", "a": "1"}) == (record.user, record.tags)
+    uneven = one("portkey", row | {"metadata": {"key": ["a", None, "b"], "value": ["1", "2"]}})
+    assert {"a": "1", "environment": "production"} == uneven.tags
+
+
+def test_portkey_lines_may_hold_what_a_file_holds():
+    """Their own figures come first; where they have none, those of the answer count."""
+    line = case("portkey", "log-file") | case("portkey", "analytics-row")
+    assert (150, "gpt-4") == (one(None, line).input_tokens, one(None, line).request_model)
+    del line["_id"]
+    record = one(None, line | dict.fromkeys(("ai_org", "ai_model", "req_units", "res_units")))
+    assert (line["id"], 9, "gpt-3.5-turbo") == (record.request_id, record.input_tokens, record.request_model)
+
+
+def test_portkey_rows_of_the_store_have_dotted_columns():
+    """As the table names them; and a model that was not found stands for nothing."""
+    row = case("portkey", "analytics-row")
+    facts = row.pop("metadata")
+    dotted = row | {"metadata.key": facts["key"], "metadata.value": facts["value"]}
+    assert one(None, row | {"metadata": facts}) == one(None, dotted)
+    assert None is one("portkey", dotted | {"ai_model": "NA"}).request_model
+
+
+def test_portkey_log_files_may_hold_their_row():
+    """Which prices them, and is all there is where bodies are not logged; the time is then a text of JavaScript."""
+    file, row = case("portkey", "log-file"), case("portkey", "analytics-row")
+    file |= {"metrics": row, "created_at": "Wed Aug 28 2024 10:30:45 GMT+0000 (Coordinated Universal Time)"}
+    record = one(None, file)
+    assert (9, "0.0165", "2024-08-28T10:30:45.123Z") == (record.input_tokens, record.cost, rfc3339(record.start_time))
+    del file["request"]["body"], file["response"]["body"]
+    assert one("portkey", row) == one(None, file)
+
+
+def test_portkey_log_files_count_anthropics_cache():
+    """Raw Anthropic bodies leave it out of the input; the response id is the identity."""
+    file = case("portkey", "log-file")
+    file["response"]["body"] = {
+        "id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
+        "model": "claude-sonnet-4-5",
+        "usage": {
+            "input_tokens": 21,
+            "output_tokens": 3,
+            "cache_read_input_tokens": 15093,
+            "cache_creation_input_tokens": 9,
+        },
+    }
+    record = one(None, file)
+    assert (15123, 15093, 9) == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
+    assert digest(2, "msg_01AbCdEfGhIjKlMnOpQrStUv") == record.id
+
+
+def test_portkey_log_files_never_name_a_masked_key():
+    """Neither the key of the caller nor that of the provider."""
+    outcome = read("portkey", case("portkey", "log-file"))
+    assert "****" not in repr(outcome.records)
+
+
+# -- cloudflare, envoy, helicone ---------------------------------------------------------------------------------------
+
+
+def test_cloudflare_pages_lists_and_lines_are_alike():
+    """An empty page is understood, too."""
+    entry = case("cloudflare", "log-single-failed")
+    lines = b"\n".join(json.dumps(entry | {"id": str(n)}).encode() for n in range(2))
+    assert 2 == len(read(None, lines).records)
+    assert 2 == len(read(None, {"result": [entry, entry | {"id": "x"}], "success": True}).records)
+    assert 0 == read(None, {"result": [], "result_info": {"count": 0}, "success": True}).received
+
+
+def test_cloudflare_prices_and_types():
+    """0 of a call is no price; without a path the request's type tells; a failure without a status is of no type."""
+    entry = case("cloudflare", "logs-list")["result"][0]
+    record = one("cloudflare", entry | {"cost": 0, "path": None, "request_type": "embedding"})
+    assert (None, "embeddings") == (record.cost, record.operation)
+    assert "_OTHER" == one("cloudflare", entry | {"success": False, "status_code": 0}).error_type
+
+
+@pytest.mark.parametrize("success", [True, None])
+def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None):
+    """Whatever the flag says, and a cached answer is none then."""
+    entry = case("cloudflare", "logs-list")["result"][1]
+    record = one("cloudflare", entry | {"success": success, "status_code": 502})
+    assert ("error", "502") == (record.status, record.error_type)
+
+
+def test_envoy_where_nobody_answered():
+    """Code 0 is an error of the flags' type, also when the code is text."""
+    line = case("envoy_ai_gateway", "access-log-line")
+    assert "UF,URX" == one("envoy_ai_gateway", line | {"response_code": 0, "response_flags": "UF,URX"}).error_type
+    assert "_OTHER" == one("envoy_ai_gateway", line | {"response_code": "0"}).error_type
+
+
+def test_envoy_numbers_may_be_text():
+    """And what is unknown a dash."""
+    line = case("envoy_ai_gateway", "access-log-line") | {
+        "gen_ai.usage.input_tokens": "15",
+        "gen_ai.usage.output_tokens": "-",
+        "duration": "1526",
+        "response_code": "200",
+        "gen_ai.usage.cached_input_tokens": "12",
+        "gen_ai.request.model_override": "-",
+        "session.id": "s-1",
+    }
+    record = one(None, line)
+    assert (15, None, 12, "ok") == (record.input_tokens, record.output_tokens, record.cache_read_tokens, record.status)
+    assert ("gpt-4o-mini", "s-1", "2025-08-30T16:51:39.42Z") == (
+        record.request_model,
+        record.session,
+        rfc3339(record.end_time),
+    )
+
+
+def test_envoys_first_versions_had_keys_of_their_own():
+    """What the documents of that time wrote under `genai_*` is the same call."""
+    line = case("envoy_ai_gateway", "access-log-line")
+    old = {
+        "genai_backend_name": line.pop("gen_ai.provider.name"),
+        "genai_model_name": line.pop("gen_ai.request.model"),
+        "genai_model_name_override": line.pop("gen_ai.request.model_override"),
+        "genai_tokens_input": line.pop("gen_ai.usage.input_tokens"),
+        "genai_tokens_output": line.pop("gen_ai.usage.output_tokens"),
+    }
+    assert one(None, case("envoy_ai_gateway", "access-log-line")) == one(None, line | old)
+    both = line | old | dict.fromkeys(case("envoy_ai_gateway", "access-log-line").keys() - line.keys(), "-")
+    assert one(None, case("envoy_ai_gateway", "access-log-line")) == one(None, both)
+    assert "gpt-4o" == one(None, line | old | {"genai_model_name_override": "gpt-4o"}).request_model
+
+
+def test_envoy_lines_without_a_model_are_no_calls():
+    """Also when a filter wrote token counts of zero on them."""
+    line = case("envoy_ai_gateway", "access-log-line")
+    models = [name for name in line if name.startswith("gen_ai.") and "model" in name]
+    assert [] == read("envoy_ai_gateway", line | dict.fromkeys(models, "-")).records
+
+
+def test_envoy_lines_may_hold_the_answers_model_alone():
+    """It tells the provider where the backend is a path."""
+    line = case("envoy_ai_gateway", "access-log-line") | {
+        "gen_ai.request.model": "-",
+        "gen_ai.response.model": "gpt-4o",
+    }
+    record = one("envoy_ai_gateway", line)
+    assert ("openai", None, "gpt-4o") == (record.provider, record.request_model, record.response_model)
+
+
+def test_envoys_request_id_is_the_callers_choice():
+    """So two calls that share it are told apart by their tokens and time; rule 3."""
+    line = case("envoy_ai_gateway", "access-log-line")
+    outcome = read("envoy_ai_gateway", [line, line | {"gen_ai.usage.output_tokens": 8}])
+    assert 2 == len({record.id for record in outcome.records})
+    assert [2, 2] == [len(found.lookups) for found in outcome.identities]
+
+
+def test_helicone_truncated_bodies_tell_nothing():
+    """A body that was cut is no JSON; the call has a model all the same."""
+    hook = case("helicone", "webhook-standard-json-bodies")
+    record = one("helicone", hook | {"response_body": hook["response_body"][:60]})
+    assert ("gpt-4o-mini", None, None) == (record.request_model, record.input_tokens, record.response_model)
+
+
+def test_helicone_bodies_may_be_objects_of_anthropic():
+    """The cache is not in Anthropic's input, nor in the webhook's count of it; 0 is no price."""
+    body = {
+        "id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
+        "model": "claude-sonnet-4-5",
+        "usage": {"input_tokens": 20000, "output_tokens": 3, "cache_read_input_tokens": 500},
+    }
+    hook = {
+        "request_id": "r",
+        "request_body": {"model": "claude-sonnet-4-5"},
+        "response_body": body,
+        "provider": "ANTHROPIC",
+        "metadata": {"promptTokens": 20000, "completionTokens": 3, "cost": 0},
+    }
+    record = one(None, hook)
+    assert ("anthropic", 20500, 500, None) == (
+        record.provider,
+        record.input_tokens,
+        record.cache_read_tokens,
+        record.cost,
+    )
+
+
+def test_helicone_without_a_time_is_known_by_its_own_id():
+    """A short response id repeats on local servers, and only a time would tell such calls apart."""
+    record = one("helicone", case("helicone", "webhook-standard-json-bodies"))
+    assert digest(5, "helicone", record.request_id) == record.id
+
+
+# -- openmeter, openrouter ---------------------------------------------------------------------------------------------
+
+
+def test_openmeter_events_are_known_by_source_and_id():
+    """Alone, in an array, with numbers as text; other events are passed over here."""
+    event = case("openmeter", "cloudevent-single")
+    event["data"]["prompt_tokens"] = "1320"
+    other = event | {"id": "2", "data": {"tokens": 5, "type": "input"}}
+    outcome = read(None, [event, other, other | {"data": {"model": "x"}}, other | {"data": "text"}])
+    assert {NOT_AI: 3} == dict(outcome.ignored)
+    assert [of_event("litellm-proxy", event["id"])] == [record.id for record in outcome.records]
+
+
+def test_openrouter_stats_that_were_cancelled():
+    """Are errors; a price of 0 is real for free models; the native counts are billed."""
+    stats = case("openrouter", "generation-stats")
+    stats["data"] |= {"cancelled": True, "total_cost": 0, "tokens_prompt": 99}
+    record = one(None, stats)
+    assert ("error", "cancelled", "0", 10) == (record.status, record.error_type, record.cost, record.input_tokens)
+    assert digest(2, stats["data"]["id"]) == record.id
+
+
+def test_otlp_is_taken_under_any_name():
+    """OpenRouter, Cloudflare and others push it to the address they were given."""
+    span = case("cloudflare", "otel-span")
+    assert 1 == len(read("portkey", span).records) == len(read("otlp/traces", span).records)
+
+
+def test_a_name_that_is_no_format_is_refused():
+    """So is a body that shows none."""
+    for format, body in (("smoke", {"id": 1}), (None, {"id": 1}), (None, [])):
+        with pytest.raises(BadPayload):
+            read(format, body)
+
+
+@pytest.mark.parametrize("format", [name for name in any_format.FORMATS if "/" not in name])
+@pytest.mark.parametrize("item", [{}, {"data": None, "metadata": [], "usage": 3}, None])
+def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any):
+    """They yield no record, and no error; Langfuse's stand in a batch."""
+    outcome = read(format, {"batch": [item, item]} if format == "langfuse" else [item, item])
+    assert (2, [], []) == (outcome.received, outcome.records, outcome.rejects)
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "path"),
+    [
+        ("kong", "http-log-bedrock-unpriced", ("ai", "proxy", "usage", "prompt_tokens")),
+        ("bedrock", "converse-stream", ("input", "inputTokenCount")),
+        ("cloudflare", "log-single-failed", ("tokens_in",)),
+        ("portkey", "analytics-row", ("req_units",)),
+        ("openmeter", "cloudevent-single", ("data", "prompt_tokens")),
+        ("agentgateway", "json-log-line", ("gen_ai.usage.input_tokens",)),
+    ],
+)
+@pytest.mark.parametrize(("value", "reason"), [(-1, IMPLAUSIBLE), (1.5, IMPLAUSIBLE), ("CANARY", MALFORMED)])
+def test_counts_that_cannot_be_are_rejected_by_name(
+    format: str, name: str, path: tuple[str, ...], value: Any, reason: str
+):
+    """Never negative, never a fraction, and never the value in the message."""
+    payload = inner = case(format, name)
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    outcome = read(format, payload)
+    assert [reason] == [reject.reason for reject in outcome.rejects]
+    assert path[-1] in outcome.rejects[0].message
+    assert "CANARY" not in outcome.rejects[0].message

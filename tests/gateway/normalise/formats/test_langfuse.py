@@ -1,0 +1,245 @@
+"""Langfuse batches on their own: merging, usage in all its shapes, identity, and what is no call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.errors import BadPayload
+from gateway.normalise.formats.langfuse import pending as langfuse_pending
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
+from spool.identity import digest
+from spool.record import Inference
+from tests.gateway.normalise.formats.langfuse_events import batch, create, event, trace, update
+from tests.gateway.normalise.formats.payloads import one, read
+
+
+def whole(**more: Any) -> dict[str, Any]:
+    return create(endTime="2026-11-20T07:15:07Z", **more)
+
+
+def tokens(record: Inference) -> tuple[int | None, ...]:
+    return (
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.cache_write_tokens,
+        record.reasoning_tokens,
+    )
+
+
+def test_create_and_update_of_one_batch_are_one_call():
+    """The update is merged, and the trace says who called, wherever it stands."""
+    outcome = read(None, batch(create(), update(), trace()))
+    (record,) = outcome.records
+    assert isinstance(record, Inference)
+    assert ("gpt-4o-mini", 10, 4, "u-1", "s-1", {"env": "prod"}) == (
+        record.request_model,
+        record.input_tokens,
+        record.output_tokens,
+        record.user,
+        record.session,
+        record.tags,
+    )
+    assert {MERGED: 1, NOT_AI: 1} == dict(outcome.ignored)
+
+
+def test_later_values_that_are_not_null_win():
+    """Null says nothing."""
+    record = one(None, batch(create(model="a"), update(model=None), update(model="gpt-4o", endTime=None)))
+    assert ("gpt-4o", 10) == (record.request_model, record.input_tokens)
+    assert record.end_time is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            {
+                "usageDetails": {
+                    "input": 21,
+                    "output": 393,
+                    "cache_read_input_tokens": 15093,
+                    "cache_creation_input_tokens": 3674,
+                }
+            },
+            (18788, 393, 15093, 3674, None),
+        ),
+        (
+            {"usageDetails": {"input": 100, "output": 10, "total": 110, "input_cached_tokens": 60}},
+            (100, 10, 60, None, None),
+        ),
+        (
+            {"usageDetails": {"input": 40, "output": 10, "total": 110, "input_cached_tokens": 60}},
+            (100, 10, 60, None, None),
+        ),
+        ({"usageDetails": {"input": 5, "output": 10, "output_reasoning_tokens": 7}}, (5, 17, None, None, 7)),
+        (
+            {
+                "usageDetails": {
+                    "prompt_tokens": 9,
+                    "completion_tokens": 3,
+                    "prompt_tokens_details": {"cached_tokens": 4},
+                }
+            },
+            (9, 3, 4, None, None),
+        ),
+        ({"usageDetails": {"input": "12", "output": 3.0}}, (12, 3, None, None, None)),
+        (
+            {
+                "usageDetails": {
+                    "input": 5,
+                    "output": 10,
+                    "service_tier": "standard",
+                    "seconds": 2.5,
+                    "calls": {"a": "b"},
+                }
+            },
+            (5, 10, None, None, None),
+        ),
+        (
+            {
+                "usageDetails": {
+                    "input": 10,
+                    "output": 4,
+                    "total": 84,
+                    "input_cache_read": 20,
+                    "input_ephemeral_5m_input_tokens": 30,
+                    "input_cache_creation_1h": 15,
+                    "output_audio": 5,
+                }
+            },
+            (75, 9, 20, 45, None),
+        ),
+        (
+            {"usageDetails": {"input_tokens": 100, "output_tokens": 9, "cache_read_input_tokens": 60}},
+            (160, 9, 60, None, None),
+        ),
+        (
+            {
+                "usageDetails": {
+                    "input_tokens": 100,
+                    "output_tokens": 9,
+                    "total_tokens": 109,
+                    "cache_read_input_tokens": 60,
+                }
+            },
+            (100, 9, 60, None, None),
+        ),
+        ({"usageDetails": {"total": 12}, "usage": {"input": 7, "output": 5}}, (7, 5, None, None, None)),
+        ({"usageDetails": {"input": None, "output": 0}}, (None, 0, None, None, None)),
+        ({"usage": {"input": 3, "output": 1, "unit": "IMAGES"}}, (None, None, None, None, None)),
+        ({"usage": {"input": 9, "output": 0, "unit": "TOKENS"}}, (9, 0, None, None, None)),
+        ({"usage": {"promptTokens": 9, "completionTokens": 2}}, (9, 2, None, None, None)),
+        ({"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, (9, 2, None, None, None)),
+        ({"usage": {"input": 900, "output": 20, "unit": "CHARACTERS"}}, (None, None, None, None, None)),
+        ({"usageDetails": {"input": 1, "output": 2}, "usage": {"input": 7, "output": 8}}, (1, 2, None, None, None)),
+    ],
+)
+def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, ...]):
+    """Buckets exclude one another unless OpenAI-shaped, or unless the total says that they do not."""
+    assert expected == tokens(one(None, batch(whole(**said))))
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"costDetails": {"input": 0.1, "total": 0.30000000000000004}}, "0.30000000000000004"),
+        ({"costDetails": {"input": 6.3e-05, "output": 0.005895}}, "0.005958"),
+        ({"usage": {"input": 1, "totalCost": 1.8e-07}}, "0.00000018"),
+        ({"costDetails": {"total": 0}}, "0"),
+        ({"usage": {"input": 1, "inputCost": 0.1, "outputCost": 0.2}}, "0.3"),
+        ({"usage": {"input": 900, "unit": "CHARACTERS", "outputCost": 0.2}}, "0.2"),
+        ({"costDetails": {}, "usage": {"totalCost": "0.5", "inputCost": 9}}, "0.5"),
+        ({}, None),
+    ],
+)
+def test_cost_in_every_shape(said: dict[str, Any], expected: str | None):
+    """The total, else the sum; Langfuse is taken at its word."""
+    assert expected == one(None, batch(whole(**said))).cost
+
+
+def test_an_error_and_a_hit_in_the_gateways_cache():
+    """An error has no type; a hit is LiteLLM's word in the metadata, merged like everything."""
+    outcome = read(
+        None, batch(whole(level="ERROR", statusMessage="CANARY"), whole(own_id="g-2", metadata={"cache_hit": True}))
+    )
+    assert [("error", "_OTHER"), ("cached", None)] == [
+        (record.status, record.error_type) for record in outcome.records if isinstance(record, Inference)
+    ]
+
+
+def test_an_id_that_litellm_wrote_holds_the_providers():
+    """So the call is the same as in LiteLLM's other reports, whatever its ids look like; others are our own."""
+    written = "time-14-13-16-469836_"
+    for response_id in ("chatcmpl-3803a9e9-aa68-4493", "31aec259-5224-4903-ad2a-91ade65c0987"):
+        assert digest(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id
+    assert digest(5, "langfuse", "g-1") == one(None, batch(whole())).id
+
+
+def test_what_is_no_generation_is_no_call():
+    """Spans, scores, logs of the SDK, and observations of another type."""
+    others = [event("span-create", id="s"), event("score-create", id="x", value=1), event("sdk-log", log="CANARY")]
+    outcome = read(None, batch(*others, event("observation-create", id="o", type="SPAN"), None, {}))
+    assert (6, {NOT_AI: 6}) == (outcome.received, dict(outcome.ignored))
+
+
+def test_the_older_observation_events_are_generations_too():
+    """When they say so; an embedding is a call like any other, what only runs calls is none."""
+    for type, calls in (("GENERATION", 1), ("EMBEDDING", 1), ("AGENT", 0), ("TOOL", 0), ("CHAIN", 0), (None, 0)):
+        body = create()["body"] | {"type": type, "endTime": "2026-11-20T07:15:07Z"}
+        assert calls == len(read(None, batch(event("observation-create", **body))).records)
+    assert 1 == len(read(None, batch(event("embedding-create", **body))).records)
+    assert 0 == len(read(None, batch(event("agent-create", **body))).records)
+
+
+def test_a_bad_event_is_rejected_alone():
+    """Its neighbours are calls, also those of the same generation."""
+    outcome = read(None, batch(whole(), update(usageDetails={"input": -1}), whole(own_id="g-2"), "text"))
+    assert 2 == len(outcome.records)
+    assert [(1, IMPLAUSIBLE), (3, "malformed")] == [(reject.item, reject.reason) for reject in outcome.rejects]
+
+
+def test_a_batch_that_cannot_be_read_is_refused_whole():
+    """Nested beyond any parser: no event of it was taken."""
+    deep = b'{"batch": [' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]}"
+    with pytest.raises(BadPayload):
+        read("langfuse", deep)
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"batch": null}', b'{"batch": {}}', b'{"batch": "x"}', b'{"events": []}', b"1"]
+)
+def test_a_body_without_a_batch_is_refused_whole(body: bytes):
+    """As Langfuse does; an empty batch is a batch."""
+    with pytest.raises(BadPayload):
+        read("langfuse", body)
+    assert 0 == read("langfuse", batch()).received
+
+
+def test_lines_of_batches_and_of_events_are_read_too():
+    """What a shipper makes of them."""
+    body = batch(whole()) + b"\n{}\n" + json.dumps(whole(own_id="g-2")).encode()
+    outcome = read("langfuse", body)
+    assert (2, {NOT_AI: 1}) == (len(outcome.records), dict(outcome.ignored))
+    assert (1, {NOT_AI: 1}) == (read("langfuse", b"[{}]").received, dict(read("langfuse", b"[{}]").ignored))
+
+
+def test_halves_are_pending_and_records_when_nothing_else_will_come():
+    """A batch on its own, in a file, releases them as they are."""
+    outcome = read(None, batch(create(), update("g-2", model="gpt-4o"), trace()))
+    assert (2, 0, 3) == (outcome.pending, len(outcome.records), len(outcome.halves))
+    langfuse_pending.alone(outcome)
+    assert (0, 2, 0) == (outcome.pending, len(outcome.records), len(outcome.halves))
+    assert ["u-1", None] == [record.user for record in outcome.records if isinstance(record, Inference)]
+
+
+def test_a_trace_bounds_its_tags_and_names_no_secret():
+    """However many events it has; a key in the place of a user is no user."""
+    events = [trace(tags=[f"tag-{number}-{place}" for place in range(20)]) for number in range(3)]
+    outcome = read(None, batch(whole(), *events, trace(userId="sk-proj-0123456789abcdef", tags=None)))
+    (record,) = outcome.records
+    assert isinstance(record, Inference)
+    assert ("u-1", 32, 29) == (record.user, len(record.tags), outcome.left_out)

@@ -1,0 +1,372 @@
+"""LiteLLM: the logging payload's traps, spend rows, and the old payload whose values are all text."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from gateway.normalise import any_format
+from gateway.normalise.formats import litellm
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
+from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.reading.usage import Usage
+from spool.identity import digest
+from spool.record import rfc3339
+from tests.gateway.normalise.formats.payloads import assert_balanced, case, one, read, run
+
+CALL_ID = "31aec259-5224-4903-ad2a-91ade65c0987"
+
+
+@pytest.fixture
+def event() -> dict[str, Any]:
+    payload: dict[str, Any] = case("litellm", "slp-batch-array")[0]
+    return payload
+
+
+@pytest.fixture
+def row() -> dict[str, Any]:
+    payload: dict[str, Any] = case("litellm", "spend-log-rows")[0]
+    return payload
+
+
+def identity(payload: dict[str, Any]) -> bytes:
+    return one("litellm", payload).id
+
+
+def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]):
+    """Its place, a reason and a field; the other 511 are kept, and the loop gets its turn between slices."""
+    events: list[Any] = [event | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
+    events[300] = event | {"prompt_tokens": "CANARY"}
+    outcome, turns = run(any_format.normalise("litellm", json.dumps(events).encode(), options=Options()))
+    assert_balanced(outcome)
+    assert 511 == len(outcome.records)
+    assert [(300, MALFORMED, "prompt_tokens is not a number")] == outcome.rejects
+    assert turns >= 3
+
+
+def test_a_member_that_is_no_json_is_rejected_alone(event: dict[str, Any]):
+    """The array around it is cut by its commas."""
+    good = json.dumps(event).encode()
+    outcome = read("litellm", b"[" + good + b', {"id": }, ' + good + b"]")
+    assert (2, [1]) == (len(outcome.records), [reject.item for reject in outcome.rejects])
+
+
+def test_null_members_are_passed_over(event: dict[str, Any]):
+    """LiteLLM's queue holds them now and then."""
+    outcome = read(None, [None, event, None])
+    assert (1, {NOT_AI: 2}, []) == (len(outcome.records), dict(outcome.ignored), outcome.rejects)
+
+
+def test_members_of_another_shape_are_rejected_alone(event: dict[str, Any]):
+    """Numbers, text and lists are no events."""
+    outcome = read("litellm", [3, event, "text", []])
+    assert (1, [0, 2, 3]) == (len(outcome.records), [reject.item for reject in outcome.rejects])
+
+
+def test_nan_and_lone_surrogates_cost_nothing(event: dict[str, Any]):
+    """What Python writes and JSON forbids is cleaned in its own event, digits kept."""
+    odd = json.dumps(event | {"response_time": float("nan"), "end_user": "\ud800"}).encode()
+    record = one("litellm", b"[" + odd + b"]")
+    assert "0.00024839999999999997" == record.cost
+    assert "\ufffd" == record.tags["end_user"]
+
+
+@pytest.mark.parametrize("field", ["prompt_tokens", "completion_tokens", "response_cost"])
+def test_figures_below_zero_are_never_billed(event: dict[str, Any], field: str):
+    """The reject names the field."""
+    outcome = read("litellm", event | {field: -3})
+    assert [(0, IMPLAUSIBLE, f"{field} is negative")] == outcome.rejects
+
+
+def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, Any]):
+    """LiteLLM writes 0 for a model that it has no price for."""
+    assert one("litellm", event | {"response_cost": 0.0}).cost is None
+    assert "0" == one("litellm", event | {"response_cost": 0.0, "cache_hit": True}).cost
+    assert "0" == one("litellm", event | {"response_cost": 0.0, "status": "failure"}).cost
+    untokened = {"metadata": {}, "response": {}, "prompt_tokens": 0, "completion_tokens": 0}
+    assert "0" == one("litellm", event | untokened | {"response_cost": 0}).cost
+
+
+def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any]):
+    """They share the call id and the trace, which are therefore no identity."""
+    failed = event | {
+        "id": event["litellm_call_id"],
+        "status": "failure",
+        "response": {},
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
+        "error_information": {"error_class": "RateLimitError", "error_message": "CANARY"},
+    }
+    outcome = read("litellm", [failed, event])
+    assert ["error", "ok"] == [record.status for record in outcome.records]
+    assert 2 == len({record.id for record in outcome.records})
+
+
+def test_the_response_id_is_the_identity_whatever_reports_it(event: dict[str, Any], row: dict[str, Any]):
+    """The event and the spend row of one call are one; rule 2."""
+    assert digest(2, event["id"]) == identity(event) == identity(row)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"call_type": "aembedding", "litellm_call_id": CALL_ID},
+        {"call_type": "aembedding", "litellm_call_id": None},
+        {"call_type": "aspeech", "litellm_call_id": None},
+        {"status": "failure", "litellm_call_id": None},
+        {"status": "failure"},
+    ],
+)
+def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], more: dict[str, Any]):
+    """Embeddings and failures have a uuid there; rule 3, with both neighbour steps."""
+    outcome = read("litellm", event | {"id": CALL_ID} | more)
+    assert [2] == [len(found.lookups) for found in outcome.identities]
+
+
+@pytest.mark.parametrize("more", [{}, {"litellm_call_id": None}, {"litellm_call_id": None, "call_type": "arerank"}])
+def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: dict[str, Any]):
+    """Perplexity's, for one: rule 2, as for the spans that report the same call."""
+    assert digest(2, CALL_ID) == identity(event | {"id": CALL_ID} | more)
+
+
+def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]):
+    """Its id repeats the first call's; rule 5 under the whole of it."""
+    hit = event | {"id": event["id"] + "_cache_hit1795158584.59", "cache_hit": True}
+    assert digest(5, "litellm", hit["id"]) == identity(hit)
+
+
+def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any]):
+    """Unless it is the model that was asked for."""
+    aliased = event | {"model_group": "fast", "response": {"model": "fast"}}
+    assert one("litellm", aliased).response_model is None
+    assert "gpt-4o-mini" == one("litellm", event).response_model
+
+
+@pytest.mark.parametrize(
+    ("call_type", "expected"),
+    [
+        ("acompletion", "chat"),
+        ("anthropic_messages", "chat"),
+        ("aresponses", "chat"),
+        ("atext_completion", "text_completion"),
+        ("aembedding", "embeddings"),
+        ("aimage_generation", "image_generation"),
+        ("atranscription", "transcription"),
+        ("aspeech", "speech"),
+        ("aanthropic_messages", "chat"),
+        ("agenerate_content_stream", "generate_content"),
+        ("litellm.completion", "chat"),
+        ("arerank", None),
+        (7, None),
+    ],
+)
+def test_operations_by_call_type(event: dict[str, Any], call_type: object, expected: str | None):
+    """OpenTelemetry's words where it has one."""
+    assert expected == one("litellm", event | {"call_type": call_type}).operation
+
+
+def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]):
+    """The totals stand beside it; both spellings of the cache's writes are known, the details' own first."""
+    event["metadata"]["usage_object"] = {
+        "prompt_tokens_details": {"cached_tokens": 1, "cache_creation_tokens": 2},
+        "cache_creation_input_tokens": 3,
+    }
+    record = one("litellm", event)
+    assert (1, 2, event["prompt_tokens"]) == (record.cache_read_tokens, record.cache_write_tokens, record.input_tokens)
+
+
+DETAILS: dict[str, Any] = {
+    "prompt_tokens_details": {"cached_tokens": 1024},
+    "completion_tokens_details": {"reasoning_tokens": 7},
+}
+
+
+def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, Any]):
+    """Whatever else it has become there: text, a list, nothing."""
+    del event["metadata"]["usage_object"]
+    answer = event["response"] | {"usage": {"prompt_tokens": 1320, "completion_tokens": 212, **DETAILS}}
+    record = one("litellm", event | {"response": answer})
+    assert (1320, 1024, 7) == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
+    for odd in ("redacted-by-litellm", [], {"usage": None}, {"usage": 7}, {"usage": []}, None):
+        record = one("litellm", event | {"response": odd})
+        assert (1320, None) == (record.input_tokens, record.cache_read_tokens)
+
+
+@pytest.mark.parametrize("usage", [None, {}, "None"])
+def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str, Any], usage: object):
+    """Under a name of their own, before there was a usage object."""
+    row["metadata"] = json.dumps({"usage_object": usage, "additional_usage_values": DETAILS})
+    record = one("litellm", row)
+    assert (1320, 1024, 7) == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
+
+
+def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]):
+    """MCP traffic goes through the same callback."""
+    untokened = {"metadata": {}, "response": {}, "prompt_tokens": 0, "completion_tokens": 0}
+    tool = event | untokened | {"call_type": "call_mcp_tool", "model": "MCP: search"}
+    assert {NOT_AI: 1} == dict(read("litellm", tool | {"response_cost": 0}).ignored)
+
+
+def test_spend_metadata_fills_and_tags(event: dict[str, Any]):
+    """It names the end user; the principal goes first."""
+    event["metadata"] |= {
+        "user_api_key_end_user_id": None,
+        "spend_logs_metadata": {"user": "end", "team": "t", "ticket": 7, "prompt": "CANARY"},
+    }
+    record = one("litellm", event | {"end_user": None})
+    assert ("user-0007", "team-0001") == (record.user, record.team)
+    assert {"env": "prod", "feature": "triage", "ticket": "7", "end_user": "end"} == record.tags
+
+
+def test_the_session_of_a_client_stands_deeper(event: dict[str, Any]):
+    """`session_id` first, then the one that came with the request."""
+    assert "sess-0001" == one("litellm", event | {"session_id": ""}).session
+    assert "other" == one("litellm", event | {"session_id": "other"}).session
+
+
+def test_a_secret_in_the_place_of_a_hash_is_not_taken(event: dict[str, Any]):
+    """Not even for want of an alias."""
+    event["metadata"] |= {"user_api_key_alias": None, "user_api_key_hash": "sk-1234567890abcdef"}
+    assert one("litellm", event).api_key is None
+
+
+@pytest.mark.parametrize("metadata", [None, "", "text", 7, [], {}])
+def test_metadata_of_another_shape_costs_no_call(event: dict[str, Any], metadata: object):
+    """The tokens are still counted."""
+    assert 1320 == one("litellm", event | {"metadata": metadata}).input_tokens
+
+
+def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]):
+    """They are UTC, and a cache hit is text."""
+    record = one(None, row | {"startTime": "2026-11-20 07:09:42.098113", "cache_hit": "True", "spend": 0.0})
+    assert ("2026-11-20T07:09:42.098113Z", "cached", "0") == (rfc3339(record.start_time), record.status, record.cost)
+
+
+def test_a_failed_spend_row_names_its_error(row: dict[str, Any]):
+    """The error stands in the JSON text of the metadata."""
+    metadata = json.dumps({"error_information": {"error_class": "Timeout", "error_message": "CANARY"}})
+    record = one("litellm", row | {"status": "failure", "metadata": metadata})
+    assert ("error", "Timeout") == (record.status, record.error_type)
+
+
+def test_free_text_is_never_an_error_type(event: dict[str, Any]):
+    """It may quote a prompt."""
+    failed = event | {
+        "status": "failure",
+        "error_information": {"error_class": "you said: CANARY", "error_code": "429"},
+    }
+    assert "429" == one("litellm", failed).error_type
+
+
+def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str, Any]):
+    """They had neither a provider nor LiteLLM's call id."""
+    for payload in (event, row):
+        older = {name: payload[name] for name in payload.keys() - {"litellm_call_id", "custom_llm_provider"}}
+        record = one(None, [older])
+        assert ("openai", 1320, 1024) == (record.provider, record.input_tokens, record.cache_read_tokens)
+
+
+def old_payload() -> dict[str, str]:
+    """As `generic_api_use_v1` sends it: Python's own text of every value."""
+    usage = (
+        "Usage(completion_tokens=20, prompt_tokens=1310, total_tokens=1330, completion_tokens_details="
+        "CompletionTokensDetailsWrapper(audio_tokens=None, reasoning_tokens=5), prompt_tokens_details="
+        "PromptTokensDetailsWrapper(audio_tokens=None, cached_tokens=1024))"
+    )
+    metadata = (
+        "{'user_api_key_alias': 'alpha', 'user_api_key_user_id': 'u1', 'user_api_key_team_id': 't1', "
+        "'headers': {'authorization': 'CANARY'}, 'auth': UserAPIKeyAuth(token='CANARY')}"
+    )
+    return {
+        "id": "chatcmpl-Lab0076Zq7cVQ2k1",
+        "call_type": "acompletion",
+        "cache_hit": "None",
+        "startTime": "2025-03-04 10:11:12.123456",
+        "endTime": "2025-03-04 10:11:13.5",
+        "model": "gpt-4o-mini",
+        "user": "end",
+        "modelParameters": "{'temperature': 0.2}",
+        "messages": "[{'role': 'user', 'content': 'CANARY'}]",
+        "response": "ModelResponse(id='chatcmpl-1', choices=['CANARY'])",
+        "usage": usage,
+        "metadata": metadata,
+        "cost": "2.8e-05",
+    }
+
+
+def test_the_old_payload_is_read_out_of_its_text():
+    """Recognised without being told; numbers, key and team come out of Python's text form."""
+    record = one(None, [old_payload()])
+    assert (1310, 20, 1024, 5) == (
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.reasoning_tokens,
+    )
+    assert ("0.000028", "openai", "chat", "gpt-4o-mini") == (
+        record.cost,
+        record.provider,
+        record.operation,
+        record.request_model,
+    )
+    assert ("u1", "t1", "alpha", {"end_user": "end"}) == (record.user, record.team, record.api_key, record.tags)
+    assert "2025-03-04T10:11:12.123456Z" == rfc3339(record.start_time)
+
+
+def test_the_old_payloads_usage_may_be_a_dict():
+    """So may its metadata, when every value in it is a literal."""
+    old = old_payload() | {
+        "usage": "{'completion_tokens': 2, 'prompt_tokens': 3, 'prompt_tokens_details': {'cached_tokens': 1}}",
+        "metadata": "{'user_api_key_hash': 'abc', 'user_api_key_team_alias': 'search', 'x': None}",
+    }
+    record = one("litellm", old)
+    assert (3, 2, 1, "abc", "search") == (
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.api_key,
+        record.team,
+    )
+
+
+def test_the_old_payload_is_read_at_its_outermost_names():
+    """What a caller writes into its own metadata stands deeper, and stands for nobody's key or team."""
+    forged = (
+        "{'requester_metadata': {'user_api_key_team_id': 'CANARY', 'note': \"it's } 'user_api_key_alias': 'CANARY'\"}, "
+        "'tags': ['user_api_key_alias', 'CANARY'], 'at': datetime.datetime(2025, 3, 4), "
+    )
+    record = one(None, old_payload() | {"metadata": forged + old_payload()["metadata"][1:]})
+    assert ("t1", "alpha", "u1") == (record.team, record.api_key, record.user)
+
+
+@pytest.mark.parametrize(
+    "unit", ["{'a': ", "Usage(", "prompt_tokens_details=X(", "'", "\\'", '"\\', "a.", "(]", "a=", ","]
+)
+def test_what_looks_like_python_and_is_not_costs_no_time(unit: str):
+    """One pass over the text, however deep or unfinished it is."""
+    begin = time.process_time()
+    of_literal("'" + unit * (65_536 // len(unit)), Usage)
+    of_literal(unit * (65_536 // len(unit)), Usage)
+    assert time.process_time() - begin < 0.5
+
+
+def test_parameters_that_are_no_text_make_it_no_old_payload(event: dict[str, Any]):
+    """Other callbacks of LiteLLM write them as an object beside the same names."""
+    assert 1320 == one("litellm", event | {"modelParameters": {"temperature": 0.2}}).input_tokens
+
+
+def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]):
+    """They are long encrypted texts."""
+    long = "resp_" + "bGl0ZWxsbTpjdXN0b20" * 20
+    assert long == one("litellm", event | {"id": long}).request_id
+
+
+def test_an_event_without_an_id_is_told_by_its_call_id(event: dict[str, Any]):
+    """Which several attempts share."""
+    (found,) = read("litellm", event | {"id": None, "session_id": ""}).identities
+    assert found.certain
+    assert litellm.NAME == "litellm"

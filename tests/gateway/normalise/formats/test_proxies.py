@@ -1,0 +1,183 @@
+"""Log entries of proxies that learned AI: Bifrost, APISIX, Higress, agentgateway."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI
+from spool.identity import digest
+from spool.record import rfc3339
+from tests.gateway.normalise.formats.payloads import case, one, read
+
+
+def test_bifrost_errors_and_several_calls():
+    """Each span of the kind is a call; the span's own ids are the identity, as in its OTLP."""
+    trace = case("bifrost", "trace-offset-times")
+    span = trace["Spans"][2]
+    failed = span | {
+        "SpanID": "aaaaaaaaaaaaaaaa",
+        "Status": "error",
+        "Attributes": span["Attributes"] | {"error.type": "timeout"},
+    }
+    outcome = read(None, trace | {"Spans": [*trace["Spans"], failed, None, 3]})
+    assert (6, {NOT_AI: 4}) == (outcome.received, dict(outcome.ignored))
+    assert ["ok", "error"] == [record.status for record in outcome.records]
+    assert digest(4, trace["TraceID"], "aaaaaaaaaaaaaaaa") == outcome.records[1].id
+
+
+def test_bifrost_bad_spans_cost_no_other():
+    """A trace is one message, and each of its spans an item."""
+    trace = case("bifrost", "trace-offset-times")
+    span = trace["Spans"][2]
+    bad = span | {"SpanID": "b", "Attributes": span["Attributes"] | {"gen_ai.usage.prompt_tokens": -1}}
+    outcome = read(None, trace | {"Spans": [bad, span]})
+    assert [span["SpanID"]] == [record.span_id for record in outcome.records]
+    assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
+
+
+@pytest.mark.timeout(20)
+def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span():
+    """Of a megabyte and 20,000 spans they would make 20 gigabytes."""
+    trace = case("bifrost", "trace-offset-times")
+    call = trace["Spans"][2]
+    outcome = read("bifrost", trace | {"TraceID": "x" * 4_000_000, "Spans": [call, *[{"Kind": "x"}] * 20_000]})
+    assert [(None, call["SpanID"])] == [(record.trace_id, record.span_id) for record in outcome.records]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (
+            "input_tokens",
+            "output_tokens",
+            "cache_read.input_tokens",
+            "cache_creation.input_tokens",
+            "reasoning.output_tokens",
+        ),
+        (
+            "prompt_tokens",
+            "completion_tokens",
+            "prompt_token_details.cached_read_tokens",
+            "prompt_token_details.cached_write_tokens",
+            "completion_token_details.reasoning_tokens",
+        ),
+    ],
+)
+def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]):
+    """Its releases renamed them; what a call cost does not depend on the release."""
+    trace = case("bifrost", "trace-offset-times")
+    usage = {f"gen_ai.usage.{name}": number for name, number in zip(names, (100, 50, 20, 10, 5), strict=True)}
+    older = {"gen_ai.request.model": "gpt-4o-mini", "gen_ai.virtual_key_name": "vk"}
+    trace["Spans"] = [trace["Spans"][2] | {"Name": "llm.call", "Attributes": usage | older}]
+    record = one(None, trace)
+    assert (100, 50, 20, 10, 5) == (
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.cache_write_tokens,
+        record.reasoning_tokens,
+    )
+    assert ("vk", None) == (record.api_key, record.operation)
+
+
+def test_bifrost_without_a_call_is_none():
+    """A trace of plugins and health checks."""
+    assert {NOT_AI: 1} == dict(read("bifrost", case("bifrost", "trace-offset-times") | {"Spans": None}).ignored)
+
+
+def test_apisix_entries_without_a_model_are_no_calls():
+    """The summary's defaults are empty text and "0"."""
+    entry = case("apisix", "http-logger-summary")[0]
+    empty = dict.fromkeys(entry["llm_summary"], "") | {"prompt_tokens": "0", "completion_tokens": "0"}
+    outcome = read("apisix", [entry | {"llm_summary": empty}, {k: v for k, v in entry.items() if k != "llm_summary"}])
+    assert {NOT_AI: 2} == dict(outcome.ignored)
+
+
+def test_apisix_names_the_end_user_beside_the_consumer():
+    """And both ids of the way the request took."""
+    entry = case("apisix", "http-logger-summary")[0]
+    entry["llm_summary"]["end_user_id"] = "end"
+    record = one("apisix", entry | {"service_id": "svc", "response": {"status": 401}})
+    assert ("consumer-a", "401") == (record.user, record.error_type)
+    assert {"route": "ai-route", "service": "svc", "end_user": "end"} == record.tags
+
+
+def test_higress_details_are_json_in_json():
+    """Three times text; a dash is no call."""
+    line = case("higress", "access-log-ai-log")
+    log = json.loads(line["ai_log"]) | {
+        "input_token_details": json.dumps({"cached_tokens": "4"}),
+        "output_token_details": '{"reasoning_tokens": 60}',
+        "consumer": "c-1",
+    }
+    outcome = read(None, [line | {"ai_log": json.dumps(log)}, line | {"ai_log": "-"}])
+    (record,) = outcome.records
+    assert (4, 60, "c-1") == (record.cache_read_tokens, record.reasoning_tokens, record.user)
+    assert {NOT_AI: 1} == dict(outcome.ignored)
+
+
+def higress_line(outside: dict[str, Any] | None = None, **inside: Any) -> dict[str, Any]:
+    line = case("higress", "access-log-ai-log")
+    return line | {"ai_log": json.dumps(json.loads(line["ai_log"]) | inside)} | (outside or {})
+
+
+def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log():
+    """Its default format has the trace; the consumer stands outside where the operator asked for that."""
+    record = one(None, higress_line({"trace_id": "463ac35c9f6413ad48485a3953bb6124", "consumer": "c-1"}))
+    assert ("463ac35c9f6413ad48485a3953bb6124", "c-1") == (record.trace_id, record.user)
+    unnamed = one(None, higress_line({"trace_id": "-", "consumer": "-"}))
+    assert (None, None) == (unnamed.trace_id, unnamed.user)
+
+
+def test_higress_calls_are_known_by_the_providers_response_id():
+    """An SDK reports the same id; a short one is nobody's own, and the request's is the caller's choice."""
+    response_id = "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I"
+    assert digest(2, response_id) == one(None, higress_line(chat_id=response_id)).id
+    assert one(None, higress_line()).id == one(None, higress_line(chat_id="chatcmpl-7")).id
+
+
+def test_higress_answers_out_of_its_own_cache_are_cached():
+    """Unless the call failed."""
+    assert "cached" == one(None, higress_line(cache_status="hit")).status
+    assert "ok" == one(None, higress_line(cache_status="miss")).status
+    assert "error" == one(None, higress_line({"response_code": "503"}, cache_status="hit")).status
+
+
+def test_agentgateways_time_is_the_end():
+    """The duration leads back, whatever its unit."""
+    line = case("agentgateway", "json-log-line")
+    starts = {
+        took: rfc3339(one("agentgateway", line | {"duration": took}).start_time) for took in ("1.25s", "250us", "0ms")
+    }
+    assert {
+        "1.25s": "2026-02-11T10:00:00Z",
+        "250us": "2026-02-11T10:00:01.24975Z",
+        "0ms": "2026-02-11T10:00:01.25Z",
+    } == starts
+
+
+def test_agentgateway_before_august_2026_counted_without_the_cache():
+    """Which shows only where the input is smaller than its cache."""
+    line = case("agentgateway", "json-log-line") | {
+        "gen_ai.usage.input_tokens": 50,
+        "gen_ai.usage.cache_read.input_tokens": 40,
+        "gen_ai.usage.cache_creation.input_tokens": 20,
+        "http.status": 500,
+    }
+    record = one("agentgateway", line)
+    assert (110, "500") == (record.input_tokens, record.error_type)
+
+
+def test_agentgateway_mcp_lines_are_no_calls():
+    """They have the same scope, and no model."""
+    line = {
+        "scope": "request",
+        "gateway": "g",
+        "route": "r",
+        "time": "2026-02-11T10:00:01Z",
+        "mcp.method": "tools/call",
+    }
+    assert {NOT_AI: 1} == dict(read(None, line).ignored)

@@ -1,0 +1,95 @@
+"""Log records and metric points are the same whichever encoding brings them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
+from gateway.normalise.otlp.decoding.model import END_OF_TIME, LogRecord, Point
+from gateway.normalise.otlp.series import SeriesKeys
+from tests.gateway.normalise.otlp.items import NOW
+from tests.gateway.normalise.otlp.payloads import attribute, in_json
+
+ENCODINGS = ("json", "protobuf")
+every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
+
+
+def points(encoding: str, *encoded: dict[str, Any]) -> list[Point]:
+    """Points of a cumulative histogram."""
+    metric = {"name": "gen_ai.client.token.usage", "histogram": {"aggregationTemporality": 2, "dataPoints": encoded}}
+    payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
+    if encoding == "json":
+        (part,) = json_decoder.metrics(in_json(payload))
+    else:
+        (part,) = protobuf_decoder.metrics(
+            json_format.ParseDict(payload, ExportMetricsServiceRequest()).SerializeToString()
+        )
+    return [point for _, point in part.items]
+
+
+def point(attributes: dict[str, Any], *, start: int = NOW, time: int = NOW + 1) -> dict[str, Any]:
+    pairs = [attribute(name, value) for name, value in attributes.items()]
+    return {"sum": 5, "startTimeUnixNano": str(start), "timeUnixNano": str(time), "attributes": pairs}
+
+
+def log_record(encoding: str, encoded: dict[str, Any]) -> LogRecord:
+    payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [encoded]}]}]}
+    if encoding == "json":
+        (part,) = json_decoder.logs(in_json(payload))
+    else:
+        (part,) = protobuf_decoder.logs(json_format.ParseDict(payload, ExportLogsServiceRequest()).SerializeToString())
+    ((_, record),) = part.items
+    return record
+
+
+APART = [
+    {"user.email": "ada@example.com"},
+    {"user.email": "bob@example.com"},
+    {"question": "secret-words"},
+    {"question": 5},
+    {"user.groups": ["a", "b"]},
+    {"user.groups": ["a"]},
+    {"long": "x" * 20_000},
+    {"tag.tags": "x" * 20_000},
+    {},
+]
+
+
+@every_encoding
+def test_what_may_not_be_read_still_tells_series_apart(encoding: str):
+    """Two people's counters are two series, even if nothing but an address tells them apart; nothing of it is kept."""
+    found = points(encoding, *(point({"gen_ai.token.type": "input", **more}) for more in APART))
+    assert len(APART) == len({SeriesKeys().of(one) for one in found})
+    assert [{"gen_ai.token.type": "input"}] * len(APART) == [one.attributes for one in found]
+
+
+@pytest.mark.parametrize("more", [*APART, {"numbers": [1, 2]}, {"user.email": "", "b": False}])
+def test_a_series_is_the_same_in_both_encodings(more: dict[str, Any]):
+    """Its counter goes on when the sender changes the protocol."""
+    by_json, by_protobuf = (
+        SeriesKeys().of(one)
+        for encoding in ENCODINGS
+        for one in points(encoding, point({"gen_ai.token.type": "input", **more}))
+    )
+    assert by_json == by_protobuf
+
+
+def test_a_list_of_another_kind_rejects_nothing():
+    """Attributes that nobody reads may be as malformed as they like."""
+    odd = point({}) | {"attributes": [{"key": "x", "value": {"arrayValue": {"values": [7]}}}]}
+    assert 1 == len(points("json", odd))
+
+
+@every_encoding
+@pytest.mark.parametrize("time", [END_OF_TIME, 2 * END_OF_TIME - 1])
+def test_what_is_beyond_all_clocks_is_no_time(encoding: str, time: int):
+    """It is unknown, and the item counts all the same: no store holds such a time."""
+    (found,) = points(encoding, point({}, start=time, time=time))
+    assert (0, 0) == (found.start_time, found.time)
+    assert log_record(encoding, {"timeUnixNano": str(time)}).time is None
+    assert NOW == log_record(encoding, {"timeUnixNano": str(time), "observedTimeUnixNano": str(NOW)}).time

@@ -1,0 +1,352 @@
+"""OTLP/JSON as senders write it, well and badly: the rows of the protocol checklist that concern decoding."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.errors import BadPayload
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import requests as otlp
+from gateway.normalise.otlp.decoding import json_decoder, slices
+from gateway.normalise.otlp.decoding.model import Span
+from gateway.normalise.otlp.requests import Signal
+from gateway.normalise.outcome import MALFORMED, Outcome
+from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
+from tests.gateway.normalise.otlp.payloads import any_value, in_json, normalised, span, traces
+
+CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 7}
+ROOTS: dict[Signal, str] = {"traces": "resourceSpans", "metrics": "resourceMetrics", "logs": "resourceLogs"}
+every_signal = pytest.mark.parametrize("signal", ROOTS)
+
+
+def read(signal: Signal, body: bytes) -> Outcome:
+    outcome = finished(otlp.normalise(signal, body, json=True, options=Options()))
+    assert_balanced(outcome)
+    return outcome
+
+
+def decoded(payload: Any) -> Span:
+    """The one span of a payload, as the dialects see it."""
+    (part,) = json_decoder.traces(payload if isinstance(payload, bytes) else in_json(payload))
+    ((_, found),) = part.items
+    return found
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return traces(span(1, CALL) | fields)
+
+
+@every_signal
+def test_an_empty_request_is_a_request(signal: Signal):
+    """No resource entries, and entries that hold nothing."""
+    root = ROOTS[signal]
+    for payload in ({}, {root: []}, {root: None}, {root: [{}]}, {root: [None]}, {root: [{"resource": None}]}):
+        assert 0 == read(signal, in_json(payload)).received
+
+
+@every_signal
+@pytest.mark.parametrize(
+    "body", [b"", b" ", b"[]", b"1234", b'"text"', b"null", b"true", b"{", b"{}{}", b"{} x", b"\xef\xbb\xbf{}"]
+)
+def test_what_is_no_object_is_refused(signal: Signal, body: bytes):
+    """Nothing, an array, a number, trailing data: undecodable, and never retried."""
+    with pytest.raises(BadPayload) as refusal:
+        read(signal, body)
+    assert refusal.value.message.startswith("body: ")
+
+
+@every_signal
+@pytest.mark.parametrize("opening", [b'{"a":', b"[", b'{"%s":[{"resource":{"attributes":[{"value":{"arrayValue":'])
+def test_deep_nesting_is_refused(signal: Signal, opening: bytes):
+    """A hundred thousand levels crash nothing, in members that are read or not."""
+    start = opening.replace(b"%s", ROOTS[signal].encode())
+    with pytest.raises(BadPayload):
+        read(signal, b'{"x":' + start + b"[" * 100_000)
+    with pytest.raises(BadPayload):
+        read(signal, start + b"[" * 100_000 + b"]" * 100_000)
+
+
+@pytest.mark.parametrize("field", ["traceId", "spanId", "parentSpanId"])
+@pytest.mark.parametrize("value", ["AAAAAAAAAAAAAAAAAAAAAA==", "abc", "g" * 32, "0" * 31, "ａ" * 16, "0x" + "1" * 14])
+def test_ids_are_hexadecimal(field: str, value: str):
+    """Base64 and wrong lengths are refused with the field's path; the value is not repeated."""
+    with pytest.raises(BadPayload) as refusal:
+        read("traces", in_json(changed(**{field: value})))
+    assert f"resourceSpans[0].scopeSpans[0].spans[0].{field}" in refusal.value.message
+    assert value not in refusal.value.message
+
+
+def test_ids_of_any_case_and_absent_ones():
+    """Upper case is the same id; empty, null and all zero are none."""
+    found = decoded(changed(traceId="ABCDEF" + "0" * 26, spanId="A" * 16, parentSpanId=""))
+    assert ("abcdef" + "0" * 26, "a" * 16, None) == (found.trace_id, found.span_id, found.parent_id)
+    found = decoded(changed(traceId="0" * 32, spanId=None, parentSpanId="0" * 16))
+    assert (None, None, None) == (found.trace_id, found.span_id, found.parent_id)
+
+
+def test_log_records_have_the_same_ids():
+    """The path names the signal's own fields."""
+    payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {"traceId": "no"}]}]}]}
+    with pytest.raises(BadPayload) as refusal:
+        read("logs", in_json(payload))
+    assert refusal.value.message.startswith("resourceLogs[0].scopeLogs[0].logRecords[1].traceId")
+
+
+@pytest.mark.parametrize("value", ["1772442000123456789", 1772442000123456789])
+def test_64_bit_integers_as_text_or_number(value: Any):
+    """Nanoseconds survive to the last digit in both spellings."""
+    assert 1772442000123456789 == decoded(changed(startTimeUnixNano=value)).start_time
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("12", 12),
+        ("12.0", 12),
+        ('"12"', 12),
+        ("0", 0),
+        ("-3", -3),
+        ("null", None),
+        ("9007199254740993", 9007199254740993),
+    ],
+)
+def test_whole_numbers(written: str, expected: int | None):
+    """Integral spellings of an integer are that integer, exactly."""
+    body = in_json(traces(span(1, {"n": "@@"}))).replace(
+        b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode()
+    )
+    assert expected == decoded(body).attributes.get("n")
+
+
+@pytest.mark.parametrize(
+    "written", ["1.5", "1.7e18", '"1.0e3"', '"x"', '""', "true", "9223372036854775808", "1e400", "{}"]
+)
+def test_what_is_no_exact_integer_rejects_its_item_alone(written: str):
+    """Nothing is rounded: the span is malformed, its neighbours are kept."""
+    bad = in_json(span(1, {"n": "@@"})).replace(b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode())
+    good = in_json(span(2, CALL))
+    outcome = read("traces", b'{"resourceSpans":[{"scopeSpans":[{"spans":[%b,%b]}]}]}' % (bad, good))
+    assert [(0, MALFORMED)] == [(reject.item, reject.reason) for reject in outcome.rejects]
+    assert outcome.rejects[0].message.startswith("resourceSpans[0].scopeSpans[0].spans[0]")
+    assert 1 == len(outcome.records)
+
+
+@pytest.mark.parametrize("field", ["startTimeUnixNano", "endTimeUnixNano"])
+@pytest.mark.parametrize("value", [-1, 1 << 64, 0.5, "yesterday", True, []])
+def test_times_that_are_none_reject_their_item(field: str, value: Any):
+    """A time out of the range of 64 bits is no time."""
+    outcome = read("traces", in_json(changed(**{field: value})))
+    assert [MALFORMED] == [reject.reason for reject in outcome.rejects]
+    assert field in outcome.rejects[0].message
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", 1, 1.5])
+def test_doubles(value: Any):
+    """Text for what JSON has no number for; whole numbers are doubles too."""
+    found = decoded(traces(span(1, {}) | {"attributes": [{"key": "d", "value": {"doubleValue": value}}]}))
+    assert isinstance(found.attributes["d"], float)
+
+
+@pytest.mark.parametrize("code", [2, "STATUS_CODE_ERROR"])
+def test_enums_as_numbers_and_names(code: Any):
+    """Numbers are the rule, names are understood; unknown ones are no error."""
+    assert 2 == decoded(changed(status={"code": code})).status_code
+    assert 0 == decoded(changed(status={"code": "STATUS_CODE_NEW"}, kind="SPAN_KIND_CLIENT")).status_code
+
+
+def test_unknown_members_at_every_level():
+    """A receiver ignores what it does not know."""
+    payload = changed(newField={"a": [1]}, status={"code": 2, "x": None})
+    payload["new"] = 1
+    payload["resourceSpans"][0]["new"] = {"x": []}
+    payload["resourceSpans"][0]["scopeSpans"][0]["scope"]["new"] = "x"
+    payload["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["attributes"][0]["new"] = 1
+    assert 1 == len(read("traces", in_json(payload)).records)
+
+
+def _with_null(tree: Any) -> list[Any]:
+    """The tree with each member in turn replaced by null, but for those that make it a call."""
+    variants = []
+
+    def walk(node: Any, put: Callable[[Any], None]) -> None:
+        if isinstance(node, dict):
+            for key in node:
+                put(node | {key: None})
+                walk(node[key], lambda value, key=key, node=node: put(node | {key: value}))
+        elif isinstance(node, list):
+            for place in range(len(node)):
+                put([*node[:place], None, *node[place + 1 :]])
+                walk(
+                    node[place],
+                    lambda value, place=place, node=node: put([*node[:place], value, *node[place + 1 :]]),
+                )
+
+    walk(tree, lambda value: variants.append(copy.deepcopy(value)))
+    return variants
+
+
+def test_null_is_accepted_everywhere():
+    """A null member is its default, a null element is nothing."""
+    payload = traces(
+        span(1, CALL | {"b": True, "d": 0.5, "l": ["x"]}, parent=3), scope="s", resource={"service.name": "x"}
+    )
+    payload["resourceSpans"][0]["scopeSpans"][0]["spans"][0] |= {
+        "status": {"code": 2, "message": "m"},
+        "events": [{"name": "exception", "attributes": [{"key": "exception.type", "value": {"stringValue": "T"}}]}],
+    }
+    variants = _with_null(payload)
+    assert len(variants) > 50
+    for variant in variants:
+        assert [] == read("traces", in_json(variant)).rejects
+
+
+def test_every_kind_of_value():
+    """Nested, bytes and empty values do not break parsing; only scalars are kept."""
+    values = {
+        "word": {"stringValue": "x"}, "flag": {"boolValue": False}, "whole": {"intValue": "5"},
+        "bytes": {"bytesValue": "AAAA"}, "empty": {}, "array": any_value([["a", 1], "b"]),
+        "map": {"kvlistValue": {"values": [{"key": "k", "value": {"kvlistValue": {"values": []}}}]}},
+    }  # fmt: skip
+    attributes = [{"key": key, "value": value} for key, value in values.items()]
+    found = decoded(
+        traces(span(1, {}) | {"attributes": [*attributes, {"key": "none"}, {"value": {"intValue": 1}}, {}]})
+    )
+    assert {"word": "x", "flag": False, "whole": 5} == found.attributes
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        ({"values": [{"stringValue": "a"}, None, {"intValue": "1"}, {}, {"stringValue": ""}]}, ["a"]),
+        ({"values": []}, None),
+        ({"values": None}, None),
+        ({}, None),
+        (None, None),
+        ({"values": 7}, MALFORMED),
+        ({"values": [7]}, MALFORMED),
+        ([], MALFORMED),
+    ],
+)
+def test_lists_of_tags(array: Any, expected: Any):
+    """The texts of the array; what is no array rejects its item."""
+    payload = traces(span(1, {}) | {"attributes": [{"key": "tag.tags", "value": {"arrayValue": array}}]})
+    if expected == MALFORMED:
+        assert [MALFORMED] == [reject.reason for reject in read("traces", in_json(payload)).rejects]
+    else:
+        assert expected == decoded(payload).attributes.get("tag.tags")
+
+
+def test_the_names_of_the_proto_files_are_understood():
+    """snake_case throughout, as some hand-made exporters write."""
+
+    def snake(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {
+                "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key): snake(value)
+                for key, value in tree.items()
+            }
+        return [snake(value) for value in tree] if isinstance(tree, list) else tree
+
+    payload = traces(span(1, CALL | {"trace_id": "kept"}, parent=2), scope="s", resource={"service.name": "x"})
+    assert decoded(payload) == decoded(snake(payload))
+    big = snake(traces(*(span(number, {"note": "x" * 4000}) for number in range(1, 1200))))
+    with pytest.raises(BadPayload, match="lowerCamelCase"):
+        read("traces", in_json(big))
+
+
+@pytest.mark.parametrize("body", [b'{"resourceSpans":[{"x":"\xff"}]}', b'{"a":"\xc3"}', b'{"a":"\xed\xa0\x80"}'])
+def test_what_is_not_utf_8_is_refused(body: bytes):
+    """Also in members that nobody reads."""
+    with pytest.raises(BadPayload, match="UTF-8"):
+        read("traces", body)
+
+
+def test_utf_8_is_checked_across_slices():
+    """A character that is cut by a slice is whole; a bad byte megabytes on is found."""
+    name = "ä" * slices.MAX_SLICE
+    assert 1 == read("traces", json.dumps(changed(name=name), ensure_ascii=False).encode()).received
+    with pytest.raises(BadPayload, match="UTF-8"):
+        read("traces", json.dumps(changed(name=name), ensure_ascii=False).encode()[:-40] + b"\xff")
+
+
+@pytest.mark.parametrize("half", [rb"\ud83d", rb"\uDe00", rb"\ud83d\ud83d", rb"\\\ud83d"])
+def test_half_an_emoji_costs_no_record(half: bytes):
+    """A text that its sender cut in two, wherever it stands: its place is kept and everything else is as it was."""
+    for payload in (
+        traces(span(1, CALL, name="@@")),
+        traces(span(1, CALL | {"a": "cut @@"}), span(2, CALL)),
+        traces(span(1, CALL), resource={"service.name": "@@"}),
+    ):
+        outcome = read("traces", in_json(payload).replace(b"@@", half))
+        assert (len(payload["resourceSpans"][0]["scopeSpans"][0]["spans"]), []) == (outcome.received, outcome.rejects)
+    body = in_json(changed(name="@@")).replace(b"@@", rb"\\ud83d \ud83d\ude00 " + half)
+    assert decoded(body).name.startswith("\\ud83d \U0001f600 ")
+    assert decoded(body).name.endswith("\ufffd")
+
+
+def test_bare_nan_is_refused():
+    """It is no JSON text that anybody else could read."""
+    with pytest.raises(BadPayload):
+        read("traces", in_json(traces(span(1, {"d": "@@"}))).replace(b'{"stringValue": "@@"}', b'{"doubleValue": NaN}'))
+
+
+def test_wrong_types_name_a_path_and_no_value():
+    """The message of a refusal leads to the field."""
+    with pytest.raises(BadPayload) as refusal:
+        read("traces", b'{"resourceSpans":[{"resource":{"attributes":[{"key":5432}]}}]}')
+    assert "resourceSpans[0].resource.attributes[0].key: not of the type that OTLP gives it" == refusal.value.message
+
+
+@every_signal
+def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal):
+    """All its items inherit from it; the message leads to the attribute."""
+    attributes = [{"key": "process.pid", "value": {"intValue": "x"}}]
+    with pytest.raises(BadPayload) as refusal:
+        read(signal, in_json({ROOTS[signal]: [{"resource": {"attributes": attributes}}]}))
+    assert f"{ROOTS[signal]}[0].resource.attributes.process.pid.intValue: no integer" == refusal.value.message
+
+
+def test_a_large_body_comes_in_slices():
+    """Each turn works through about half a megabyte, and places count through the whole payload."""
+    spans = [span(number, CALL | {"note": "x" * 900}) for number in range(1, 2001)]
+    spans[1500]["startTimeUnixNano"] = "never"
+    body = in_json(traces(*spans))
+    parts = list(json_decoder.traces(body))
+    assert len(parts) >= len(body) // (slices.MAX_SLICE + 2000)
+    assert list(range(2000)) == sorted(
+        [place for part in parts for place, _ in part.items]
+        + [reject.item for part in parts for reject in part.rejects]
+    )
+    assert [1500] == [reject.item for part in parts for reject in part.rejects]
+
+
+def test_metric_points_are_the_items_of_metrics():
+    """Points that cannot count are ignored one by one, a point that cannot be read is rejected alone."""
+    delta, cumulative = "AGGREGATION_TEMPORALITY_DELTA", "AGGREGATION_TEMPORALITY_CUMULATIVE"
+    points = [{"timeUnixNano": str(NOW), "asInt": "5"}, {"timeUnixNano": "x"}, {"flags": 1}]
+    sums = [{"count": "2", "sum": 7.5}, {"count": "1"}]
+    metrics = [
+        {"name": "a", "sum": {"aggregationTemporality": 1, "isMonotonic": True, "dataPoints": points}},
+        {"name": "b", "sum": {"aggregationTemporality": delta, "isMonotonic": False, "dataPoints": [{"asInt": 1}]}},
+        {"name": "c", "gauge": {"dataPoints": [{"asDouble": 1.5}, None]}},
+        {"name": "d", "histogram": {"aggregationTemporality": cumulative, "dataPoints": sums}},
+        {"name": 7},
+        None,
+    ]
+    (part,) = json_decoder.metrics(in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}))
+    assert [("a", 5, False), ("d", 7.5, True)] == [
+        (point.name, point.value, point.cumulative) for _, point in part.items
+    ]
+    assert (8, 4, 2) == (part.received, sum(part.ignored.values()), len(part.rejects))
+    assert "resourceMetrics[0].scopeMetrics[0].metrics[0].sum.dataPoints[1]" in part.rejects[0].message
+
+
+def test_when_every_item_is_malformed_the_door_can_tell():
+    """All rejects carry the one reason that makes a request a 400."""
+    outcome = normalised(traces(span(1, {}) | {"endTimeUnixNano": -1}, span(2, {}) | {"name": 5}))
+    assert (2, {MALFORMED}) == (outcome.received, {reject.reason for reject in outcome.rejects})

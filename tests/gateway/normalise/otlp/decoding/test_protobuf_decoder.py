@@ -1,0 +1,333 @@
+"""OTLP/protobuf as senders write it, well and badly, and the cutting of large requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from gateway.errors import BadPayload
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import requests as otlp
+from gateway.normalise.otlp.decoding import encoded_attributes, json_decoder, protobuf_decoder, slices, wire_cut
+from gateway.normalise.otlp.requests import Signal
+from gateway.normalise.outcome import Outcome
+from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
+from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces
+
+PATH = (1, 2, 2)
+SIGNALS: list[Signal] = ["traces", "metrics", "logs"]
+CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 7}
+every_signal = pytest.mark.parametrize("signal", SIGNALS)
+
+
+def read(signal: Signal, body: bytes) -> Outcome:
+    outcome = finished(otlp.normalise(signal, body, json=False, options=Options()))
+    assert_balanced(outcome)
+    return outcome
+
+
+def attributes_of(*pairs: KeyValue) -> dict[str, Any]:
+    return encoded_attributes.attributes_of([pair.SerializeToString() for pair in pairs])
+
+
+@every_signal
+def test_an_empty_body_is_an_empty_request(signal: Signal):
+    """Zero bytes are a legal message that holds nothing."""
+    assert 0 == read(signal, b"").received
+
+
+@every_signal
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"resourceSpans": []}', b"\x0a", b"\x0a\xff", b"\xff" * 40, b"\x0a\x05abc", b"\x07"]
+)
+def test_garbage_is_refused(signal: Signal, body: bytes):
+    """JSON under the wrong type, cut fields, field types that do not exist."""
+    with pytest.raises(BadPayload):
+        read(signal, body)
+
+
+@every_signal
+def test_json_under_the_wrong_type_is_named(signal: Signal):
+    """The message says what to send."""
+    with pytest.raises(BadPayload, match="Content-Type: application/json"):
+        read(signal, b'{"resourceSpans": []}')
+
+
+def test_a_cut_body_is_refused_wherever_it_is_cut():
+    """Every proper beginning is either an error or a smaller request, never a crash."""
+    body = in_protobuf(traces(span(1, CALL | {"l": ["x"]}, parent=2), scope="s", resource={"service.name": "x"}))
+    for end in range(1, len(body)):
+        with pytest.raises(BadPayload):
+            read("traces", body[:end])
+
+
+@given(st.binary(max_size=300), st.sampled_from(SIGNALS))
+def test_random_bytes_never_crash(body: bytes, signal: Signal):
+    """Whatever comes is understood or refused."""
+    try:
+        read(signal, body)
+    except BadPayload as refusal:
+        assert 400 == refusal.status
+
+
+@given(st.data())
+def test_damaged_requests_never_crash(data: st.DataObject):
+    """A valid request with some bytes changed."""
+    body = bytearray(in_protobuf(traces(span(1, CALL, parent=2), span(2, CALL), resource={"service.name": "x"})))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        read("traces", bytes(body))
+    except BadPayload as refusal:
+        assert 400 == refusal.status
+
+
+@pytest.mark.parametrize("place", ["name", "key", "value", "content", "resource", "event", "status", "scope"])
+def test_text_that_is_not_utf_8_is_refused(place: str):
+    """In every text of a request, read or not."""
+    request = ExportTraceServiceRequest()
+    group = request.resource_spans.add()
+    group.resource.attributes.add(key="service.name").value.string_value = "resource@@"
+    scope = group.scope_spans.add()
+    scope.scope.name = "scope@@"
+    found = scope.spans.add(name="name@@")
+    found.attributes.add(key="key@@").value.string_value = "x"
+    found.attributes.add(key="k").value.string_value = "value@@"
+    found.attributes.add(key="gen_ai.prompt").value.string_value = "content@@"
+    found.events.add(name="e").attributes.add(key="k").value.string_value = "event@@"
+    found.status.message = "status@@"
+    body = request.SerializeToString()
+    read("traces", body)
+    with pytest.raises(BadPayload):
+        read("traces", body.replace(place.encode() + b"@@", place.encode() + b"\xff\xfe"))
+
+
+def test_deep_nesting_is_refused():
+    """Beyond a hundred messages within messages, in attributes that are kept or not."""
+    for name in ("k", "gen_ai.prompt"):
+        value = AnyValue(string_value="x")
+        for _ in range(200):
+            outer = AnyValue()
+            outer.array_value.values.add().CopyFrom(value)
+            value = outer
+        request = ExportTraceServiceRequest()
+        found = request.resource_spans.add().scope_spans.add().spans.add()
+        raw = value.SerializeToString()
+        pair = KeyValue(key=name).SerializeToString() + b"\x12" + wire_cut._varint(len(raw)) + raw
+        body = found.SerializeToString() + b"\x4a" + wire_cut._varint(len(pair)) + pair
+        for number in (2, 2, 1):
+            body = bytes([number << 3 | 2]) + wire_cut._varint(len(body)) + body
+        with pytest.raises(BadPayload):
+            read("traces", body)
+
+
+@pytest.mark.parametrize(("field", "size"), [("trace_id", 15), ("span_id", 9), ("parent_span_id", 16)])
+def test_ids_of_another_length_are_refused(field: str, size: int):
+    """The message names the field, as in JSON."""
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.add(**{field: b"\1" * size})
+    with pytest.raises(BadPayload, match=field):
+        read("traces", request.SerializeToString())
+    logs = ExportLogsServiceRequest()
+    if field != "parent_span_id":
+        logs.resource_logs.add().scope_logs.add().log_records.add(**{field: b"\1" * size})
+        with pytest.raises(BadPayload, match=field):
+            read("logs", logs.SerializeToString())
+
+
+def test_ids_that_are_zero_or_absent_are_none():
+    """By the trace specification such ids are invalid, and no reason to refuse."""
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.add(trace_id=bytes(16), span_id=bytes(8))
+    ((_, found),) = next(protobuf_decoder.traces(request.SerializeToString())).items
+    assert (None, None, None, None) == (found.trace_id, found.span_id, found.parent_id, found.start_time)
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16383, 16384, 2097151, 2097152, -1, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("name", ["gen_ai.usage.input_tokens", "server.port"])
+def test_integers_of_every_length(name: str, value: int):
+    """Read by hand or by protobuf, first time or again: the same number."""
+    pair = KeyValue(key=name, value=AnyValue(int_value=value))
+    assert [{name: value}] * 3 == [attributes_of(pair) for _ in range(3)]
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 7.35e-05, 1.5, float("inf"), 5e-324, True, False])
+@pytest.mark.parametrize("name", ["llm.cost.total", "gen_ai.request.top_p"])
+def test_doubles_and_flags(name: str, value: float | bool):
+    """To the last bit, first time or again."""
+    field = "bool_value" if isinstance(value, bool) else "double_value"
+    pair = KeyValue(key=name, value=AnyValue(**{field: value}))
+    assert [f"{{{name!r}: {value!r}}}"] * 3 == [repr(attributes_of(pair)) for _ in range(3)]
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 100, *range(120, 132), 200, 16_379, 16_380, 16_381, 16_384])
+@pytest.mark.parametrize("name", ["user.id", "k", "n" * 127, "n" * 128])
+def test_texts_of_every_length(name: str, length: int):
+    """The borders of one-byte lengths, of the key, the text and the value around it."""
+    pair = KeyValue(key=name, value=AnyValue(string_value="ä" * (length // 2) + "x" * (length % 2)))
+    assert [{name: pair.value.string_value}] * 3 == [attributes_of(pair) for _ in range(3)]
+
+
+def test_values_of_every_kind():
+    """Nested, bytes and empty values do not break parsing; only scalars are kept, but for lists of tags."""
+    nested = AnyValue()
+    nested.kvlist_value.values.add(key="a").value.array_value.values.add().string_value = "x"
+    tags = AnyValue()
+    tags.array_value.values.add().string_value = "beta"
+    pairs = {
+        "flag": AnyValue(bool_value=False), "double": AnyValue(double_value=0.5), "bytes": AnyValue(bytes_value=b"x"),
+        "empty": AnyValue(), "nested": nested, "tag.tags": tags, "gen_ai.prompt": AnyValue(string_value="secret"),
+        "user.email": AnyValue(string_value="a@b.c"),
+    }  # fmt: skip
+    encoded = [KeyValue(key=key, value=value) for key, value in pairs.items()]
+    for _ in range(2):
+        assert {"flag": False, "double": 0.5, "tag.tags": ["beta"]} == attributes_of(*encoded)
+
+
+def test_a_pair_in_another_order_is_the_same_pair():
+    """Fields may come in any order, a repeated one counts last, unknown ones are skipped."""
+    key, value = (
+        KeyValue(key="user.id").SerializeToString(),
+        KeyValue(value=AnyValue(string_value="u")).SerializeToString(),
+    )
+    other = KeyValue(value=AnyValue(int_value=5)).SerializeToString()
+    unknown = b"\x7a\x03abc"
+    for raw in (key + value, value + key, key + other + value, unknown + key + unknown + value):
+        assert {"user.id": "u"} == encoded_attributes.attributes_of([raw])
+    assert {} == encoded_attributes.attributes_of([b"", key, value])
+
+
+def test_what_is_remembered_is_bounded():
+    """Senders that invent names and values make nothing grow."""
+    for number in range(20_000):
+        attributes_of(KeyValue(key=f"name-{number}", value=AnyValue(string_value=str(number))))
+    assert len(encoded_attributes._known) <= encoded_attributes._MOST_KNOWN
+    assert len(encoded_attributes._heads) <= encoded_attributes._MOST_KNOWN
+    assert {"user.id": "u"} == attributes_of(KeyValue(key="user.id", value=AnyValue(string_value="u")))
+
+
+def test_content_is_never_remembered():
+    """Neither a prompt nor an e-mail address stays in memory for the sake of speed."""
+    for _ in range(3):
+        for name in ("gen_ai.prompt", "input.value", "user.email"):
+            for value in ("secret words", "secret words " * 40):
+                assert {} == attributes_of(KeyValue(key=name, value=AnyValue(string_value=value)))
+    assert not [raw for raw in encoded_attributes._known if b"secret" in raw]
+
+
+def payload(spans: int, *, note: int = 300) -> dict[str, Any]:
+    return traces(
+        *(span(number, CALL | {"note": "x" * note}, parent=number + 1) for number in range(1, spans + 1)),
+        scope="s",
+        resource={"service.name": "shop", "team.id": "t"},
+    )
+
+
+@pytest.mark.parametrize("limit", [200, 1_000, 5_000, 1_000_000])
+def test_pieces_hold_together_what_the_whole_holds(limit: int):
+    """Cut anywhere, the same spans with the same resource and scope, each piece within the limit but for its items."""
+    body = in_protobuf(payload(40))
+    pieces = list(wire_cut.pieces(body, PATH, limit))
+    assert (len(pieces) > 1) == (len(body) > limit)
+    assert all(len(piece) <= max(limit, 700) for piece in pieces)
+    whole = ExportTraceServiceRequest.FromString(body).resource_spans[0]
+    found = [group for piece in pieces for group in ExportTraceServiceRequest.FromString(piece).resource_spans]
+    assert all(group.resource == whole.resource for group in found)
+    assert all(scope.scope == whole.scope_spans[0].scope for group in found for scope in group.scope_spans)
+    assert list(whole.scope_spans[0].spans) == [
+        one for group in found for scope in group.scope_spans for one in scope.spans
+    ]
+
+
+def test_a_resource_after_its_spans_goes_with_every_piece():
+    """The order of fields on the wire is free."""
+    request = ExportTraceServiceRequest.FromString(in_protobuf(payload(40))).resource_spans[0]
+    spans = b"".join(
+        b"\x12" + wire_cut._varint(len(raw)) + raw
+        for raw in (group.SerializeToString() for group in request.scope_spans)
+    )
+    resource = request.resource.SerializeToString()
+    inner = spans + b"\x0a" + wire_cut._varint(len(resource)) + resource
+    body = b"\x0a" + wire_cut._varint(len(inner)) + inner
+    found = [
+        group
+        for piece in wire_cut.pieces(body, PATH, 2_000)
+        for group in ExportTraceServiceRequest.FromString(piece).resource_spans
+    ]
+    assert len(found) > 5
+    assert all(group.resource == request.resource for group in found)
+
+
+def test_a_resource_too_large_to_repeat_is_not_cut():
+    """Repeating it with every piece would make more of the request than it is."""
+    big = traces(span(1, CALL), span(2, CALL), resource={"service.name": "x" * 2_000})
+    assert 1 == len(list(wire_cut.pieces(in_protobuf(big), PATH, 1_000)))
+
+
+@pytest.mark.parametrize("damage", [b"\x0a\xff\xff\xff\x7f", b"\x0b", b"\xff" * 11, b"\x0d\x00"])
+def test_damage_beyond_the_first_slice_is_refused(damage: bytes):
+    """A field that runs past the end, a field type that does not exist, a number without an end."""
+    body = in_protobuf(payload(2_000))
+    assert len(body) > slices.MAX_SLICE
+    with pytest.raises(BadPayload):
+        read("traces", body + damage)
+
+
+def test_a_large_body_comes_in_slices_with_places_through_the_whole():
+    """Both decoders count items from the beginning of the payload, and hand over the same items."""
+    large = payload(3_000)
+    by_protobuf = [item for part in protobuf_decoder.traces(in_protobuf(large)) for item in part.items]
+    by_json = [item for part in json_decoder.traces(in_json(large)) for item in part.items]
+    assert by_protobuf == by_json
+    assert list(range(3_000)) == [place for place, _ in by_protobuf]
+    assert len(list(protobuf_decoder.traces(in_protobuf(large)))) > 2
+
+
+def test_log_records_and_their_times():
+    """timeUnixNano, else observedTimeUnixNano; a body only when it may be an event's name."""
+    request = ExportLogsServiceRequest()
+    scope = request.resource_logs.add().scope_logs.add()
+    scope.log_records.add(time_unix_nano=NOW, observed_time_unix_nano=5, event_name="e").body.string_value = "task.done"
+    scope.log_records.add(observed_time_unix_nano=5).body.string_value = "a sentence with words"
+    scope.log_records.add()
+    found = [item for part in protobuf_decoder.logs(request.SerializeToString()) for _, item in part.items]
+    assert [(NOW, "e", "task.done"), (5, "", ""), (None, "", "")] == [
+        (record.time, record.event_name, record.body) for record in found
+    ]
+
+
+def test_metric_points_that_can_count():
+    """Monotonic sums and histograms' sums with a temporality; all other points are ignored one by one."""
+    request = ExportMetricsServiceRequest()
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
+    a = metrics.add(name="a").sum
+    a.aggregation_temporality, a.is_monotonic = 1, True
+    a.data_points.add(as_int=5)
+    a.data_points.add(as_double=float("nan"))
+    a.data_points.add(as_int=6, flags=1)
+    a.data_points.add()
+    b = metrics.add(name="b").sum
+    b.is_monotonic = True
+    b.data_points.add(as_int=5)
+    metrics.add(name="c").gauge.data_points.add(as_int=5)
+    d = metrics.add(name="d").histogram
+    d.aggregation_temporality = 2
+    d.data_points.add(sum=7.5)
+    d.data_points.add(count=3)
+    e = metrics.add(name="e").exponential_histogram
+    e.aggregation_temporality = 1
+    e.data_points.add(sum=2.5)
+    metrics.add(name="f").summary.data_points.add(sum=1.0)
+    metrics.add(name="g")
+    (part,) = protobuf_decoder.metrics(request.SerializeToString())
+    assert [(0, "a", 5), (6, "d", 7.5), (8, "e", 2.5)] == [
+        (place, point.name, point.value) for place, point in part.items
+    ]
+    assert (10, 7) == (part.received, sum(part.ignored.values()))

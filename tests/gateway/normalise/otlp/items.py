@@ -1,0 +1,110 @@
+"""Builders of decoded OTLP items, and the shortest way from items to an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp.decoding.model import Attributes, LogRecord, Point, Resource, Scope
+from gateway.normalise.otlp.logs import Logs
+from gateway.normalise.otlp.metrics import Metrics
+from gateway.normalise.outcome import Outcome
+
+SECOND = 1_000_000_000
+NOW = 1_772_442_000 * SECOND
+
+
+def log(
+    attributes: Attributes | None = None,
+    *,
+    scope: str = "",
+    resource: Attributes | None = None,
+    body: str = "",
+    event_name: str = "",
+    time: int | None = NOW,
+    trace_id: str | None = None,
+    span_id: str | None = None,
+) -> LogRecord:
+    return LogRecord(
+        resource=Resource(attributes=resource or {}),
+        scope=Scope(name=scope, version=""),
+        event_name=event_name,
+        body=body,
+        time=time,
+        trace_id=trace_id,
+        span_id=span_id,
+        attributes=attributes or {},
+    )
+
+
+def point(name: str, value: Any, attributes: Attributes | None = None, **changes: Any) -> Point:
+    fields: dict[str, Any] = {
+        "resource": Resource(attributes=changes.pop("resource", {})),
+        "scope": Scope(name=changes.pop("scope", ""), version="1"),
+        "name": name,
+        "unit": "",
+        "cumulative": False,
+        "start_time": NOW,
+        "time": NOW + 60 * SECOND,
+        "value": value,
+        "attributes": attributes or {},
+    }
+    return Point(**(fields | changes))
+
+
+def read_logs(*records: LogRecord, options: Options | None = None) -> Outcome:
+    return _read(Logs, records, options or Options())
+
+
+def read_points(*points: Point, options: Options | None = None) -> Outcome:
+    return _read(Metrics, points, options or Options())
+
+
+def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
+    """A normaliser run to its end, without an event loop that would want a turn in between; unpacked."""
+    while True:
+        try:
+            next(normaliser)
+        except StopIteration as end:
+            return unpacked(end.value)
+
+
+def unpacked(outcome: Outcome) -> Outcome:
+    """A large payload's outcome in one piece, its records in the order in which they are kept."""
+    records, identities, points = [], [], []
+    for part in outcome.parts():
+        records += part.records
+        identities += part.identities
+        points += part.points
+    outcome.records, outcome.identities, outcome.points, outcome.count = records, identities, points, 0
+    return outcome
+
+
+def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:
+    outcome = Outcome(why=[] if options.explain else None)
+    taking = reader(outcome, options)
+    for place, item in enumerate(items):
+        outcome.received += 1
+        taking.take(place, item)
+    for _ in taking.finish() or ():
+        pass
+    assert_balanced(outcome)
+    return outcome
+
+
+def assert_balanced(outcome: Outcome) -> None:
+    """The books, within one payload."""
+    assert outcome.received + outcome.split == (
+        len(outcome.records)
+        + len(outcome.points)
+        + sum(outcome.ignored.values())
+        + len(outcome.rejects)
+        + outcome.pending
+    )
+    assert len(outcome.records) == len(outcome.identities)
+    assert outcome.why is None or len(outcome.records) == len(outcome.why)
+
+
+def picked(record: Any, *fields: str) -> dict[str, Any]:
+    return {field: getattr(record, field) for field in fields}

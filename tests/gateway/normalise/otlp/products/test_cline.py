@@ -1,0 +1,78 @@
+"""Cline: events and counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import MERGED, NOT_AI
+from spool.record import Inference
+from tests.gateway.normalise.otlp.items import log, picked, point, read_logs, read_points
+
+WHO = {
+    "distinct_id": "machine-5", "ulid": "01JTASKZ", "user_id": "usr-9", "organization_id": "org-9",
+    "email": "a@b.example", "provider": "openai-native", "model": "gpt-5",
+}  # fmt: skip
+TURN = WHO | {
+    "source": "assistant", "tokensIn": 800, "tokensOut": 120, "cacheWriteTokens": 0, "cacheReadTokens": 4096,
+    "totalCost": 0.002712,
+}  # fmt: skip
+
+
+def turn(**changes: Any) -> Inference:
+    (record,) = read_logs(log(TURN | changes, scope="cline", body="task.conversation_turn")).records
+    assert isinstance(record, Inference)
+    return record
+
+
+def test_an_answered_turn_is_a_call():
+    """The event's name is the body; the input leaves the cache out, so it is added."""
+    assert {
+        "input_tokens": 4896, "output_tokens": 120, "cost": "0.002712", "provider": "openai", "session": "01JTASKZ",
+        "user": "usr-9", "tags": {"organization": "org-9", "device": "machine-5"},
+    } == picked(turn(), "input_tokens", "output_tokens", "cost", "provider", "session", "user", "tags")  # fmt: skip
+
+
+def test_the_word_undefined_is_nothing():
+    """JavaScript's missing values arrive as text."""
+    record = turn(cacheReadTokens="undefined", totalCost="undefined", user_id="undefined", provider="undefined")
+    assert {
+        "cache_read_tokens": None, "cost": None, "user": None, "provider": "openai", "input_tokens": 800,
+    } == picked(record, "cache_read_tokens", "cost", "user", "provider", "input_tokens")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("provider", "canonical"),
+    [("anthropic", "anthropic"), ("bedrock", "aws.bedrock"), ("vertex", "gcp.vertex_ai"), ("openrouter", "openrouter")],
+)
+def test_providers_by_clines_names(provider: str, canonical: str):
+    """Cline's words for providers are mapped; those that are none of OpenTelemetry's stay."""
+    assert canonical == turn(provider=provider).provider
+
+
+@pytest.mark.parametrize(
+    ("body", "changes"),
+    [
+        ("task.conversation_turn", {"source": "user", "tokensIn": "undefined"}),
+        ("task.tokens", {}),
+        ("task.summarize_task", {"currentTokens": 150000}),
+    ],
+)
+def test_questions_repeats_and_summaries_are_no_calls(body: str, changes: dict[str, Any]):
+    """task.tokens repeats the turn, and the user's half of a turn has no tokens."""
+    assert {NOT_AI: 1} == read_logs(log(TURN | changes, scope="cline", body=body)).ignored
+
+
+def test_the_counters_kinds_are_in_their_names():
+    """Totals count; what is per response or per event counts the same again."""
+    names = ("cline.tokens.input.total", "cline.tokens.output.total", "cline.cache.read.tokens.total",
+             "cline.cache.write.tokens.total", "cline.cost.total")  # fmt: skip
+    repeats = ("cline.tokens.input.per_response", "cline.cost.per_event", "cline.cache.read.tokens.per_event")
+    outcome = read_points(*(point(name, 5.0, WHO, cumulative=True) for name in (*names, *repeats)))
+    assert [
+        ("input_uncached", "{token}", 5), ("output", "{token}", 5), ("cache_read", "{token}", 5),
+        ("cache_write", "{token}", 5), (None, "USD", 5),
+    ] == [(p.template.token_type, p.template.unit, p.value) for p in outcome.points]  # fmt: skip
+    assert {"usr-9"} == {p.template.user for p in outcome.points}
+    assert {MERGED: 3} == outcome.ignored

@@ -1,0 +1,120 @@
+"""Codex: events and counters."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.normalise.outcome import MERGED, NOT_AI
+from spool.record import Inference
+from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, read_logs, read_points
+
+COMMON = {"conversation.id": "conv-1", "model": "gpt-5.1-codex", "user.account_id": "acct-1", "user.email": "a@b.c"}
+# As 0.169 sends it: a place in the source for a name, no body, texts for counts.
+COMPLETED = COMMON | {
+    "event.name": "codex.sse_event",
+    "event.kind": "response.completed",
+    "input_token_count": "11250",
+    "output_token_count": "820",
+    "cached_token_count": "9984",
+    "cache_write_token_count": "0",
+    "reasoning_token_count": "512",
+    "tool_token_count": "12070",
+    "ttft_ms": "410",
+}
+PLACE = "event otel/src/events/session_telemetry.rs:1153"
+FAILED = COMMON | {"event.name": "codex.api_request", "attempt": "1", "duration_ms": "812", "error.message": "secret"}
+
+
+def completed(**changes: object) -> Inference:
+    (record,) = read_logs(log(COMPLETED | changes, event_name=PLACE, scope="codex_otel.log_only")).records
+    assert isinstance(record, Inference)
+    return record
+
+
+def test_a_completed_response_is_a_call():
+    """Cache and reasoning are inside; the total in tool_token_count is nobody's tokens."""
+    assert {
+        "input_tokens": 11250,
+        "output_tokens": 820,
+        "cache_read_tokens": 9984,
+        "cache_write_tokens": 0,
+        "reasoning_tokens": 512,
+        "provider": "openai",
+        "request_model": "gpt-5.1-codex",
+        "session": "conv-1",
+        "user": "acct-1",
+        "source": "codex",
+    } == picked(
+        completed(), "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+        "provider", "request_model", "session", "user", "source",
+    )  # fmt: skip
+
+
+def test_counts_may_be_texts_or_integers():
+    """Older releases mix both on one record and know no cache writes."""
+    mixed = completed(output_token_count=820, reasoning_token_count=512, cache_write_token_count=None)
+    assert (820, 512, None) == (mixed.output_tokens, mixed.reasoning_tokens, mixed.cache_write_tokens)
+
+
+def test_the_duration_of_an_sse_event_is_not_the_calls():
+    """It measures the last piece of the stream, so start and end are one."""
+    record = completed(duration_ms="3")
+    assert (NOW, NOW) == (record.start_time, record.end_time)
+
+
+def test_the_twin_without_counts_is_no_call():
+    """Two response.completed records come per call; only one of them counts."""
+    twin = {name: value for name, value in COMPLETED.items() if not name.endswith("_token_count")}
+    outcome = read_logs(log(twin, event_name=PLACE), log(COMPLETED, event_name=PLACE))
+    assert (1, {NOT_AI: 1}) == (len(outcome.records), outcome.ignored)
+
+
+@pytest.mark.parametrize("status", ["429", 500])
+def test_a_refused_attempt_is_an_error_record(status: object):
+    """Retries are requests of their own, each with its own status and duration."""
+    (record,) = read_logs(log(FAILED | {"http.response.status_code": status})).records
+    assert {"status": "error", "error_type": str(status), "input_tokens": None, "cost": None} == picked(
+        record, "status", "error_type", "input_tokens", "cost"
+    )
+    assert NOW - 812_000_000 == record.start_time
+
+
+@pytest.mark.parametrize("status", ["200", None, "399"])
+def test_other_requests_are_no_calls(status: object):
+    """A request that went well is told by its response."""
+    assert {NOT_AI: 1} == read_logs(log(FAILED | {"http.response.status_code": status})).ignored
+
+
+def test_one_call_resent_has_one_identity():
+    """Without a response id the session, the time and the tokens are the call's identity."""
+    other = log(COMPLETED, event_name=PLACE, time=NOW + SECOND)
+    first, again, later = read_logs(log(COMPLETED, event_name=PLACE), log(COMPLETED), other).identities
+    assert (True, True, True) == (first == again, first != later, first.certain)
+
+
+@pytest.mark.parametrize("name", ["codex.conversation_starts", "codex.tool_result", "codex.user_prompt"])
+def test_other_events_are_no_calls(name: str):
+    """They carry the model's name like every record of Codex."""
+    assert {NOT_AI: 1} == read_logs(log(COMMON | {"event.name": name, "tool_token_count": "5"})).ignored
+
+
+def test_turn_counters_by_type():
+    """token_type names the parts; the total repeats them."""
+    types = ("input", "cached_input", "cache_write_input", "output", "reasoning_output", "total")
+    outcome = read_points(
+        *(point("codex.turn.token_usage", 7.0, {"model": "gpt-5.1", "token_type": kind}) for kind in types)
+    )
+    assert ["input", "cache_read", "cache_write", "output", "reasoning"] == [r.token_type for r in outcome.records]
+    assert {MERGED: 1} == outcome.ignored
+
+
+def test_the_cost_counter_is_in_millionths():
+    """codex.turn.cost_microusd becomes dollars, exactly."""
+    outcome = read_points(point("codex.turn.cost_microusd", 2712.5, {"model": "gpt-5.1"}))
+    assert [("0.0027125", "USD", None)] == [(r.value, r.unit, r.token_type) for r in outcome.records]
+
+
+def test_durations_and_counts_are_no_usage():
+    """codex.api_request counts requests, and the e2e duration takes milliseconds."""
+    points = [point("codex.api_request", 3, {"model": "gpt-5.1"}), point("codex.turn.e2e_duration_ms", 5400.0)]
+    assert {NOT_AI: 2} == read_points(*points).ignored

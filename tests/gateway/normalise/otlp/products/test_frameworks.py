@@ -1,0 +1,241 @@
+"""Frameworks' spans: agents, tools and templates around the calls, under names that look like calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, said, span, traces
+
+USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
+FAILED = {"code": 2}
+
+
+def test_langsmiths_templates_and_retrievers_are_no_calls():
+    """Its exporter names a prompt template `chat` and a retriever `embeddings`; the kind of run tells them apart."""
+    outcome = normalised(
+        traces(
+            span(1, {"langsmith.span.kind": "prompt", "gen_ai.operation.name": "chat", "gen_ai.system": "langchain"}),
+            span(2, {"langsmith.span.kind": "retriever", "gen_ai.operation.name": "embeddings"}),
+            span(3, {"langsmith.span.kind": "embedding", "gen_ai.operation.name": "embeddings", **USAGE}),
+            span(4, {"langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", **USAGE}),
+        )
+    )
+    assert ["embeddings", "chat"] == [record.operation for record in outcome.records]  # type: ignore[union-attr]
+    assert {NOT_AI: 2} == dict(outcome.ignored)
+
+
+def test_openllmetrys_unknown_request_type_says_nothing():
+    """Its instrumentation of Mistral writes it on asynchronous calls, usage and all."""
+    call = {"llm.request.type": "unknown", "gen_ai.system": "MistralAI", "gen_ai.usage.prompt_tokens": 7}
+    record = only(traces(span(1, call), span(2, {"llm.request.type": "unknown", "gen_ai.system": "MistralAI"})))
+    assert ("openllmetry", "chat", "mistral_ai", 7) == (
+        record.source, record.operation, record.provider, record.input_tokens,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"traceloop.span.kind": "agent"},
+        {"traceloop.span.kind": "tool"},
+        {"gen_ai.span.kind": "AGENT"},
+    ],
+)
+def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]):
+    """Neither when it failed nor when it repeats the sums of its calls; those below it are calls of their own."""
+    call = {"llm.request.type": "chat", "gen_ai.request.model": "m", **USAGE}
+    agent = {**kind, "gen_ai.request.model": "m", **USAGE}
+    payload = traces(span(1, call), span(2, agent, parent=1, status=FAILED), span(3, call, parent=2))
+    assert ["ok", "ok"] == [record.status for record in records(payload)]
+
+
+@pytest.mark.parametrize("operation", [{}, {"gen_ai.operation.name": "chat"}])
+def test_a_call_may_name_the_tool_that_the_model_asks_for(operation: dict[str, str]):
+    """OpenLIT's spans do: it is a call, and no tool that stands between two."""
+    call = {**operation, "gen_ai.request.model": "m", **USAGE, "gen_ai.tool.name": "search"}
+    outcome = normalised(traces(span(1, {**call, "gen_ai.usage.cost": 0.1}), span(2, call, parent=1)))
+    assert ["0.1"] == [record.cost for record in outcome.records]  # type: ignore[union-attr]
+
+
+def test_the_first_google_adk_nests_an_agent_under_a_call():
+    """Control went over to another agent within a call: its span has a name and no attributes."""
+    call = {"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini-2.5-pro", **USAGE}
+    payload = traces(
+        span(1, call, name="call_llm"),
+        span(2, {}, name="agent_run [booker]", parent=1),
+        span(3, call, name="call_llm", parent=2),
+        scope="gcp.vertex.agent",
+    )
+    assert [100, 100] == [record.input_tokens for record in records(payload)]
+
+
+def test_spring_ais_tools_part_calls():
+    """A tool that asks a model makes a call of its own."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "gen_ai.usage.input_tokens": "100"}
+    tool = {"spring.ai.kind": "tool_call", "gen_ai.operation.name": "framework", "gen_ai.system": "spring_ai"}
+    assert 2 == len(records(traces(span(1, call), span(2, tool, parent=1), span(3, call, parent=2))))
+
+
+def test_a_span_of_logfire_that_has_only_begun_is_no_call():
+    """It comes in a request of its own, before the call has an end."""
+    pending = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    outcome = normalised(traces(span(2, pending, parent=1), scope="pydantic-ai"))
+    assert ([], {NOT_AI: 1}) == (outcome.records, dict(outcome.ignored))
+
+
+def logfire(kind: str, response: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
+    """What Logfire's instrumentation of the OpenAI SDK writes, prompts and answers included."""
+    prompt = [{"role": "user", "content": "CANARY"}]
+    return {
+        "logfire.span_type": kind,
+        "gen_ai.provider.name": "openai",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-4o",
+        "request_data": json.dumps({"messages": prompt, "model": "gpt-4o", **request}),
+        **({} if response is None else {"response_data": json.dumps({"message": {"content": "CANARY"}, **response})}),
+    }
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_stream_of_logfires_is_one_call(encoding: str):
+    """A span when it began and a log beside it when it was over: the log alone has the usage, inside its answer."""
+    usage = {
+        "prompt_tokens": 90,
+        "completion_tokens": 30,
+        "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 64, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 12},
+    }
+    payload = traces(
+        span(1, logfire("span", stream=True)), span(2, logfire("log", {"usage": usage}, stream=True)), scope="logfire"
+    )
+    record = only(payload, encoding=encoding)
+    assert {
+        "source": "pydantic_ai",
+        "provider": "openai",
+        "operation": "chat",
+        "request_model": "gpt-4o",
+        "input_tokens": 90,
+        "output_tokens": 30,
+        "cache_read_tokens": 64,
+        "reasoning_tokens": 12,
+        "status": "ok",
+    } == said(record)
+
+
+def test_a_stream_of_logfires_that_never_began_is_a_failed_call():
+    """There is no log beside it."""
+    payload = traces(span(1, logfire("span", stream=True), status=FAILED), scope="logfire")
+    assert ["error"] == [record.status for record in records(payload)]
+
+
+@pytest.mark.parametrize("response", [None, {}, {"usage": None}, {"usage": {"total_tokens": 3}}, {"usage": [1]}])
+def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str, Any] | None):
+    """Its own attributes count, and stay what they are."""
+    call = {**logfire("span", response), **USAGE}
+    record = only(traces(span(1, call), scope="logfire"))
+    assert (100, 20, None) == (record.input_tokens, record.output_tokens, record.cache_read_tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("anthropic/claude-sonnet-4", 1000), ("claude-sonnet-4", 1600), ("us.anthropic.claude-sonnet-4-v1:0", 1600)],
+)
+def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int):
+    """LiteLLM's model names begin with a vendor, and its input holds the cache, Anthropic's too."""
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": "strands-agents",
+        "gen_ai.request.model": model,
+        "gen_ai.usage.input_tokens": 1000,
+        "gen_ai.usage.cache_read_input_tokens": 600,
+    }
+    assert expected == only(traces(span(1, call), scope="strands.telemetry.tracer")).input_tokens
+
+
+def test_strands_puts_the_cache_into_the_input_since_1_54():
+    """It writes the conventions' names beside its own from that version on, whoever serves the model."""
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": "strands-agents",
+        "gen_ai.request.model": "us.anthropic.claude-sonnet-4-20250514-v1:0",
+        "gen_ai.usage.prompt_tokens": 1000,
+        "gen_ai.usage.input_tokens": 1000,
+        "gen_ai.usage.output_tokens": 50,
+        "gen_ai.usage.total_tokens": 1050,
+    }
+    read = {"gen_ai.usage.cache_read.input_tokens": 600, "gen_ai.usage.cache_read_input_tokens": 600}
+    written = {"gen_ai.usage.cache_creation.input_tokens": 200}
+    for cache in (read, written, {**read, **written}):
+        assert 1000 == only(traces(span(1, {**call, **cache}), scope="strands.telemetry.tracer")).input_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("gen_ai.usage.input_tokens_details.cached_tokens", "cache_read_tokens"),
+        ("gen_ai.usage.cache_read_tokens", "cache_read_tokens"),
+        ("gen_ai.usage.cache_write_tokens", "cache_write_tokens"),
+        ("gen_ai.usage.cache_creation_tokens", "cache_write_tokens"),
+        ("gen_ai.usage.prompt_tokens_details.cache_creation_tokens", "cache_write_tokens"),
+        ("gen_ai.usage.output_tokens_details.reasoning_tokens", "reasoning_tokens"),
+        ("gen_ai.usage.details.cached_tokens", "cache_read_tokens"),
+        ("gen_ai.usage.details.cached_content_tokens", "cache_read_tokens"),
+        ("gen_ai.usage.details.thoughts_tokens", "reasoning_tokens"),
+    ],
+)
+def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str):
+    """OpenAI's and Google's own names under the prefix, and short ones that plug-ins and hand-made spans have."""
+    record = only(traces(span(1, {"gen_ai.operation.name": "chat", **USAGE, name: 8})))
+    assert (100, 20, 8) == (record.input_tokens, record.output_tokens, getattr(record, field))
+
+
+@pytest.mark.parametrize(
+    ("scope", "counted", "expected"),
+    [
+        ("strands.telemetry.tracer", USAGE, UNRECOGNISED_AI),
+        ("openlit", {"gen_ai.usage.cost": 0.04}, UNRECOGNISED_AI),
+        ("strands.telemetry.tracer", {"gen_ai.request.model": "m"}, NOT_AI),
+        ("codex_otel", USAGE, NOT_AI),
+    ],
+)
+def test_what_counts_under_an_unknown_operation_is_shown_whoever_sends(
+    scope: str, counted: dict[str, Any], expected: str
+):
+    """A dialect that is known may learn a new operation; spans that repeat logs stay silent."""
+    outcome = normalised(traces(span(1, {"gen_ai.operation.name": "image", **counted}), scope=scope))
+    assert {expected: 1} == dict(outcome.ignored)
+
+
+def test_pydantic_ai_over_gemini_leaves_the_thoughts_out():
+    """More thoughts than output: they stand apart, as its own price says."""
+    call = {
+        "gen_ai.operation.name": "generate_content",
+        "gen_ai.system": "google-gla",
+        "gen_ai.request.model": "gemini-2.5-flash",
+        "gen_ai.usage.input_tokens": 2,
+        "gen_ai.usage.output_tokens": 13,
+        "gen_ai.usage.details.thoughts_tokens": 58,
+        "operation.cost": 0.0001781,
+    }
+    record = only(traces(span(1, call), scope="pydantic-ai"))
+    assert (2, 71, 58, "0.0001781") == (
+        record.input_tokens, record.output_tokens, record.reasoning_tokens, record.cost,
+    )  # fmt: skip
+
+
+def test_semantic_kernels_first_names():
+    """Operation and tokens have names of their own in its releases of 2024."""
+    call = {
+        "gen_ai.operation.name": "chat.completions",
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.prompt_tokens": 16,
+        "gen_ai.response.completion_tokens": 29,
+    }
+    record = only(traces(span(1, call), scope="Microsoft.SemanticKernel.Diagnostics"))
+    assert ("chat", 16, 29) == (record.operation, record.input_tokens, record.output_tokens)

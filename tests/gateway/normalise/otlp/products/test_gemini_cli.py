@@ -1,0 +1,251 @@
+"""Gemini CLI and its descendant Qwen Code: events and counters."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+
+from gateway.normalise.otlp.decoding.model import LogRecord
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
+from spool.identity import digest
+from spool.record import Inference
+from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, read_logs, read_points
+
+DETAILS = "gen_ai.client.inference.operation.details"
+STAMP = "2026-03-02T09:00:00.000Z"
+WHO = {"session.id": "session-1", "installation.id": "inst-1", "user.email": "a@b.c", "auth_type": "gemini-api-key"}
+RESPONSE = WHO | {
+    "event.name": "gemini_cli.api_response",
+    "event.timestamp": STAMP,
+    "model": "gemini-2.5-pro",
+    "duration_ms": 2000,
+    "input_token_count": 1700,
+    "output_token_count": 50,
+    "cached_content_token_count": 1000,
+    "thoughts_token_count": 500,
+    "tool_token_count": 20,
+    "total_token_count": 2270,
+    "status_code": 200,
+}
+TWIN = WHO | {
+    "event.name": DETAILS,
+    "event.timestamp": STAMP,
+    "gen_ai.operation.name": "generate_content",
+    "gen_ai.provider.name": "gcp.vertex_ai",
+    "gen_ai.request.model": "gemini-2.5-pro",
+    "gen_ai.response.model": "gemini-2.5-pro-002",
+    "gen_ai.response.id": "resp-0123456789abcdef",
+    "gen_ai.usage.input_tokens": 1700,
+    "gen_ai.usage.output_tokens": 50,
+}
+START = WHO | {
+    "event.name": DETAILS,
+    "event.timestamp": STAMP,
+    "gen_ai.operation.name": "generate_content",
+    "gen_ai.provider.name": "gcp.vertex_ai",
+    "gen_ai.request.model": "gemini-2.5-pro",
+}
+
+
+def gemini(attributes: dict[str, object], *, time: int = NOW) -> LogRecord:
+    return log(attributes, scope="gemini-cli", resource={"service.name": "gemini-cli"}, time=time)
+
+
+def call(*records: LogRecord) -> Inference:
+    (record,) = read_logs(*records).records
+    assert isinstance(record, Inference)
+    return record
+
+
+def test_twins_a_millisecond_apart_are_one_call():
+    """Seen with 0.61.0: the twins agree in event.timestamp, their record times do not."""
+    outcome = read_logs(gemini(RESPONSE), gemini(TWIN, time=NOW + 1_000_000))
+    assert (1, {MERGED: 1}) == (len(outcome.records), outcome.ignored)
+    assert {
+        "request_id": "resp-0123456789abcdef",
+        "provider": "gcp.vertex_ai",
+        "request_model": "gemini-2.5-pro",
+        "response_model": "gemini-2.5-pro-002",
+        "operation": "generate_content",
+        "input_tokens": 1720,
+        "output_tokens": 550,
+        "cache_read_tokens": 1000,
+        "reasoning_tokens": 500,
+        "start_time": NOW - 2 * SECOND,
+    } == picked(
+        outcome.records[0], "request_id", "provider", "request_model", "response_model", "operation", "input_tokens",
+        "output_tokens", "cache_read_tokens", "reasoning_tokens", "start_time",
+    )  # fmt: skip
+    assert digest(2, "resp-0123456789abcdef") == outcome.records[0].id
+
+
+def test_the_twin_may_come_first():
+    """The order of records in a request means nothing."""
+    assert call(gemini(RESPONSE), gemini(TWIN)) == call(gemini(TWIN), gemini(RESPONSE))
+
+
+def test_the_record_of_a_start_is_no_call_and_no_twin():
+    """Seen with 0.61.0: a third operation.details record is written when the request starts."""
+    outcome = read_logs(gemini(START), gemini(RESPONSE), gemini(TWIN))
+    assert (1, {NOT_AI: 1, MERGED: 1}) == (len(outcome.records), outcome.ignored)
+    assert "resp-0123456789abcdef" == getattr(outcome.records[0], "request_id", None)
+
+
+@pytest.mark.parametrize(
+    "other", [{"event.timestamp": "2026-03-02T09:00:00.001Z"}, {"model": "gemini-2.5-flash"}, {"session.id": "s-2"}]
+)
+def test_another_call_is_no_twin(other: dict[str, str]):
+    """Time stamp, model and session have to agree: a collector mixes the laptops of a whole house."""
+    assert None is call(gemini(RESPONSE | other), gemini(TWIN)).request_id
+
+
+def test_a_twin_that_names_no_session_is_one_all_the_same():
+    """Instant and model make the twins; the session only keeps laptops apart."""
+    nameless = {name: value for name, value in TWIN.items() if name != "session.id"}
+    assert "resp-0123456789abcdef" == call(gemini(RESPONSE), gemini(nameless)).request_id
+
+
+def test_two_calls_of_one_instant_get_a_twin_each():
+    """Parallel calls that end in the same millisecond do not share an id."""
+    second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210"}
+    outcome = read_logs(gemini(RESPONSE), gemini(RESPONSE), gemini(TWIN), gemini(second))
+    assert 2 == len({identity.id for identity in outcome.identities})
+
+
+def test_many_calls_of_one_instant_find_their_twins_at_once():
+    """A collector that takes the time stamps away leaves the sessions alone to tell a day's calls apart."""
+    calls = [gemini(RESPONSE | {"event.timestamp": "", "session.id": f"s-{n}"}) for n in range(8_000)]
+    others = [gemini(TWIN | {"event.timestamp": "", "session.id": f"other-{n}"}) for n in range(8_000)]
+    started = perf_counter()
+    outcome = read_logs(*others, *calls)
+    assert perf_counter() - started < 3
+    assert (8_000, {MERGED: 8_000}) == (len(outcome.records), outcome.ignored)
+    assert {None} == {getattr(record, "request_id", None) for record in outcome.records}
+
+
+def test_a_call_that_names_no_session_takes_any_twin():
+    """The twins that are left go to whoever comes next."""
+    nameless = {name: value for name, value in RESPONSE.items() if name != "session.id"}
+    second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210", "session.id": "s-2"}
+    outcome = read_logs(gemini(TWIN), gemini(second), gemini(nameless), gemini(nameless), gemini(nameless))
+    assert ["resp-0123456789abcdef", "resp-fedcba9876543210", None] == [
+        getattr(record, "request_id", None) for record in outcome.records
+    ]
+
+
+def test_a_twin_alone_never_counts():
+    """Its call was in the request before: counting it would count the call twice."""
+    assert {MERGED: 1} == read_logs(gemini(TWIN)).ignored
+
+
+@pytest.mark.parametrize(
+    ("auth", "provider"),
+    [("vertex-ai", "gcp.vertex_ai"), ("oauth-personal", "gcp.vertex_ai"), ("gemini-api-key", "gcp.gen_ai")],
+)
+def test_without_a_twin_the_login_tells_the_provider(auth: str, provider: str):
+    """Vertex and the personal login both go through Google Cloud."""
+    assert provider == call(gemini(RESPONSE | {"auth_type": auth})).provider
+
+
+def test_an_error_takes_no_response_model_from_its_twin():
+    """Nothing answered, so only the provider and the id come down."""
+    error = WHO | {
+        "event.name": "gemini_cli.api_error",
+        "event.timestamp": STAMP,
+        "model": "gemini-2.5-pro",
+        "error": "quota of 50 exceeded",
+        "error.type": "TerminalQuotaError",
+        "status_code": 429,
+        "duration_ms": 150,
+    }
+    record = call(gemini(error), gemini(TWIN))
+    assert ("error", "TerminalQuotaError", "gcp.vertex_ai", None, None) == (
+        record.status, record.error_type, record.provider, record.response_model, record.input_tokens,
+    )  # fmt: skip
+
+
+def test_a_bad_call_among_twins_is_rejected_alone():
+    """Books are kept at the end for those that wait, too."""
+    outcome = read_logs(gemini(RESPONSE | {"output_token_count": -5}), gemini(TWIN), gemini(RESPONSE))
+    assert ([IMPLAUSIBLE], 1) == ([reject.reason for reject in outcome.rejects], len(outcome.records))
+
+
+@pytest.mark.parametrize("name", ["gemini_cli.chat_compression", "gemini_cli.api_request", "gemini_cli.tool_call"])
+def test_other_events_are_no_calls(name: str):
+    """The tokens of a compression are those before and after it."""
+    assert {NOT_AI: 1} == read_logs(gemini(WHO | {"event.name": name, "tokens_before": 9, "model": "m"})).ignored
+
+
+def test_the_counter_tells_thoughts_and_visible_output_apart():
+    """Gemini's output leaves the thoughts out, its input the prompts of tools."""
+    kinds = ("input", "output", "thought", "cache", "tool")
+    outcome = read_points(
+        *(point("gemini_cli.token.usage", 5, {"type": kind, "model": "gemini-2.5-pro"}) for kind in kinds)
+    )
+    assert ["input", "output_visible", "reasoning", "cache_read", "tool_input"] == [
+        r.token_type for r in outcome.records
+    ]
+
+
+def test_the_counters_twin_and_derived_figures_are_ignored():
+    """gen_ai.client.token.usage of the same scope counts the same tokens again; efficiency is a ratio."""
+    attributes = {"gen_ai.token.type": "input", "gen_ai.request.model": "gemini-2.5-pro"}
+    outcome = read_points(
+        point("gen_ai.client.token.usage", 1700.0, attributes, scope="gemini-cli"),
+        point("gemini_cli.token.efficiency", 0.4, {"model": "gemini-2.5-pro"}, scope="gemini-cli"),
+    )
+    assert ({MERGED: 2}, []) == (outcome.ignored, outcome.records)
+
+
+QWEN = {
+    "event.name": "qwen-code.api_response",
+    "session.id": "session-2",
+    "installation.id": "inst-2",
+    "model": "qwen3-coder-plus",
+    "response_id": "chatcmpl-7f3a52d0b1c94e6f8a",
+    "duration_ms": 1500,
+    "input_token_count": 900,
+    "output_token_count": 120,
+    "cached_content_token_count": 600,
+    "thoughts_token_count": 40,
+    "total_token_count": 1020,
+    "request_text": "the prompt",
+    "response_text": "the answer",
+}
+
+
+def test_qwen_holds_its_thoughts_in_the_output():
+    """Its back ends speak OpenAI's way: total = input + output."""
+    record = call(log(QWEN, scope="qwen-code"))
+    assert {
+        "source": "qwen_code", "operation": "chat", "input_tokens": 900, "output_tokens": 120, "reasoning_tokens": 40,
+        "request_id": "chatcmpl-7f3a52d0b1c94e6f8a", "provider": None, "session": "session-2",
+    } == picked(
+        record, "source", "operation", "input_tokens", "output_tokens", "reasoning_tokens", "request_id", "provider",
+        "session",
+    )  # fmt: skip
+    assert digest(2, "chatcmpl-7f3a52d0b1c94e6f8a") == record.id
+
+
+def test_qwens_total_shows_thoughts_outside():
+    """A Gemini-shaped back end counts them apart, and its total says so."""
+    assert 160 == call(log(QWEN | {"total_token_count": 1060}, scope="qwen-code")).output_tokens
+
+
+def test_a_qwen_error_is_an_error_record():
+    """The model gives the provider away where its name does."""
+    attributes = {
+        "event.name": "qwen-code.api_error", "model": "gpt-4.1", "status_code": 401, "session.id": "s",
+    }  # fmt: skip
+    record = call(log(attributes, scope="qwen-code"))
+    assert ("error", "401", "openai") == (record.status, record.error_type, record.provider)
+
+
+def test_qwens_counter():
+    """qwen-code.token.usage has the types of its ancestor, but an output that holds the thoughts."""
+    kinds = ("input", "output", "thought", "cache")
+    outcome = read_points(*(point("qwen-code.token.usage", 5, {"type": kind, "model": "qwen3"}) for kind in kinds))
+    assert [("qwen_code", kind) for kind in ("input", "output", "reasoning", "cache_read")] == [
+        (r.source, r.token_type) for r in outcome.records
+    ]

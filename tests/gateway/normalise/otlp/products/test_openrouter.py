@@ -1,0 +1,56 @@
+"""OpenRouter's broadcast: which of the spans of one request is the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.normalise.otlp.payloads import normalised, only, span, traces
+
+CALL = "gen-1790605442-FDh36zGvkqZaDM6tk5Rd"
+USAGE = {"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 5}
+NAMED: dict[str, Any] = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.request.model": "openai/gpt-4o",
+    "gen_ai.response.id": CALL,
+}
+
+
+def test_openrouters_call_may_have_a_name_of_its_users():
+    """`trace.generation_name` renames it; what stands around it still names no model, or repeats it."""
+    payload = traces(
+        span(1, {"gen_ai.operation.name": "chat", "trace.name": "Order Processing"}, name="Order Processing"),
+        span(2, {**USAGE, **NAMED}, name="Extract Order Details", parent=1),
+        span(3, {**USAGE, **NAMED, "gen_ai.response.id": f"{CALL}:generation"}, name="generation", parent=2),
+        span(
+            4,
+            {**NAMED, "gen_ai.response.id": f"{CALL}:attempt-0"},
+            name="provider attempt 1: OpenAI",
+            parent=2,
+        ),
+        scope="openrouter",
+    )
+    record = only(payload)
+    assert ("openrouter", CALL, "chat") == (record.source, record.request_id, record.operation)
+
+
+def test_a_call_is_one_whatever_it_did():
+    """Operations that other products would mean nothing billable by."""
+    images = NAMED | {"gen_ai.operation.name": "image_generation", "gen_ai.usage.total_cost": 0.04}
+    record = only(traces(span(1, images, name="LLM Generation"), scope="openrouter"))
+    assert ("image_generation", "0.04") == (record.operation, record.cost)
+
+
+def test_a_failed_call_of_another_name_counts_too():
+    """A client that hangs up leaves no usage behind, but the model that was asked."""
+    failed = span(1, NAMED, name="Extract Order Details", status={"code": 2})
+    record = only(traces(failed, scope="openrouter"))
+    assert ("error", None) == (record.status, record.input_tokens)
+
+
+@pytest.mark.parametrize("name", ["openrouter-connection-test", "generation", "provider attempt 2: Amazon Bedrock"])
+def test_what_repeats_or_tries_out_is_no_call(name: str):
+    """The connection test of a destination is a span without attributes."""
+    outcome = normalised(traces(span(1, {}, name=name), scope="openrouter"))
+    assert ([], 1) == (outcome.records, outcome.ignored.total())

@@ -1,0 +1,78 @@
+"""Spans of another Tollhouse, as they come in; what goes out and comes back is tested with the encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, said, span, traces
+
+ID = "0f" * 16
+FORWARDED = {
+    "tollhouse.id": ID,
+    "tollhouse.source": "litellm",
+    "tollhouse.status": "cached",
+    "tollhouse.cost": "0.10",
+    "tollhouse.cost_source": "reported",
+    "tollhouse.user": "none",
+    "gen_ai.operation.name": "chat",
+    "gen_ai.usage.input_tokens": 10,
+    "gen_ai.usage.cache_read.input_tokens": 400,
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_forwarded_span_is_taken_as_it_is(encoding: str):
+    """No dialect: counts stay as they are, `none` is a user there, the record keeps its id and is not priced."""
+    outcome = normalised(
+        traces(span(1, FORWARDED), scope="strands.telemetry.tracer", resource={"user.id": "not me"}), encoding=encoding
+    )
+    (record,) = outcome.records
+    assert (bytes.fromhex(ID), {0}) == (record.id, outcome.forwarded)
+    assert {
+        "source": "litellm",
+        "status": "cached",
+        "operation": "chat",
+        "input_tokens": 10,
+        "cache_read_tokens": 400,
+        "user": "none",
+        "cost": "0.1",
+    } == said(record)  # type: ignore[arg-type]
+
+
+def test_a_forwarded_span_is_nobodys_twin():
+    """Neither above nor below a call: each of them was settled where it came from."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
+    assert 2 == len(normalised(traces(span(1, call), span(2, FORWARDED, parent=1))).records)
+    assert 2 == len(normalised(traces(span(1, FORWARDED), span(2, call, parent=1))).records)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"tollhouse.id": "abc"}, "malformed"),
+        ({"tollhouse.id": 7}, "malformed"),
+        ({"gen_ai.usage.input_tokens": -7}, "implausible"),
+        ({"tollhouse.cost": "-1"}, "implausible"),
+    ],
+)
+def test_a_forwarded_span_that_cannot_be_is_rejected(changes: dict[str, Any], reason: str):
+    """An id of another form, an impossible figure: the item alone."""
+    outcome = normalised(traces(span(1, FORWARDED | changes), span(2, FORWARDED)))
+    assert ([reason], 1) == ([reject.reason for reject in outcome.rejects], len(outcome.records))
+
+
+@pytest.mark.parametrize(
+    ("times", "start", "end"), [("none", False, False), ("start", True, False), ("end", False, True)]
+)
+def test_times_that_stand_in_for_unknown_ones(times: str, start: bool, end: bool):
+    """A span needs two times; the attribute says which of them the source knew."""
+    record = only(traces(span(1, FORWARDED | {"tollhouse.times": times})))
+    assert (start, end) == (record.start_time is not None, record.end_time is not None)
+
+
+def test_a_text_that_no_house_would_send_is_left_out():
+    """Names are bounded here like everywhere: they become rows, labels and filters."""
+    record = only(traces(span(1, FORWARDED | {"tollhouse.source": "s" * 2049, "tollhouse.team": "t" * 2048})))
+    assert ("otel", "t" * 2048) == (record.source, record.team)

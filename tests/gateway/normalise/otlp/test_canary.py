@@ -1,0 +1,183 @@
+"""
+Prompts never leave the decoder: every OTLP case with canaries in every place that can hold content.
+
+The places are the names of reference section B9 and their relatives, span events, log bodies, status messages, links,
+exemplars, and metadata that is called like content.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.errors import BadPayload
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import requests as otlp
+from gateway.normalise.outcome import Outcome
+from spool.record import as_json
+from tests.gateway.normalise.otlp.items import assert_balanced, finished
+
+CASES = Path(__file__).parents[3] / "cases/otlp"
+SIGNALS = {"resourceSpans": "traces", "resourceLogs": "logs", "resourceMetrics": "metrics"}
+CANARY = "canary-5d1e"
+
+CONTENT = (
+    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions",
+    "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.prompt", "gen_ai.prompt.0.content",
+    "gen_ai.prompt_json", "gen_ai.completion", "gen_ai.completion.0.content", "ai.prompt", "ai.prompt.messages",
+    "ai.prompt.tools", "ai.response.text", "ai.response.object", "ai.response.toolCalls", "ai.response.reasoning",
+    "ai.toolCall.args", "ai.toolCall.result", "ai.value", "ai.values", "input.value", "output.value",
+    "llm.input_messages.0.message.content", "llm.output_messages.0.message.content", "llm.prompts.0",
+    "llm.prompt_template.variables", "llm.openai.messages", "embedding.text", "embedding.embeddings.0.embedding.text",
+    "retrieval.documents.0.document.content", "traceloop.entity.input", "traceloop.entity.output",
+    "langfuse.trace.input", "langfuse.trace.output", "langfuse.observation.input", "langfuse.observation.output",
+    "gcp.vertex.agent.llm_request", "gcp.vertex.agent.tool_response", "mlflow.spanInputs", "mlflow.spanOutputs",
+    "user_prompt", "prompt", "request_text", "response_text", "error", "error.message", "error_message",
+    "exception.message", "exception.stacktrace", "message", "content", "body", "tool_input", "tool_parameters",
+    "arguments", "output", "function_args",
+)  # fmt: skip
+CONTENT_METADATA = (
+    "traceloop.association.properties.prompt", "ai.telemetry.metadata.messages", "langfuse.trace.metadata.input",
+    "langfuse.observation.metadata.output", "langsmith.metadata.content", "trace.metadata.last.message",
+)  # fmt: skip
+EMAILS = ("user.email", "email", "enduser.email", "metadata.user_api_key_user_email", "ai.telemetry.metadata.email")
+READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
+NEW_NAMES = (*CONTENT, *CONTENT_METADATA, *EMAILS)
+
+
+def cases() -> list[tuple[str, Path]]:
+    payloads = (path for path in sorted(CASES.rglob("*.json")) if not path.name.endswith(".expected.json"))
+    return [(key, path) for path in payloads for key in SIGNALS if key in json.loads(path.read_text())]
+
+
+every_case = pytest.mark.parametrize(("key", "path"), cases(), ids=lambda part: getattr(part, "stem", None))
+
+
+def items(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every span, log record and data point."""
+    for resource in payload.get("resourceSpans", ()):
+        for scope in resource["scopeSpans"]:
+            yield from scope["spans"]
+    for resource in payload.get("resourceLogs", ()):
+        for scope in resource["scopeLogs"]:
+            yield from scope["logRecords"]
+    for resource in payload.get("resourceMetrics", ()):
+        for scope in resource["scopeMetrics"]:
+            for metric in scope["metrics"]:
+                for kind in ("sum", "gauge", "histogram"):
+                    yield from metric.get(kind, {}).get("dataPoints", ())
+
+
+def attribute(name: str, value: str) -> dict[str, Any]:
+    return {"key": name, "value": {"stringValue": value}}
+
+
+def canaries(prefix: str = "") -> list[dict[str, Any]]:
+    """One attribute a name: text, and for a few the shapes in which content comes as well."""
+    plain = [attribute(name, prefix + CANARY) for name in NEW_NAMES]
+    nested = {"kvlistValue": {"values": [attribute("content", CANARY)]}}
+    listed = {"arrayValue": {"values": [{"stringValue": CANARY}, nested]}}
+    shapes = [{"key": "gen_ai.input.messages.v2", "value": listed}, {"key": "body.v2", "value": nested}]
+    return [*plain, *shapes, attribute("metadata", json.dumps({"prompt": CANARY, "tier": {"content": CANARY}}))]
+
+
+def add_canaries(payload: dict[str, Any]) -> None:
+    """Into items, their events, links and exemplars, resources and scopes."""
+    for item in items(payload):
+        present = {member["key"] for member in item.setdefault("attributes", [])}
+        item["attributes"] = [mixed(member) for member in item["attributes"]]
+        item["attributes"] += [member for member in canaries() if member["key"] not in present]
+        if "spanId" in item and "startTimeUnixNano" in item:
+            item.setdefault("events", []).append({"name": "gen_ai.content.prompt", "attributes": canaries()})
+            item["events"].append({"name": "gen_ai.choice", "attributes": canaries('{"content": "')})
+            item.setdefault("links", []).append({"attributes": canaries()})
+            item.setdefault("status", {})["message"] = CANARY
+            item["traceState"] = f"vendor={CANARY}"
+        elif "bucketCounts" in item or "asInt" in item or "asDouble" in item:
+            item.setdefault("exemplars", []).append({"filteredAttributes": canaries()})
+        elif "stringValue" not in item.get("body", {}):
+            item["body"] = {"kvlistValue": {"values": canaries()}}
+    for group in next(iter(payload.values())):
+        group.setdefault("resource", {}).setdefault("attributes", []).extend(canaries())
+
+
+def mixed(member: dict[str, Any]) -> dict[str, Any]:
+    """The two attributes that are read for numbers get content beside the numbers, as they have in life."""
+    text = member["value"].get("stringValue")
+    if member["key"] not in READ_FOR_NUMBERS or text is None:
+        return member
+    tree = json.loads(text) | {"content": {"parts": [{"text": CANARY}]}, "text": CANARY, CANARY: CANARY}
+    return attribute(member["key"], json.dumps(tree))
+
+
+def change_numbers(payload: dict[str, Any]) -> None:
+    """Every number of every item becomes one that no call can have."""
+    for item in items(payload):
+        for member in item["attributes"]:
+            if member["value"].keys() & {"intValue", "doubleValue"}:
+                member["value"] = {"doubleValue": -7.25}
+        for name in item.keys() & {"asInt", "asDouble", "sum"}:
+            item[name] = -7
+
+
+def read(key: str, payload: dict[str, Any], options: Options | None = None) -> Outcome:
+    body = json.dumps(payload).encode()
+    return finished(otlp.normalise(SIGNALS[key], body, json=True, options=options or Options()))  # type: ignore[arg-type]
+
+
+def loaded(path: Path, *changes: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    payload: dict[str, Any] = copy.deepcopy(json.loads(path.read_text()))
+    for change in changes:
+        change(payload)
+    return payload
+
+
+@every_case
+def test_no_canary_gets_into_an_outcome(key: str, path: Path):
+    """Records, tags, templates, explanations, rejections and shapes: none of them holds a canary."""
+    outcome = read(key, loaded(path, add_canaries), Options(explain=True))
+    assert_balanced(outcome)
+    assert CANARY not in repr(outcome)
+
+
+@every_case
+def test_canaries_change_no_record(key: str, path: Path):
+    """Content has no say in what is counted."""
+    before, after = read(key, loaded(path)), read(key, loaded(path, add_canaries))
+    assert [as_json(r) | {"id": ""} for r in before.records] == [as_json(r) | {"id": ""} for r in after.records]
+    assert [(p.value, p.template) for p in before.points] == [(p.value, p.template) for p in after.points]
+
+
+@every_case
+def test_content_can_not_be_kept_by_configuration(key: str, path: Path):
+    """privacy.keep_attributes may name content; it is left out all the same."""
+    options = Options(keep_attributes=frozenset(CONTENT) - {"error"})
+    assert CANARY not in repr(read(key, loaded(path, add_canaries), options))
+
+
+@every_case
+def test_rejections_say_nothing_of_content(key: str, path: Path):
+    """Every item has impossible numbers: messages name places, neither values nor content."""
+    outcome = read(key, loaded(path, add_canaries, change_numbers), Options(explain=True))
+    assert_balanced(outcome)
+    assert CANARY not in repr(outcome)
+    assert not [reject for reject in outcome.rejects if "7.25" in reject.message or "-7" in reject.message]
+
+
+@every_case
+def test_a_malformed_item_is_not_quoted(key: str, path: Path):
+    """An answer to a sender names a field and an offset, never what stood there."""
+    payload = loaded(path, add_canaries)
+    for item in items(payload):
+        item["timeUnixNano" if "timeUnixNano" in item else "endTimeUnixNano"] = CANARY
+        item["traceId"] = CANARY
+    try:
+        words = repr(read(key, payload))
+    except BadPayload as error:
+        words = str(error)
+    assert CANARY not in words

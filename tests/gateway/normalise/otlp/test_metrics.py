@@ -1,0 +1,409 @@
+"""Metric points: families, kinds of tokens, money, deltas and counters."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.otlp.metrics import metrics_request
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import requests as otlp
+from gateway.normalise.otlp.decoding.model import Point
+from gateway.normalise.otlp.families import MAX_TOKENS
+from gateway.normalise.otlp.metrics import UNCHANGED
+from gateway.normalise.otlp.series import SeriesKeys
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import vocabulary as words
+from spool.identity import of_point
+from spool.log.protocols import CounterPoint
+from spool.record import UsageMetric
+from tests.gateway.normalise.otlp.items import NOW, SECOND, finished, picked, point, read_points
+
+TOKENS = "gen_ai.client.token.usage"
+MODELS = {"gen_ai.request.model": "gpt-4o", "gen_ai.response.model": "gpt-4o-2024-11-20"}
+
+
+def typed(kind: str, value: Any = 7.0, **how: Any) -> Point:
+    return point(TOKENS, value, MODELS | {"gen_ai.token.type": kind}, **how)
+
+
+def metrics(outcome: Outcome) -> list[UsageMetric]:
+    return [record for record in outcome.records if isinstance(record, UsageMetric)]
+
+
+def test_a_delta_is_a_record_over_its_time():
+    """The sum of a histogram, whole, over [start, time], known by series, start and time."""
+    given_point = typed("input", 1667.0)
+    (record,) = metrics(outcome := read_points(given_point))
+    assert {
+        "name": TOKENS, "model": "gpt-4o-2024-11-20", "token_type": "input", "value": 1667, "unit": "{token}",
+        "start_time": NOW, "end_time": NOW + 60 * SECOND, "source": "otel",
+    } == picked(record, "name", "model", "token_type", "value", "unit", "start_time", "end_time", "source")  # fmt: skip
+    assert of_point(SeriesKeys().of(given_point), NOW, NOW + 60 * SECOND) == record.id == outcome.identities[0].id
+
+
+def test_a_resent_delta_is_the_same_record():
+    """The identity of a point does not depend on the request that brings it."""
+    first, again, next_one = read_points(typed("input"), typed("input"), typed("input", time=NOW + 9)).identities
+    assert (True, True) == (first == again, first != next_one)
+
+
+def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta():
+    """The value goes there as it is, with a template for the record that it may become."""
+    counter = typed("output", 359.0, cumulative=True, start_time=0, resource={"service.name": "shop"})
+    (taken,) = (outcome := read_points(counter)).points
+    assert isinstance(taken, CounterPoint)
+    assert (SeriesKeys().of(counter), 0, NOW + 60 * SECOND, 359) == (
+        taken.series, taken.start_time, taken.time, taken.value,
+    )  # fmt: skip
+    assert {
+        "name": TOKENS, "model": "gpt-4o-2024-11-20", "token_type": "output", "unit": "{token}", "source": "otel",
+        "tags": {"service": "shop"},
+    } == picked(taken.template, "name", "model", "token_type", "unit", "source", "tags")  # fmt: skip
+    assert [] == outcome.records
+
+
+def test_a_cumulative_zero_is_handed_over():
+    """It is the base from which the counter grows; a delta of zero is nothing."""
+    outcome = read_points(typed("input", 0, cumulative=True), typed("input", 0.0), point("operation.cost", 0.0))
+    assert (1, {UNCHANGED: 2}) == (len(outcome.points), outcome.ignored)
+
+
+@pytest.mark.parametrize("value", [1e-13, 4.4e-16])
+def test_money_below_a_trillionth_is_nothing(value: float):
+    """That is what sums in doubles leave behind."""
+    assert {UNCHANGED: 1} == read_points(point("operation.cost", value)).ignored
+
+
+def test_envoys_types_are_parts_and_stay_apart():
+    """cached_input, cache_creation_input and reasoning are in input and output already: never added, never dropped."""
+    kinds = ("input", "cached_input", "cache_creation_input", "output", "reasoning")
+    how = {"scope": "envoyproxy/ai-gateway", "unit": "token"}
+    records = metrics(read_points(*(typed(kind, **how) for kind in kinds)))
+    assert ["input", "cache_read", "cache_write", "output", "reasoning"] == [r.token_type for r in records]
+    assert {"envoy_ai_gateway"} == {r.source for r in records}
+
+
+@pytest.mark.parametrize(
+    ("how", "source"),
+    [
+        ({"scope": "io.micrometer", "unit": "tokens"}, "spring_ai"),
+        ({"scope": "org.springframework.boot"}, "spring_ai"),
+        ({"resource": {"telemetry.sdk.name": "io.micrometer", "service.name": "shop"}}, "spring_ai"),
+        ({"resource": {"service.name": "kong"}}, "kong"),
+    ],
+)
+def test_a_third_type_total_is_dropped(how: dict[str, str], source: str):
+    """Spring's counter and Kong's sum write input, output and their total."""
+    outcome = read_points(*(typed(kind, **how) for kind in ("input", "output", "total")))
+    assert [(source, "input"), (source, "output")] == [(r.source, r.token_type) for r in metrics(outcome)]
+    assert {MERGED: 1} == outcome.ignored
+
+
+def test_kongs_points_are_known_by_their_attributes():
+    """The service name is the operator's; the consumer that Kong authenticated is the user."""
+    attributes = MODELS | {"gen_ai.token.type": "input", "kong.auth.consumer.name": "search", "kong.route.name": "ai"}
+    (record,) = metrics(read_points(point(TOKENS, 5, attributes, resource={"service.name": "edge"})))
+    assert ("kong", "search") == (record.source, record.user)
+
+
+def test_kongs_cost_has_no_currency_and_is_dollars():
+    """Its unit is {cost}; its price settings are in dollars by convention."""
+    outcome = read_points(point("kong.gen_ai.llm.cost", 0.0125, MODELS, unit="{cost}"))
+    assert [("kong", "USD", "0.0125")] == [(r.source, r.unit, r.value) for r in metrics(outcome)]
+
+
+def test_semantic_kernels_counters_have_their_kind_in_the_name():
+    """prompt, completion and total, without a model."""
+    names = [f"semantic_kernel.connectors.openai.tokens.{kind}" for kind in ("prompt", "completion", "total")]
+    outcome = read_points(*(point(name, 5, cumulative=True, scope="Microsoft.SemanticKernel.X") for name in names))
+    assert [("semantic_kernel", "input", None), ("semantic_kernel", "output", None)] == [
+        (p.template.source, p.template.token_type, p.template.model) for p in outcome.points
+    ]
+    assert {MERGED: 1} == outcome.ignored
+
+
+def test_copilots_counters_have_their_kind_in_the_name():
+    """Seen with Copilot CLI 1.0.102: five counters, zero points included, beside per-call histograms."""
+    usage = "gen_ai.client.inference.usage."
+    kinds = {
+        "input_tokens": "input", "output_tokens": "output", "cache_read.input_tokens": "cache_read",
+        "cache_write.input_tokens": "cache_write", "reasoning.output_tokens": "reasoning",
+    }  # fmt: skip
+    how = {"scope": "github.copilot", "cumulative": True}
+    outcome = read_points(
+        *(point(usage + name, value, MODELS, **how) for name in kinds for value in (0, 12)),
+        point("gen_ai.client.inference.operation.input_tokens", 12.0, MODELS, scope="github.copilot"),
+        point("github.copilot.cost", 1.0, scope="github.copilot", unit="{premium}"),
+    )
+    assert [("copilot_cli", kind, value) for kind in kinds.values() for value in (0, 12)] == [
+        (p.template.source, p.template.token_type, p.value) for p in outcome.points
+    ]
+    assert (1, []) == (outcome.ignored[MERGED], outcome.records)
+
+
+USAGE = "gen_ai.client.inference.usage."
+
+
+def test_the_old_family_beside_the_new_one_counts_once():
+    """Envoy's successors write both, each kind of token in two metrics: what comes first counts, the rest is kept."""
+    how = {"scope": "envoyproxy/ai-gateway", "resource": {"service.name": "edge"}}
+    old = [typed("input", 100, **how), typed("output", 20, **how), typed("cached_input", 30, **how)]
+    new = [
+        point(USAGE + name, value, MODELS | {"gen_ai.token.modality": "text"}, **how)
+        for name, value in (("input_tokens", 100), ("output_tokens", 20), ("reasoning.output_tokens", 5))
+    ]
+    for points, names in (((*old, *new), {TOKENS, USAGE + "reasoning.output_tokens"}), ((*new, *old), None)):
+        outcome = read_points(*points)
+        kept = {(record.token_type, record.value) for record in metrics(outcome)}
+        assert {("input", 100), ("output", 20), ("cache_read", 30), ("reasoning", 5)} == kept
+        assert {MERGED: 2} == outcome.ignored
+        assert names in (None, {record.name for record in metrics(outcome)})
+
+
+@pytest.mark.parametrize("other", [{"scope": "another"}, {"resource": {"service.name": "another"}}])
+def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]):
+    """They watch other calls."""
+    how = {"scope": "one", "resource": {"service.name": "edge"}}
+    outcome = read_points(typed("input", **how), point(USAGE + "input_tokens", 9, MODELS, **(how | other)))
+    assert [7, 9] == [record.value for record in metrics(outcome)]
+
+
+def test_modalities_are_series_of_their_own():
+    """Text and audio tokens of one kind add up."""
+    name = "gen_ai.client.inference.usage.input_tokens"
+    points = [point(name, 5, MODELS | {"gen_ai.token.modality": kind}, cumulative=True) for kind in ("text", "audio")]
+    assert 2 == len({p.series for p in read_points(*points).points})
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "source"),
+    [
+        ("gen_ai.usage.cost", {"resource": {"telemetry.sdk.name": "openlit"}, "unit": "USD"}, "openlit"),
+        ("gen_ai.client.token.cost", {"scope": "litellm", "unit": "USD"}, "litellm"),
+        ("operation.cost", {"scope": "pydantic-ai", "unit": "{USD}"}, "pydantic_ai"),
+    ],
+)
+@pytest.mark.parametrize("cumulative", [True, False])
+def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative: bool):
+    """Money by the sum, from the shortest text of the double; the kind of token is not the kind of money."""
+    given_point = point(name, 0.00024839999999999997, MODELS | {"gen_ai.token.type": "input"}, **how)
+    given_point.cumulative = cumulative
+    outcome = read_points(given_point)
+    record = outcome.points[0].template if cumulative else metrics(outcome)[0]
+    assert ("USD", None, source, "gpt-4o-2024-11-20") == (record.unit, record.token_type, record.source, record.model)
+    value = outcome.points[0].value if cumulative else record.value
+    assert (Decimal("0.00024839999999999997") if cumulative else "0.00024839999999999997") == value
+
+
+def test_openlits_types():
+    """Its histogram has reasoning as a third type."""
+    how = {"resource": {"telemetry.sdk.name": "openlit"}}
+    records = metrics(read_points(*(typed(kind, **how) for kind in ("input", "output", "reasoning"))))
+    assert [("openlit", kind) for kind in ("input", "output", "reasoning")] == [
+        (r.source, r.token_type) for r in records
+    ]
+
+
+def test_a_subset_nobody_knows_keeps_its_name():
+    """A new kind of token is a record of its own, not a part of another."""
+    assert ["audio"] == [r.token_type for r in metrics(read_points(typed("audio")))]
+
+
+def test_tokens_of_no_kind_are_shown_and_not_counted():
+    """Without a type nobody knows whether they are input, output or both."""
+    outcome = read_points(point(TOKENS, 5.0, MODELS))
+    assert {UNRECOGNISED_AI: 1} == outcome.ignored
+    assert [(TOKENS, "gen_ai.request.model", "gen_ai.response.model")] == outcome.unrecognised
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gen_ai.client.operation.duration", "gen_ai.server.time_per_output_token", "claude_code.session.count",
+        "claude_code.active_time.total", "http.server.request.duration", "claude_code.lines_of_code.count",
+    ],
+)  # fmt: skip
+def test_durations_and_counts_are_no_usage(name: str):
+    """Not even those that name a model."""
+    assert {NOT_AI: 1} == read_points(point(name, 3.5, MODELS, unit="s")).ignored
+
+
+@pytest.mark.parametrize(("name", "attributes"), [("goose.session_tokens.tokens", MODELS), ("llm.openai.tokens", {})])
+def test_counters_that_ought_to_be_known_are_shown(name: str, attributes: dict[str, str]):
+    """A family that nobody described is listed by name, and its tokens are not guessed at."""
+    outcome = read_points(point(name, 5, attributes))
+    assert ({UNRECOGNISED_AI: 1}, name) == (outcome.ignored, outcome.unrecognised[0][0])
+
+
+def test_a_token_of_another_trade_is_not_ai():
+    """Authentication has tokens too."""
+    assert {NOT_AI: 1} == read_points(point("auth.token.refreshed", 5, {"realm": "main"})).ignored
+
+
+@pytest.mark.parametrize("value", [1.5, -1, -0.5, MAX_TOKENS * 10, float("inf"), float("nan")])
+@pytest.mark.parametrize("cumulative", [True, False])
+def test_implausible_token_counts_are_rejected(value: float, cumulative: bool):
+    """Fractional, negative or absurd: the point is refused, its neighbours count."""
+    outcome = read_points(typed("input", value, cumulative=cumulative), typed("output"))
+    assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
+    assert 1 == len(outcome.records)
+
+
+@pytest.mark.parametrize("value", [-0.01, float("nan"), float("inf"), 1e300])
+def test_implausible_money_is_rejected(value: float):
+    """No cost is negative, and none is beyond all numbers."""
+    assert [IMPLAUSIBLE] == [reject.reason for reject in read_points(point("operation.cost", value)).rejects]
+
+
+def test_the_resource_is_the_last_place_for_session_and_user():
+    """What the point says comes first."""
+    resource = {"session.id": "resource", "user.id": "resource", "team.id": "core", "user": "root"}
+    (record,) = metrics(read_points(point(TOKENS, 5, MODELS | {"gen_ai.token.type": "input"}, resource=resource)))
+    assert ("resource", "resource", "core") == (record.session, record.user, record.team)
+    own = MODELS | {"gen_ai.token.type": "input", "session.id": "own", "user.id": "own", "team.id": "own"}
+    (record,) = metrics(read_points(point(TOKENS, 5, own, resource=resource)))
+    assert ("own", "own", "own") == (record.session, record.user, record.team)
+
+
+FORWARDED = {
+    "tollhouse.id": "0f" * 16,
+    "tollhouse.source": "claude_code",
+    "tollhouse.user": "uuid-1",
+    "tollhouse.team": "platform",
+    "tollhouse.api_key": "laptop",
+    "tollhouse.device": "device-1",
+    "tollhouse.tag.service": "claude-code",
+    "tollhouse.tag.gold.tier": "yes",
+    "gen_ai.request.model": "claude-opus-4-5",
+    "gen_ai.token.type": "input_uncached",
+    "session.id": "session-1",
+}
+
+
+def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> Outcome:
+    return read_points(
+        point("claude_code.token.usage", value, FORWARDED | (changes or {}), **({"unit": "{token}"} | how))
+    )
+
+
+def test_a_point_of_another_tollhouse_is_taken_as_it_is():
+    """Id, source and everything else are what the other house says: no dialect, no series."""
+    outcome = forwarded(106, resource={"service.name": "tollhouse"})
+    assert [
+        UsageMetric(
+            id=bytes.fromhex("0f" * 16),
+            source="claude_code",
+            name="claude_code.token.usage",
+            model="claude-opus-4-5",
+            token_type="input_uncached",
+            value=106,
+            unit="{token}",
+            start_time=NOW,
+            end_time=NOW + 60 * SECOND,
+            session="session-1",
+            user="uuid-1",
+            team="platform",
+            api_key="laptop",
+            device="device-1",
+            tags={"service": "claude-code", "gold.tier": "yes"},
+        )
+    ] == outcome.records
+    assert ({0}, True) == (outcome.forwarded, outcome.identities[0].certain)
+
+
+def test_forwarded_money_keeps_its_digits():
+    """A double would round what a long sum adds up to; the decimal text goes before it."""
+    exact = {"tollhouse.value": "1234567.000000000000000001"}
+    assert ["1234567.000000000000000001"] == [r.value for r in metrics(forwarded(1234567.0, exact, unit="USD"))]
+    assert ["0.1"] == [r.value for r in metrics(forwarded(0.1, unit="USD"))]
+
+
+def test_stand_in_times_are_not_taken_for_times():
+    """The other house says so when it put in times because there were none; 0 is a time that is not known."""
+    (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))
+    assert (None, None) == (record.start_time, record.end_time)
+    (record,) = metrics(forwarded(5, start_time=0))
+    assert (None, NOW + 60 * SECOND) == (record.start_time, record.end_time)
+
+
+@pytest.mark.parametrize(
+    ("changes", "how"),
+    [
+        ({"tollhouse.id": "xyz"}, {}),
+        ({"tollhouse.id": "0f" * 15 + "  "}, {}),
+        ({"tollhouse.id": 7}, {}),
+        ({}, {"unit": "s"}),
+    ],
+)
+def test_a_forwarded_point_that_is_none_is_malformed(changes: dict[str, Any], how: dict[str, str]):
+    """A bad id or unit is refused: it would be a record that nobody can recognise again."""
+    assert ["malformed"] == [reject.reason for reject in forwarded(5, changes, **how).rejects]
+
+
+@pytest.mark.parametrize(("value", "unit"), [(1.5, "{token}"), (-1, "{token}"), (-0.1, "USD")])
+def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str):
+    """Another house's mistake is not billed either."""
+    assert [IMPLAUSIBLE] == [reject.reason for reject in forwarded(value, unit=unit).rejects]
+
+
+@given(
+    value=st.one_of(st.integers(1, 10**12), st.decimals("0.000000000001", 10**9, places=18).map(words.plain)),
+    model=st.one_of(st.none(), st.text("abc-4.:/", min_size=1)),
+    session=st.one_of(st.none(), st.text(min_size=1, max_size=20)),
+    tags=st.dictionaries(st.sampled_from(["service", "agent", "gold.tier"]), st.text(min_size=1, max_size=9)),
+    times=st.sampled_from([(None, None), (NOW, None), (None, NOW), (NOW, NOW + 5)]),
+)
+def test_what_one_tollhouse_sends_another_reads_back(
+    value: int | str, model: str | None, session: str | None, tags: dict[str, str], times: tuple[int | None, int | None]
+):
+    """A record survives the way over the wire as it is, field by field."""
+    record = UsageMetric(
+        id=b"\x0f" * 16, source="claude_code", name="claude_code.token.usage", model=model, token_type="output",
+        value=value, unit="{token}" if isinstance(value, int) else "USD", start_time=times[0], end_time=times[1],
+        session=session, user="uuid-1", team=None, api_key="laptop", device="device-1", tags=tags,
+    )  # fmt: skip
+    body = metrics_request([(record, NOW / SECOND)])
+    outcome = finished(otlp.normalise("metrics", body, json=False, options=Options()))
+    assert [record] == outcome.records
+
+
+NAMES = st.sampled_from([
+    TOKENS, "gen_ai.client.inference.usage.input_tokens", "claude_code.token.usage", "claude_code.cost.usage",
+    "codex.turn.token_usage", "codex.turn.cost_microusd", "gemini_cli.token.usage", "cline.cost.total",
+    "operation.cost", "semantic_kernel.connectors.openai.tokens.prompt", "strands.event_loop.input.tokens", "x.tokens",
+])  # fmt: skip
+ATTRIBUTES = st.dictionaries(
+    st.sampled_from(["gen_ai.token.type", "type", "token_type", "model", "session.id", "user.id", "tollhouse.id"]),
+    st.one_of(st.sampled_from(["input", "output", "total", "cacheRead", "", "0f" * 16]), st.integers(), st.floats()),
+    max_size=5,
+)
+POINTS = st.builds(
+    lambda name, value, attributes, cumulative, start, unit: point(
+        name, value, attributes, cumulative=cumulative, start_time=start, time=start + 5, unit=unit
+    ),
+    NAMES,
+    st.one_of(st.integers(), st.integers(0, 10**6), st.floats(), st.floats(0, 1000)),
+    ATTRIBUTES,
+    st.booleans(),
+    st.integers(0, NOW),
+    st.sampled_from(["", "{token}", "USD", "s"]),
+)
+
+
+@given(st.lists(POINTS, max_size=6))
+def test_whatever_comes_is_booked_and_never_bills_nonsense(points: list[Point]):
+    """No exception, balanced books (checked while reading), whole tokens, plain money, nothing below zero."""
+    outcome = read_points(*points)
+    for record in metrics(outcome):
+        if record.unit == "{token}":
+            assert type(record.value) is int and record.value >= 0
+        else:
+            assert isinstance(record.value, str) and Decimal(record.value) >= 0 and "E" not in record.value
+    for counter in outcome.points:
+        assert counter.value >= 0
+        assert isinstance(counter.value, int if counter.template.unit == "{token}" else Decimal)

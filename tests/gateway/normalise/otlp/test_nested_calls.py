@@ -1,0 +1,263 @@
+"""Calls within calls: which spans describe one call, what the kept one takes over, and what it inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.normalise.otlp import spans as spans_module
+from gateway.normalise.otlp.decoding import json_decoder, slices, trace_ends, wire_cut
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_protobuf, normalised, only, records, span, traces
+
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "m"}
+USED = {**CHAT, "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
+EMBED = {**USED, "gen_ai.operation.name": "embeddings"}
+FAILED = {**CHAT, "error.type": "timeout"}
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
+HTTP = {"http.request.method": "POST"}
+
+# (attributes, parent) by number from 1, and the numbers of the spans that become records.
+TREES: dict[str, tuple[list[tuple[dict[str, Any], int | None]], list[int]]] = {
+    "innermost with usage": ([(USED, None), (USED, 1)], [2]),
+    "three deep": ([(USED, None), (USED, 1), (USED, 2)], [3]),
+    "through spans that are nothing": ([(USED, None), (HTTP, 1), (USED, 2)], [3]),
+    "outer alone has usage": ([(USED, None), (CHAT, 1)], [1]),
+    "middle alone has usage": ([(CHAT, None), (USED, 1), (CHAT, 2)], [2]),
+    "failed attempt and a good one": ([(USED, None), (FAILED, 1), (USED, 1)], [2, 3]),
+    "failed attempt under a call that was mended": ([(USED, None), (FAILED, 1)], [1, 2]),
+    "all failed": ([(FAILED, None), (FAILED, 1)], [2]),
+    "all failed, three deep": ([(FAILED, None), (FAILED, 1), (FAILED, 2)], [3]),
+    "none has usage": ([(CHAT, None), (CHAT, 1)], [2]),
+    "two good ones under one": ([(USED, None), (USED, 1), (USED, 1)], [2, 3]),
+    "a good one without usage beside one with": ([(USED, None), (USED, 1), (CHAT, 1)], [2, 3]),
+    "tool in between": ([(USED, None), (TOOL, 1), (USED, 2)], [1, 3]),
+    "agent in between": ([(USED, None), (AGENT, 1), (USED, 2)], [1, 3]),
+    "agent above": ([(AGENT, None), (USED, 1)], [2]),
+    "another class": ([(USED, None), (EMBED, 1)], [1, 2]),
+    "embeddings in embeddings": ([(EMBED, None), (EMBED, 1)], [2]),
+    "siblings": ([(HTTP, None), (USED, 1), (USED, 1)], [2, 3]),
+    "parent in another request": ([(USED, 9)], [1]),
+    "its own parent": ([(USED, 1)], [1]),
+    "a circle": ([(USED, 2), (USED, 1)], [1, 2]),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("order", ["as written", "children first"])
+@pytest.mark.parametrize("name", TREES)
+def test_which_spans_are_calls(name: str, order: str, encoding: str):
+    """The rules of nested calls, whichever span is exported first."""
+    tree, expected = TREES[name]
+    spans = [span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(tree, start=1)]
+    outcome = normalised(traces(*(spans if order == "as written" else reversed(spans))), encoding=encoding)
+    found = sorted(int(record.span_id, 16) for record in outcome.records)  # type: ignore[arg-type, union-attr]
+    assert expected == found
+
+
+KINDS = {"used": USED, "plain": CHAT, "failed": FAILED, "failed and used": {**USED, **FAILED}, "embed": EMBED,
+         "tool": TOOL, "agent": {**AGENT, **USED, "gen_ai.operation.name": "invoke_agent"}, "http": HTTP}  # fmt: skip
+
+
+def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
+    """The rule word for word, over every node again and again: which numbers (from 0) are records."""
+
+    def inner(number: int) -> list[int]:
+        found, waiting = [], [child for child, parent in enumerate(parents) if parent == number]
+        while waiting:
+            child = waiting.pop()
+            if kinds[child] in ("tool", "agent"):
+                continue
+            if kinds[child] != "http" and (kinds[child] == "embed") == (kinds[number] == "embed"):
+                found.append(child)
+            else:
+                waiting += [below for below, parent in enumerate(parents) if parent == child]
+        return found
+
+    def kept(number: int) -> set[int]:
+        below = set().union(*(kept(child) for child in inner(number)))
+        if any("used" in kinds[child] or kinds[child] == "embed" for child in below):
+            return below
+        if "used" in kinds[number] or kinds[number] == "embed":
+            return {number, *(child for child in below if kinds[child] == "failed")}
+        return below or {number}
+
+    calls = {number for number, kind in enumerate(kinds) if kind not in ("tool", "agent", "http")}
+    outermost = calls - {child for number in calls for child in inner(number)}
+    return set().union(*(kept(number) for number in outermost))
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.none() | st.integers(0, 8)), max_size=9), st.randoms())
+def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], chance: Random):
+    """What the rule says word for word is what becomes of a trace, whichever span comes first."""
+    kinds = [kind for kind, _ in nodes]
+    parents = [parent if parent is not None and parent < place else None for place, (_, parent) in enumerate(nodes)]
+    spans = [
+        span(place, KINDS[kind], parent=None if parent is None else parent + 1)
+        for place, (kind, parent) in enumerate(zip(kinds, parents, strict=True), start=1)
+    ]
+    chance.shuffle(spans)
+    found = {int(record.span_id or "", 16) - 1 for record in records(traces(*spans))}
+    assert _described(kinds, parents) == found
+
+
+def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens():
+    """The framework's span knows user, cost and cache; the SDK's span below has the response id."""
+    outer = {
+        **USED, "gen_ai.usage.cache_read.input_tokens": 4, "operation.cost": 0.5, "user.id": "u", "team.id": "t",
+        "session.id": "outer",
+    }  # fmt: skip
+    inner = {**USED, "gen_ai.usage.input_tokens": 9, "gen_ai.response.id": "resp-1", "session.id": "inner"}
+    record = only(traces(span(1, outer), span(2, inner, parent=1)))
+    assert ("resp-1", 10, 4, "0.5", "u", "t", "inner") == (
+        record.request_id, record.input_tokens, record.cache_read_tokens, record.cost, record.user, record.team,
+        record.session,
+    )  # fmt: skip
+
+
+def test_the_inner_figures_stay_when_the_twin_knows_no_more():
+    """Equal numbers of fields: the innermost report is the nearest to the call."""
+    inner = {**USED, "gen_ai.usage.input_tokens": 9, "gen_ai.usage.cost": 0.1}
+    record = only(traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, inner, parent=1)))
+    assert (9, "0.1") == (record.input_tokens, record.cost)
+
+
+def test_an_outer_call_over_two_gives_neither_its_sums():
+    """Cost and tokens go down one to one only."""
+    outer = {**USED, "gen_ai.usage.input_tokens": 20, "gen_ai.usage.cost": 0.2, "gen_ai.usage.reasoning_tokens": 1}
+    outcome = normalised(traces(span(1, outer), span(2, USED, parent=1), span(3, USED, parent=1)))
+    assert [(10, None), (10, None)] == [
+        (record.input_tokens, record.cost)
+        for record in outcome.records  # type: ignore[union-attr]
+    ]
+    assert {"merged": 1} == dict(outcome.ignored)
+
+
+def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended():
+    """The outer cost is that of the good attempt."""
+    outcome = normalised(
+        traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, FAILED, parent=1), span(3, USED, parent=1))
+    )
+    assert [("error", None), ("ok", "0.2")] == [
+        (record.status, record.cost)
+        for record in outcome.records  # type: ignore[union-attr]
+    ]
+
+
+def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource():
+    """Field by field; the agent is inherited the same way, other tags are not."""
+    outcome = normalised(
+        traces(
+            span(1, {**HTTP, "user.id": "far", "team.id": "far", "department": "d"}),
+            span(2, {**AGENT, "user.id": "near"}, parent=1),
+            span(3, USED, parent=2),
+            resource={"user.id": "r", "session.id": "r-session", "env": "prod"},
+        )
+    )
+    (record,) = outcome.records
+    assert ("near", "far", "r-session", {"agent": "planner", "environment": "prod"}) == (
+        record.user, record.team, record.session, record.tags,
+    )  # fmt: skip
+
+
+def test_what_a_span_says_itself_is_strongest():
+    """Its own user and agent, against all above."""
+    own = {**USED, "user.id": "own", "gen_ai.agent.name": "helper"}
+    record = only(traces(span(1, {**AGENT, "user.id": "above"}), span(2, own, parent=1)))
+    assert ("own", {"agent": "helper"}) == (record.user, record.tags)
+
+
+def test_a_span_sent_twice_in_one_payload_counts_once():
+    """And its parent still finds it to be one to one."""
+    outer, inner = span(1, {**USED, "gen_ai.usage.cost": 0.5}), span(2, USED, parent=1)
+    outcome = normalised(traces(outer, inner, inner))
+    assert ["0.5"] == [record.cost for record in outcome.records]  # type: ignore[union-attr]
+    assert {"merged": 1, "duplicate": 1} == dict(outcome.ignored)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_families_are_kept_together_across_slices(encoding: str):
+    """Parent and child that are megabytes apart are still one call."""
+    filler = [
+        span(number, {**HTTP, "note": "x" * 400}, name="GET", parent=1)
+        for number in range(3, 3 + 3 * slices.MAX_SLICE // 600)
+    ]
+    payload = traces(span(2, USED, parent=1), *filler, span(1, {**USED, "gen_ai.usage.cost": 0.5}))
+    if encoding == "protobuf":
+        assert len(list(wire_cut.pieces(in_protobuf(payload), (1, 2, 2)))) > 2
+    outcome = normalised(payload, encoding=encoding)
+    assert [(f"{2:016x}", "0.5")] == [
+        (record.span_id, record.cost)
+        for record in outcome.records  # type: ignore[union-attr]
+    ]
+    assert {"merged": 1, "not_ai": len(filler)} == dict(outcome.ignored)
+
+
+DEEP = 20_000
+
+
+def _chain(number: int) -> dict[str, Any]:
+    return span(number, {**USED, "user.id": "u"}, parent=number - 1 or None)
+
+
+def _ladder(number: int) -> dict[str, Any]:
+    """A chain of failures, each with another failure beside it."""
+    return span(number, FAILED, parent=(number - 1 if number % 2 == 0 else number - 2) if number > 1 else None)
+
+
+def _fan(number: int) -> dict[str, Any]:
+    return span(number, USED, parent=1 if number > 1 else None)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("tree", "expected"), [(_chain, 1), (_ladder, DEEP // 2), (_fan, DEEP - 1)])
+def test_long_chains_and_wide_families_are_settled_in_one_pass(tree: Callable[[int], dict[str, Any]], expected: int):
+    """Neither recursion nor squares: a payload that was made to be nested costs no more than another."""
+    outcome = normalised(traces(*(tree(number) for number in range(1, DEEP + 1))))
+    assert expected == len(outcome.records)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("tree", [_chain, _ladder, _fan])
+def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
+    tree: Callable[[int], dict[str, Any]], encoding: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Whole traces are booked while the body is still read, and become the same records as at its end."""
+    spans = []
+    for trace in range(1, 400):
+        for number in range(1, 8):
+            made = tree(number)
+            made["traceId"] = f"{trace:032x}"
+            spans.append(made)
+    spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces in turn
+    payload = traces(*spans)
+    monkeypatch.setattr(wire_cut.pieces, "__defaults__", (4096,))
+    monkeypatch.setattr(json_decoder, "MAX_SLICE", 8192)
+    monkeypatch.setattr(spans_module, "PART", 100)
+    at_once = normalised(payload, encoding=encoding)
+    waiting: list[int] = []
+    settle = spans_module.Spans.settle
+
+    def watched(self: spans_module.Spans, ended: frozenset[str]) -> Iterator[None]:
+        waiting.append(len(self._calls))
+        return settle(self, ended)
+
+    monkeypatch.setattr(spans_module.Spans, "settle", watched)
+    monkeypatch.setattr(trace_ends, "LARGE", 10_000)
+    by_trace = normalised(payload, encoding=encoding)
+    assert len(waiting) > 10
+    assert max(waiting) < len(spans) // 3
+    assert sorted(map(repr, at_once.records)) == sorted(map(repr, by_trace.records))
+    assert at_once.ignored == by_trace.ignored
+
+
+def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version():
+    """The first version names neither an operation nor a kind; what a tool's model calls below it are their own."""
+    run = {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 12}
+    payload = traces(span(1, USED), span(2, run, parent=1), span(3, USED, parent=2), scope="pydantic-ai")
+    assert 2 == len(normalised(payload).records)

@@ -1,0 +1,30 @@
+"""A resource's session is handed over where its calls name another one: counters beside them know it alone."""
+
+from __future__ import annotations
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import requests as otlp
+from tests.gateway.normalise.otlp.items import finished, log, read_logs
+from tests.gateway.normalise.otlp.payloads import in_json, span, traces
+
+WINDOW = {"service.name": "copilot-chat", "session.id": "window"}
+CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": 5}
+CHAT = CALL | {"gen_ai.conversation.id": "chat"}
+
+
+def test_of_spans():
+    """Only where it differs, and beside the calls alone."""
+    calls = traces(span(1, CHAT), span(2, CALL), scope="copilot-chat", resource=WINDOW)
+    outcome = finished(otlp.normalise("traces", in_json(calls), json=True, options=Options()))
+    assert ["chat", "window"] == [record.session for record in outcome.records]
+    assert {("copilot_chat", "copilot-chat", "window")} == outcome.sessions
+    same = traces(span(1, CALL), scope="copilot-chat", resource=WINDOW)
+    assert set() == finished(otlp.normalise("traces", in_json(same), json=True, options=Options())).sessions
+
+
+def test_of_log_records():
+    """The conventions' event is a call as well."""
+    event = log(CHAT, event_name="gen_ai.client.inference.operation.details", scope="copilot-chat", resource=WINDOW)
+    outcome = read_logs(event)
+    assert ["chat"] == [record.session for record in outcome.records]
+    assert {("copilot_chat", "copilot-chat", "window")} == outcome.sessions

@@ -1,0 +1,107 @@
+"""Rows of gateways as OTLP: Portkey's analytics as spans (and its gen_ai traces), Envoy's access log as log records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp.decoding.model import LogRecord
+from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI
+from tests.gateway.normalise.formats import payloads as formats
+from tests.gateway.normalise.otlp.items import log, read_logs
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, span, traces
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    found: dict[str, Any] = formats.case("portkey", "analytics-row") | changes
+    return found
+
+
+def pushed(number: int, row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the gateway makes a span of it: metadata one by one, no nulls, and a status that is always good."""
+    facts = row["metadata"]
+    columns = {name: value for name, value in row.items() if name != "metadata" and value is not None}
+    metadata = {f"metadata.{name}": value for name, value in zip(facts["key"], facts["value"], strict=True)}
+    status = {"code": 1, "message": str(row["response_status_code"])}
+    return span(number, columns | metadata, kind=2, name="llm", status=status)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_pushed_row_is_the_call_of_the_row(encoding: str):
+    """Field by field and under the same id; what the resource says is a tag."""
+    request = traces(pushed(1, row()), scope="portkey", resource={"service.name": "gw"})
+    record = only(request, encoding=encoding)
+    expected = formats.one("portkey", row())
+    expected.tags["service"] = "gw"
+    assert expected == record
+
+
+def test_attempts_under_one_span_id_are_calls_of_their_own():
+    """The caller gave the id to all of them; the failed one has its status in a column alone."""
+    failed = row(id="another", response_status_code=429, is_success=0, cost=0, req_units=0, res_units=0)
+    found = records(traces(pushed(1, failed), pushed(1, row())))
+    assert [("error", "429"), ("ok", None)] == [(record.status, record.error_type) for record in found]
+    assert 2 == len({record.id for record in found})
+
+
+def test_a_row_that_cannot_be_costs_only_itself():
+    """It is rejected by the column's name."""
+    outcome = normalised(traces(pushed(1, row(cost=-1)), pushed(2, row())))
+    assert (1, [IMPLAUSIBLE]) == (len(outcome.records), [reject.reason for reject in outcome.rejects])
+
+
+def test_a_pushed_row_is_explained():
+    """By the columns of the row."""
+    outcome = normalised(traces(pushed(1, row())), options=Options(explain=True))
+    assert outcome.why is not None
+    assert "cost / 100 (cents)" == outcome.why[0]["cost"]
+
+
+def test_metadata_that_is_named_like_a_column_makes_no_row():
+    """Another product's call stays what it is."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "ai_org": "search"}
+    assert "otel" == only(traces(span(1, call))).source
+
+
+@pytest.mark.parametrize("beginning", ["gen_ai.response.", "gen_ai.usage."])
+def test_its_gen_ai_traces_count_under_both_names(beginning: str):
+    """The first version put the counts beside the response's id, and named neither operation nor provider."""
+    attributes = {
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.id": "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I",
+        f"{beginning}input_tokens": 15,
+        f"{beginning}output_tokens": 7,
+    }
+    record = only(traces(span(1, attributes), scope="custom.genai.instrumentation"))
+    assert ("chat", "openai", 15, 7) == (
+        record.operation,
+        record.provider,
+        record.input_tokens,
+        record.output_tokens,
+    )
+
+
+def logged(line: dict[str, Any]) -> LogRecord:
+    """An access-log line as Envoy's own exporter sends it: all values are text, and a dash is nothing."""
+    texts = {name: "-" if value is None else str(value) for name, value in line.items()}
+    return log(texts, resource={"service.name": "envoy"})
+
+
+def test_envoys_access_log_is_the_call_of_its_line():
+    """Under the same id; lines of other traffic are no calls."""
+    line = formats.case("envoy_ai_gateway", "access-log-line")
+    plain = {name: value for name, value in line.items() if not name.startswith("gen_ai.")}
+    tool = {name: value if name in plain else None for name, value in line.items()}
+    outcome = read_logs(logged(line), logged(plain), logged(tool))
+    expected = formats.one("envoy_ai_gateway", line)
+    expected.tags["service"] = "envoy"
+    assert ([expected], {NOT_AI: 2}) == (outcome.records, dict(outcome.ignored))
+
+
+def test_a_log_line_that_cannot_be_costs_only_itself():
+    """And is named by its place and column."""
+    line = formats.case("envoy_ai_gateway", "access-log-line")
+    outcome = read_logs(logged(line), logged(line | {"gen_ai.usage.input_tokens": -1}))
+    assert (1, [(1, IMPLAUSIBLE)]) == (len(outcome.records), [(each.item, each.reason) for each in outcome.rejects])

@@ -1,0 +1,1038 @@
+"""Dialects of spans beyond the sample: what each product writes, and the record it must become."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
+from spool.identity import of_call
+from spool.record import Inference
+from tests.gateway.normalise.otlp.items import NOW, SECOND
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, said, span, traces
+
+OPENAI = {"provider": "openai", "request_model": "gpt-4o", "operation": "chat", "status": "ok"}
+USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str):
+    """Cache and reasoning stand in the text of a Python dict; thread and tags are LangSmith's own."""
+    payload = traces(
+        span(
+            1,
+            {
+                "langsmith.span.kind": "llm",
+                "gen_ai.operation.name": "chat",
+                "gen_ai.system": "anthropic",
+                "gen_ai.request.model": "claude-sonnet-4-5",
+                "gen_ai.usage.input_tokens": 3000,
+                "gen_ai.usage.output_tokens": 400,
+                "gen_ai.usage.total_tokens": 3400,
+                "gen_ai.usage.input_token_details": "{'cache_read': 2048, 'cache_creation': 512, 'audio': None}",
+                "gen_ai.usage.output_token_details": "{'reasoning': 128}",
+                "langsmith.metadata.thread_id": "thread-1",
+                "langsmith.metadata.tier": "gold",
+                "langsmith.span.tags": "beta,eu",
+            },
+            parent=2,
+        ),
+        span(2, {"langsmith.span.kind": "chain", "gen_ai.operation.name": "chain", "gen_ai.usage.input_tokens": 3000}),
+        scope="langsmith",
+        resource={"service.name": "bot"},
+    )
+    assert {
+        "source": "langsmith",
+        "provider": "anthropic",
+        "operation": "chat",
+        "request_model": "claude-sonnet-4-5",
+        "input_tokens": 3000,
+        "output_tokens": 400,
+        "cache_read_tokens": 2048,
+        "cache_write_tokens": 512,
+        "reasoning_tokens": 128,
+        "status": "ok",
+        "session": "thread-1",
+        "tags": {"service": "bot", "tier": "gold", "tags": "beta,eu"},
+    } == said(only(payload, encoding=encoding))
+
+
+def test_mlflow_quotes_its_texts():
+    """Type, model and provider are JSON texts; usage and cost are JSON objects."""
+    call = {
+        "mlflow.spanType": '"CHAT_MODEL"',
+        "mlflow.llm.model": '"gpt-4o"',
+        "mlflow.llm.provider": '"openai"',
+        "mlflow.chat.tokenUsage": json.dumps(
+            {"input_tokens": 50, "output_tokens": 7, "total_tokens": 57, "cache_read_input_tokens": 32}
+        ),
+        "mlflow.llm.cost": json.dumps({"input_cost": 0.1, "output_cost": 0.2, "total_cost": 0.3}),
+        "mlflow.spanInputs": '{"messages": []}',
+    }
+    payload = traces(
+        span(1, call, parent=2),
+        span(2, {"mlflow.spanType": '"AGENT"', "mlflow.trace.tokenUsage": '{"input_tokens": 50}'}),
+    )
+    assert {
+        "source": "mlflow",
+        **OPENAI,
+        "input_tokens": 50,
+        "output_tokens": 7,
+        "cache_read_tokens": 32,
+        "cost": "0.3",
+    } == said(only(payload))
+
+
+@pytest.mark.parametrize(("provider", "expected"), [("anthropic", 1100), ("aws.bedrock", 1100), ("openai", 1000)])
+def test_openlit_counts_as_the_provider_does(provider: str, expected: int):
+    """Anthropic's and Bedrock's input is without the cache, everybody else's holds it."""
+    payload = traces(
+        span(
+            1,
+            {
+                "telemetry.sdk.name": "openlit",
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": provider,
+                "gen_ai.request.model": "m",
+                "gen_ai.usage.input_tokens": 1000,
+                "gen_ai.usage.output_tokens": 5,
+                "gen_ai.usage.cache_read.input_tokens": 100,
+                "gen_ai.client.token.usage": 1005,
+                "gen_ai.usage.cost": 0.0021,
+            },
+        ),
+        resource={"service.name": "default", "telemetry.sdk.name": "openlit", "deployment.environment": "prod"},
+    )
+    assert {
+        "source": "openlit",
+        "input_tokens": expected,
+        "cost": "0.0021",
+        "tags": {"service": "default", "environment": "prod"},
+    } == said(only(payload), "source", "input_tokens", "cost", "tags")
+
+
+def test_cloudflares_spans_are_calls_without_tokens_too():
+    """An image has a price and no tokens; an operation that is none stays none."""
+    image = {"gen_ai.model.provider": "workers-ai", "gen_ai.request.model": "@cf/flux", "gen_ai.usage.cost": 0.004}
+    record = only(traces(span(1, image)))
+    assert ("cloudflare", "chat", None, "0.004") == (
+        record.source,
+        record.operation,
+        record.input_tokens,
+        record.cost,
+    )
+    assert [] == records(traces(span(1, image | {"gen_ai.operation.name": "execute_tool"})))
+
+
+def test_vllm_names_no_provider():
+    """The server's span has a request id that callers may choose, and only the response's model."""
+    record = only(
+        traces(
+            span(
+                1,
+                {
+                    "gen_ai.request.id": "chatcmpl-7f00000000000000000000aa",
+                    "gen_ai.response.model": "meta-llama/Llama-3.1-8B-Instruct",
+                    "gen_ai.usage.prompt_tokens": 31,
+                    "gen_ai.usage.completion_tokens": 9,
+                    "gen_ai.usage.cached_tokens": 16,
+                    "gen_ai.latency.e2e": 0.4,
+                },
+                name="llm_request",
+            ),
+            scope="vllm.llm_engine",
+        )
+    )
+    assert {
+        "source": "vllm",
+        "provider": "vllm",
+        "operation": "chat",
+        "request_id": "chatcmpl-7f00000000000000000000aa",
+        "response_model": "meta-llama/Llama-3.1-8B-Instruct",
+        "input_tokens": 31,
+        "output_tokens": 9,
+        "cache_read_tokens": 16,
+        "status": "ok",
+    } == said(record)
+
+
+def test_bifrost_writes_one_span_for_each_attempt():
+    """Old names, no operation; a failed attempt and its fallback are two calls, plugin spans are none."""
+    base = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o", "gen_ai.virtual_key_name": "ci"}
+    failed = {**base, "gen_ai.error.type": "rate_limit_error"}
+    good = {
+        **base,
+        "gen_ai.usage.prompt_tokens": 90,
+        "gen_ai.usage.completion_tokens": 30,
+        "gen_ai.usage.prompt_token_details.cached_read_tokens": 64,
+        "gen_ai.usage.completion_token_details.reasoning_tokens": 12,
+        "gen_ai.usage.cost": 0.001,
+        "gen_ai.team_id": "search",
+    }
+    found = records(
+        traces(
+            span(1, failed, parent=4, name="llm.call"),
+            span(2, good, parent=4, name="llm.call"),
+            span(3, {"plugin.name": "governance"}, parent=4, name="plugin.governance"),
+            span(4, {"http.route": "/v1/chat/completions"}, name="POST"),
+            resource={"telemetry.sdk.name": "bifrost"},
+        )
+    )
+    assert [("error", "rate_limit_error", None, "bifrost"), ("ok", None, 90, "bifrost")] == [
+        (record.status, record.error_type, record.input_tokens, record.source) for record in found
+    ]
+    assert {
+        "cache_read_tokens": 64,
+        "reasoning_tokens": 12,
+        "cost": "0.001",
+        "team": "search",
+        "api_key": "ci",
+    } == said(found[1], "cache_read_tokens", "reasoning_tokens", "cost", "team", "api_key")
+
+
+def test_kong_knows_the_consumer_on_the_request_span():
+    """The consumer stands on the HTTP span above the call."""
+    record = only(
+        traces(
+            span(1, {"kong.auth.consumer.name": "alice", "http.route": "/chat"}, name="kong"),
+            span(
+                2,
+                {
+                    "gen_ai.operation.name": "chat",
+                    "gen_ai.provider.name": "azure",
+                    "gen_ai.request.model": "gpt-4o",
+                    **USAGE,
+                    "gen_ai.usage.cost": 0.0,
+                },
+                parent=1,
+                name="kong.gen_ai",
+            ),
+            scope="kong-internal",
+        )
+    )
+    assert {"source": "kong", "provider": "azure.ai.openai", "user": "alice", "cost": None} == said(
+        record, "source", "provider", "user", "cost"
+    )
+
+
+@pytest.mark.parametrize(("said_input", "expected"), [(40, 1940), (1940, 1940)])
+def test_agentgateway_before_and_after_its_change(said_input: int, expected: int):
+    """Releases differ in whether input holds the cache: an input smaller than the cache shows which one this is."""
+    record = only(
+        traces(
+            span(
+                1,
+                {
+                    "gen_ai.operation.name": "chat",
+                    "gen_ai.provider.name": "anthropic",
+                    "gen_ai.request.model": "claude-haiku-4-5",
+                    "gen_ai.usage.input_tokens": said_input,
+                    "gen_ai.usage.output_tokens": 60,
+                    "gen_ai.usage.cache_read.input_tokens": 1500,
+                    "gen_ai.usage.cache_creation.input_tokens": 400,
+                    "agw.ai.usage.cost.total": "0.00420",
+                    "jwt.sub": "svc-7",
+                },
+            )
+        )
+    )
+    assert {"source": "agentgateway", "input_tokens": expected, "cost": "0.0042", "user": "svc-7"} == said(
+        record, "source", "input_tokens", "cost", "user"
+    )
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_azure_agents_give_one_record_for_each_run(encoding: str):
+    """Every poll of a run repeats its usage: the one that ends last is kept, under the run's id."""
+    run = {
+        "az.namespace": "Microsoft.CognitiveServices",
+        "gen_ai.system": "az.ai.agents",
+        "gen_ai.thread.id": "thread_1",
+        "gen_ai.response.model": "gpt-4o",
+        "gen_ai.response.id": "msg-7",
+    }
+    usage = {"gen_ai.usage.input_tokens": 210, "gen_ai.usage.output_tokens": 33}
+    outcome = normalised(
+        traces(
+            span(1, {**run, "gen_ai.operation.name": "create_thread"}),
+            span(2, {**run, "gen_ai.thread.run.id": "run_abc", "gen_ai.operation.name": "start_thread_run"}),
+            span(3, {**run, **usage, "gen_ai.thread.run.id": "run_abc"}, name="get_thread_run", end=NOW + 9 * SECOND),
+            span(4, {**run, **usage, "gen_ai.thread.run.id": "run_abc"}, name="get_thread_run", end=NOW + 5 * SECOND),
+            span(5, {**run, **usage, "gen_ai.thread.run.id": "run_def"}, name="process_thread_run"),
+        ),
+        encoding=encoding,
+    )
+    assert [("run_abc", f"{3:016x}"), ("run_def", f"{5:016x}")] == [
+        (record.request_id, record.span_id)
+        for record in outcome.records  # type: ignore[union-attr]
+    ]
+    assert {
+        "source": "azure_ai",
+        "operation": "invoke_agent",
+        "provider": "azure.ai.openai",
+        "session": "thread_1",
+        "response_model": "gpt-4o",
+        "input_tokens": 210,
+    } == said(
+        outcome.records[0],  # type: ignore[arg-type]
+        "source", "operation", "provider", "session", "response_model", "input_tokens",
+    )  # fmt: skip
+    assert {"merged": 1, "not_ai": 2} == dict(outcome.ignored)
+
+
+def vercel(**attributes: Any) -> dict[str, Any]:
+    return {
+        "ai.operationId": "ai.streamText.doStream",
+        "ai.model.provider": "anthropic.messages",
+        "ai.model.id": "claude-sonnet-4-5",
+        "ai.usage.outputTokens": 40,
+    } | {name.replace("__", "."): value for name, value in attributes.items()}
+
+
+def test_vercel_6_says_what_is_cached():
+    """With inputTokenDetails the input holds the cache, for Anthropic too."""
+    record = only(
+        traces(
+            span(
+                1,
+                vercel(
+                    ai__usage__inputTokens=5000,
+                    ai__usage__inputTokenDetails__noCacheTokens=1000,
+                    ai__usage__inputTokenDetails__cacheReadTokens=3000,
+                    ai__usage__inputTokenDetails__cacheWriteTokens=1000,
+                    ai__usage__outputTokenDetails__reasoningTokens=16,
+                ),
+            ),
+            scope="ai",
+        )
+    )
+    assert (5000, 3000, 1000, 16) == (
+        record.input_tokens, record.cache_read_tokens, record.cache_write_tokens, record.reasoning_tokens,
+    )  # fmt: skip
+
+
+def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata():
+    """Version 5's generateText names no cached tokens of its own: both kinds stand in Anthropic's usage object."""
+    metadata = {
+        "anthropic": {
+            "usage": {"input_tokens": 7, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 50},
+            "cacheCreationInputTokens": 50,
+        }
+    }
+    attributes = vercel(
+        ai__usage__promptTokens=7, ai__usage__completionTokens=40, ai__response__providerMetadata=json.dumps(metadata)
+    )
+    attributes["ai.operationId"] = "ai.generateText.doGenerate"
+    record = only(traces(span(1, attributes), scope="ai"))
+    assert (957, 900, 50) == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)
+
+
+@pytest.mark.parametrize(
+    ("provider", "metadata", "expected"),
+    [
+        (
+            "anthropic",
+            {"anthropic": {"cacheReadInputTokens": 900, "cacheCreationInputTokens": 50}},
+            (957, 900, 50, None),
+        ),
+        ("amazon-bedrock", {"bedrock": {"usage": {"cacheWriteInputTokens": 50}}}, (57, None, 50, None)),
+        ("vertex.anthropic.messages", {"anthropic": {"cacheCreationInputTokens": 5}}, (12, None, 5, None)),
+        ("openai.chat", {"openai": {"cachedPromptTokens": 4, "reasoningTokens": 30}}, (7, 4, None, 30)),
+        ("deepseek.chat", {"deepseek": {"promptCacheHitTokens": 0, "promptCacheMissTokens": 7}}, (7, 0, None, None)),
+        ("openai.chat", {"openai": {"cachedPromptTokens": None}}, (7, None, None, None)),
+    ],
+)
+def test_vercel_4_and_5_know_more_in_provider_metadata(
+    provider: str, metadata: dict[str, Any], expected: tuple[int | None, ...]
+):
+    """Each of the SDK's providers has words of its own for what the usage object has none for."""
+    attributes = {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.model.provider": provider,
+        "ai.model.id": "m",
+        "ai.usage.promptTokens": 7,
+        "ai.usage.completionTokens": 40,
+        "ai.response.providerMetadata": json.dumps(metadata),
+    }
+    record = only(traces(span(1, attributes), scope="ai"))
+    assert expected == (
+        record.input_tokens, record.cache_read_tokens, record.cache_write_tokens, record.reasoning_tokens,
+    )  # fmt: skip
+
+
+def test_vercel_7_speaks_the_conventions():
+    """Under the scope gen_ai only the chat spans count, not the steps and the agent around them."""
+    chat = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "anthropic.messages",
+        "gen_ai.request.model": "claude-sonnet-4-5",
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.cache_read.input_tokens": 80,
+        "gen_ai.usage.output_tokens": 9,
+    }
+    agent = {**chat, "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
+    record = only(
+        traces(
+            span(1, agent),
+            span(2, {**chat, "gen_ai.operation.name": "agent_step"}, parent=1),
+            span(3, chat, parent=2),
+            scope="gen_ai",
+        )
+    )
+    assert ("vercel_ai", "anthropic", 100, {"agent": "planner"}) == (
+        record.source, record.provider, record.input_tokens, record.tags,
+    )  # fmt: skip
+
+
+def test_opencode_uses_its_own_scope():
+    """The AI SDK's marks tell the dialect under any scope."""
+    record = only(traces(span(1, vercel(ai__usage__inputTokens=10)), scope="opencode"))
+    assert ("vercel_ai", "chat", 10) == (record.source, record.operation, record.input_tokens)
+
+
+def test_vercel_embeddings():
+    """The inner doEmbed counts; embedMany around it repeats it."""
+    inner = {
+        "ai.operationId": "ai.embedMany.doEmbed",
+        "ai.model.provider": "openai.embedding",
+        "ai.model.id": "text-embedding-3-small",
+        "ai.usage.tokens": 12,
+    }
+    outer = {**inner, "ai.operationId": "ai.embedMany"}
+    record = only(traces(span(1, outer), span(2, inner, parent=1), scope="ai"))
+    assert ("embeddings", "openai", 12, None) == (
+        record.operation, record.provider, record.input_tokens, record.output_tokens,
+    )  # fmt: skip
+
+
+def test_langfuse_5_writes_metadata_as_json():
+    """Quoted texts lose their quotes, objects are left out, and a failed generation costs what it says: nothing."""
+    record = only(
+        traces(
+            span(
+                1,
+                {
+                    "langfuse.observation.type": "generation",
+                    "langfuse.observation.model.name": "gpt-4o",
+                    "langfuse.observation.cost_details": '{"input": 0.0, "output": 0.0, "total": 0.0}',
+                    "langfuse.trace.metadata.tier": '"gold"',
+                    "langfuse.trace.metadata.shard": "4",
+                    "langfuse.observation.metadata.nested": '{"a": 1}',
+                    "langfuse.trace.metadata.user_id": '"u"',
+                    "user.id": "u-1",
+                    "session.id": "s-1",
+                },
+                status={"code": 2},
+            ),
+            scope="langfuse-sdk",
+            resource={"service.name": "unknown_service"},
+        )
+    )
+    assert {
+        "source": "langfuse",
+        **OPENAI,
+        "status": "error",
+        "error_type": "_OTHER",
+        "cost": "0",
+        "user": "u-1",
+        "session": "s-1",
+        "tags": {"tier": "gold", "shard": "4"},
+    } == said(record)
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"input": 10, "output": 5, "input_cached_tokens": 90, "output_reasoning_tokens": 3}, (100, 8, 90, None, 3)),
+        ({"input": 100, "output": 8, "total": 108, "input_cached_tokens": 90}, (100, 8, 90, None, None)),
+        (
+            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 7},
+            (107, 5, 90, 7, None),
+        ),
+        (
+            {"input_tokens": 100, "output_tokens": 8, "input_tokens_details": {"cached_tokens": 90}},
+            (100, 8, 90, None, None),
+        ),
+        ({"input": 12}, (12, None, None, None, None)),
+        ({"input": 12, "audio_seconds": 1.5, "images": -1}, (12, None, None, None, None)),
+    ],
+)
+def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...]):
+    """Buckets exclude one another unless the total or OpenAI's shape says that the wholes hold their parts."""
+    attributes = {
+        "langfuse.observation.type": "generation",
+        "langfuse.observation.model.name": "m",
+        "langfuse.observation.usage_details": json.dumps(usage),
+    }
+    record = only(traces(span(1, attributes), scope="langfuse-sdk"))
+    assert expected == (
+        record.input_tokens, record.output_tokens, record.cache_read_tokens, record.cache_write_tokens,
+        record.reasoning_tokens,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("level", "status"), [("ERROR", "error"), ("WARNING", "ok"), ("DEFAULT", "ok")])
+def test_langfuses_level_tells_of_a_failure(level: str, status: str):
+    """Its JavaScript SDK leaves the status of the span alone."""
+    attributes = {"langfuse.observation.type": "generation", "langfuse.observation.level": level}
+    record = only(traces(span(1, attributes), scope="langfuse-sdk"))
+    assert (status, "_OTHER" if status == "error" else None) == (record.status, record.error_type)
+
+
+def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total():
+    """Decimal arithmetic: 0.1 and 0.2 are 0.3."""
+    attributes = {
+        "langfuse.observation.type": "generation",
+        "langfuse.observation.cost_details": '{"input": 0.1, "output": 0.2}',
+    }
+    assert "0.3" == only(traces(span(1, attributes), scope="langfuse-sdk")).cost
+
+
+def test_claude_code_spans_count_under_their_own_names():
+    """llm_request spans are calls, input without the cache; the tool span's result_tokens are no usage."""
+    who = {"session.id": "s", "user.id": "anon-1", "user.account_uuid": "acct-1"}
+    call = {
+        **who,
+        "span.type": "llm_request",
+        "gen_ai.system": "anthropic",
+        "gen_ai.request.model": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "gen_ai.response.id": "req_011CXvnkSzvqhkLuNqTJYFnU",
+        "request_id": "req_011CXvnkSzvqhkLuNqTJYFnU",
+        "input_tokens": 6,
+        "output_tokens": 412,
+        "cache_read_tokens": 18735,
+        "cache_creation_tokens": 1761,
+        "query_source": "repl_main_thread",
+        "attempt": 1,
+        "success": True,
+    }
+    outcome = normalised(
+        traces(
+            span(1, {**who, "span.type": "interaction"}, name="claude_code.interaction"),
+            span(2, call, parent=1, name="claude_code.llm_request"),
+            span(3, {**who, "span.type": "tool", "result_tokens": 9}, parent=1, name="claude_code.tool"),
+            scope="com.anthropic.claude_code.tracing",
+            resource={"service.name": "claude-code"},
+        )
+    )
+    (record,) = outcome.records
+    assert {
+        "source": "claude_code",
+        "request_id": "req_011CXvnkSzvqhkLuNqTJYFnU",
+        "provider": "aws.bedrock",
+        "operation": "chat",
+        "request_model": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "input_tokens": 20502,
+        "output_tokens": 412,
+        "cache_read_tokens": 18735,
+        "cache_write_tokens": 1761,
+        "status": "ok",
+        "user": "acct-1",
+        "session": "s",
+        "tags": {"service": "claude-code", "device": "anon-1", "query_source": "repl_main_thread"},
+    } == said(record)  # type: ignore[arg-type]
+    assert {"not_ai": 2} == dict(outcome.ignored)
+
+
+def test_a_failed_claude_code_request():
+    """`success` false is a failure; its type is the HTTP status."""
+    attributes = {"span.type": "llm_request", "model": "claude-opus-4-1", "success": False, "status_code": 529}
+    record = only(
+        traces(span(1, attributes, name="claude_code.llm_request"), scope="com.anthropic.claude_code.tracing")
+    )
+    assert ("error", "529", "claude-opus-4-1", "anthropic") == (
+        record.status, record.error_type, record.request_model, record.provider,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("service", "name"), [("codex_cli_rs", "handle_responses"), ("gemini-cli", "llm_call"), ("qwen-code", "api")]
+)
+def test_spans_that_repeat_logs_never_count(service: str, name: str):
+    """Codex, Gemini CLI and Qwen Code say in events all that their spans say again."""
+    attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    outcome = normalised(traces(span(1, attributes, name=name), resource={"service.name": service}))
+    assert ([], {"not_ai": 1}) == (outcome.records, dict(outcome.ignored))
+
+
+def test_pydantic_ai_1_repeats_usage_on_the_run():
+    """The run span has usage and an agent name, but no operation."""
+    run = {"agent_name": "invoice", "model_name": "gpt-4o", "gen_ai.system": "openai", **USAGE}
+    call = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "gen_ai.request.model": "gpt-4o", **USAGE}
+    record = only(traces(span(1, run), span(2, call, parent=1), scope="pydantic-ai"))
+    assert ("pydantic_ai", f"{2:016x}") == (record.source, record.span_id)
+
+
+def test_openinference_agents_of_the_claude_agent_sdk_are_calls():
+    """Its AGENT spans are the only carrier of usage, without the cache; elsewhere AGENT spans repeat their calls."""
+    agent = {
+        "openinference.span.kind": "AGENT",
+        "llm.model_name": "claude-sonnet-4-5",
+        "llm.token_count.prompt": 10,
+        "llm.token_count.prompt_details.cache_read": 300,
+        "llm.token_count.completion": 25,
+        "llm.cost.total": 0.01,
+    }
+    record = only(traces(span(1, agent), scope="openinference.instrumentation.claude_agent_sdk"))
+    assert ("invoke_agent", 310, "0.01") == (record.operation, record.input_tokens, record.cost)
+    assert [] == records(traces(span(1, agent), scope="openinference.instrumentation.langchain"))
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("", 1300), ("0.1.12", 1300), ("0.1.13", 1000), ("0.2.0", 1000), ("1", 1300)]
+)
+def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, expected: int):
+    """The total is the sum of input and output before and after: only the release tells."""
+    agent = {
+        "openinference.span.kind": "AGENT",
+        "llm.token_count.prompt": 1000,
+        "llm.token_count.prompt_details.cache_read": 300,
+        "llm.token_count.completion": 25,
+        "llm.token_count.total": 1025,
+    }
+    payload = traces(span(1, agent), scope="openinference.instrumentation.claude_agent_sdk")
+    payload["resourceSpans"][0]["scopeSpans"][0]["scope"]["version"] = version
+    assert expected == only(payload).input_tokens
+
+
+@pytest.mark.parametrize(("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])])
+def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]):
+    """A local reranker without token counts is nothing that anybody bills."""
+    attributes = {"openinference.span.kind": kind, "reranker.model_name": "rerank-3"}
+    attributes |= {"llm.token_count.prompt": 7} if usage else {}
+    assert expected == [record.operation for record in records(traces(span(1, attributes)))]
+
+
+def test_openinference_finds_the_model_in_the_parameters():
+    """Without a model name, `model` in the JSON of the invocation parameters; nothing else of them is read."""
+    attributes = {
+        "openinference.span.kind": "LLM",
+        "llm.invocation_parameters": '{"model": "gpt-4o", "tools": [{"secret": 1}]}',
+        "llm.token_count.prompt": 3,
+    }
+    record = only(traces(span(1, attributes)))
+    assert ("gpt-4o", "openai") == (record.request_model, record.provider)
+
+
+def litellm(**attributes: Any) -> dict[str, Any]:
+    return {
+        "gen_ai.operation.name": "acompletion",
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.id": "chatcmpl-AAAAAAAAAAAAAAAAAAAAAA",
+        **USAGE,
+    } | {name.replace("__", "."): value for name, value in attributes.items()}
+
+
+def test_litellm_alias_zero_cost_and_usage_object():
+    """The caller's alias is no response model, a cost of 0 is unknown, cache counts stand in the usage object."""
+    record = only(
+        traces(
+            span(
+                1,
+                litellm(
+                    gen_ai__response__model="house-model",
+                    litellm__model_group="house-model",
+                    gen_ai__cost__total_cost=0.0,
+                    metadata__usage_object=(
+                        "{'prompt_tokens': 100, 'prompt_tokens_details': {'cached_tokens': 64, 'text_tokens': None},"
+                        " 'cache_creation_input_tokens': 8, 'completion_tokens_details': {'reasoning_tokens': 5}}"
+                    ),
+                    metadata__user_api_key_alias="ci",
+                    metadata__user_api_key_user_id="u-1",
+                    llm__user="end-1",
+                ),
+                name="litellm_request",
+            ),
+            span(2, {"llm.openai.usage": "{'total_tokens': 120}"}, parent=1, name="raw_gen_ai_request"),
+            scope="litellm",
+        )
+    )
+    assert {
+        "source": "litellm",
+        **OPENAI,
+        "request_id": "chatcmpl-AAAAAAAAAAAAAAAAAAAAAA",
+        "input_tokens": 100,
+        "output_tokens": 20,
+        "cache_read_tokens": 64,
+        "cache_write_tokens": 8,
+        "reasoning_tokens": 5,
+        "user": "u-1",
+        "api_key": "ci",
+        "tags": {"end_user": "end-1"},
+    } == said(record)
+
+
+def test_litellm_call_id_identifies_no_call():
+    """A failed attempt and its fallback have one call id, and stay two records."""
+    call_id = {"gen_ai.response.id": "0f4c0a7e-1111-2222-3333-444455556666"}
+    shared = {**litellm(), **call_id, "litellm.call_id": call_id["gen_ai.response.id"]}
+    failed = {name: value for name, value in shared.items() if "usage" not in name}
+    outcome = normalised(
+        traces(span(1, failed, status={"code": 2}), span(2, shared, start=NOW + 20 * SECOND), scope="litellm")
+    )
+    assert 2 == len({identity.id for identity in outcome.identities})
+
+
+def test_a_failure_that_names_no_response_is_known_by_its_call_id():
+    """As LiteLLM's newer spans have it; the generic callback reports the same failure under that id."""
+    call_id = "0f4c0a7e-1111-2222-3333-444455556666"
+    failed = {name: value for name, value in litellm(litellm__call_id=call_id).items() if "usage" not in name}
+    del failed["gen_ai.response.id"]
+    outcome = normalised(traces(span(1, failed, status={"code": 2}), scope="litellm"))
+    (record,), (identity,) = outcome.records, outcome.identities
+    assert isinstance(record, Inference)
+    assert (call_id, "error") == (record.request_id, record.status)
+    told = Inference(id=b"", source="litellm", status="error", start_time=record.start_time, input_tokens=0)
+    assert of_call(told, shared_id=call_id) == identity
+
+
+def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback():
+    """An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first call's."""
+    hit = "52c0ba39-6957-4485-be9c-503ea1e243b2_cache_hit1795176930.663056"
+    attributes = litellm(
+        gen_ai__operation__name="aembedding",
+        gen_ai__response__id=hit,
+        litellm__call_id=hit.partition("_")[0],
+        gen_ai__cost__total_cost=0.006022,
+    )
+    outcome = normalised(traces(span(1, attributes, name="litellm_request"), scope="litellm"))
+    (record,), (identity,) = outcome.records, outcome.identities
+    assert isinstance(record, Inference)
+    assert ("cached", "embeddings", hit) == (record.status, record.operation, record.request_id)
+    assert of_call(Inference(id=b"", source="litellm", status="cached"), own_id=hit) == identity
+
+
+def test_litellms_newer_spans():
+    """They have names of their own for cost and team, and say what came from the cache."""
+    attributes = litellm(
+        gen_ai__operation__name="chat",
+        litellm__call_id="6a8f0f6e-57a4-4dd5-9c8e-0d9d8f3c1a2b",
+        litellm__cost__total=0.0125,
+        litellm__cost__input=0.01,
+        litellm__team__id="search",
+        litellm__cache_hit=False,
+    )
+    hit = {**attributes, "litellm.cache_hit": True, "litellm.cost.total": 0.0}
+    outcome = normalised(traces(span(1, attributes), span(2, hit)))
+    assert [("ok", "0.0125", "search"), ("cached", "0", "search")] == [
+        (record.status, record.cost, record.team)
+        for record in outcome.records  # type: ignore[union-attr]
+    ]
+    assert 2 == len({record.id for record in outcome.records})
+
+
+def test_litellm_call_types_without_an_operation():
+    """`llm.request.type` is a call type there: a completion is a chat."""
+    attributes = litellm(llm__request__type="completion")
+    del attributes["gen_ai.operation.name"]
+    assert "chat" == only(traces(span(1, attributes), scope="litellm")).operation
+
+
+@pytest.mark.parametrize(
+    ("call_type", "operation"),
+    [
+        ("atext_completion", "text_completion"),
+        ("agenerate_content_stream", "generate_content"),
+        ("aimage_generation", "image_generation"),
+        ("atranscription", "transcription"),
+        ("aspeech", "speech"),
+        ("arerank", "rerank"),
+    ],
+)
+@pytest.mark.parametrize("name", ["gen_ai.operation.name", "llm.request.type"])
+def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: str):
+    """They cost money like any other, under the names that the logging payload has for them."""
+    attributes = litellm(gen_ai__cost__total_cost=0.04)
+    del attributes["gen_ai.operation.name"]
+    record = only(traces(span(1, {**attributes, name: call_type}), scope="litellm"))
+    assert (operation, "0.04") == (record.operation, record.cost)
+
+
+def test_litellms_management_calls_are_none():
+    """A batch that is made or a tool that is called is no call to a model."""
+    attributes = [{"gen_ai.operation.name": name} for name in ("acreate_batch", "call_mcp_tool", "alist_files")]
+    assert [] == records(traces(*(span(n, a) for n, a in enumerate(attributes, start=1)), scope="litellm"))
+
+
+def test_openllmetry_request_types():
+    """Elsewhere `llm.request.type` completion is a text completion."""
+    attributes = {"llm.request.type": "completion", "gen_ai.system": "OpenAI", "gen_ai.request.model": "davinci"}
+    record = only(traces(span(1, {**attributes, **USAGE})))
+    assert ("text_completion", "openai", "openllmetry") == (record.operation, record.provider, record.source)
+
+
+def test_openllmetry_bedrock_counts_without_the_cache():
+    """The scope that ends in .bedrock passes on what Bedrock calls input."""
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": "AWS",
+        "gen_ai.request.model": "anthropic.claude-3-5-sonnet-20241022-v2:0",
+        "gen_ai.usage.input_tokens": 500,
+        "gen_ai.usage.output_tokens": 9,
+        "gen_ai.usage.total_tokens": 509,
+        "gen_ai.usage.cache_read.input_tokens": 100,
+    }
+    record = only(traces(span(1, attributes), scope="opentelemetry.instrumentation.bedrock"))
+    assert ("openllmetry", "aws.bedrock", 600) == (record.source, record.provider, record.input_tokens)
+
+
+def test_google_adk_2_holds_reasoning_in_the_output():
+    """From 2.3 on the reasoning has its final name; the total tells whether the output holds it."""
+    attributes = {
+        "gen_ai.system": "gcp.vertex.agent",
+        "gen_ai.operation.name": "generate_content",
+        "gen_ai.request.model": "gemini-2.5-pro",
+        "gen_ai.usage.input_tokens": 300,
+        "gen_ai.usage.output_tokens": 250,
+        "gen_ai.usage.reasoning.output_tokens": 210,
+        "gcp.vertex.agent.llm_response": '{"content": "x", "usage_metadata": {"total_token_count": 550}}',
+    }
+    record = only(traces(span(1, attributes), scope="gcp.vertex.agent"))
+    assert (250, 210, "gcp.gen_ai") == (record.output_tokens, record.reasoning_tokens, record.provider)
+
+
+def test_strands_over_openai_counts_as_openai_does():
+    """Strands follows the provider of the model: OpenAI's input holds the cache."""
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": "strands-agents",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.prompt_tokens": 100,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read_input_tokens": 64,
+    }
+    record = only(traces(span(1, attributes), scope="strands.telemetry.tracer"))
+    assert ("openai", 100, 64) == (record.provider, record.input_tokens, record.cache_read_tokens)
+
+
+def test_openrouter_adds_the_two_kinds_of_cache_writes():
+    """Without a sum of its own, five-minute and one-hour writes together."""
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "anthropic/claude-haiku-4.5",
+        "gen_ai.usage.input_tokens": 1000,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.input_tokens.cache_write_5m": 300,
+        "gen_ai.usage.input_tokens.cache_write_1h": 200,
+        "trace.metadata.openrouter.api_key_name": "prod",
+        "trace.metadata.provider_responses": "[]",
+    }
+    record = only(traces(span(1, attributes, name="LLM Generation"), scope="openrouter"))
+    assert (500, "anthropic", "prod", {}) == (
+        record.cache_write_tokens, record.provider, record.api_key, record.tags,
+    )  # fmt: skip
+
+
+def test_the_anthropic_sdk_under_openinference_is_one_call():
+    """The SDK's own span is a child of OpenInference's: the innermost stays, with its response id."""
+    outer = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "claude-sonnet-4-5",
+        "llm.token_count.prompt": 100,
+        "llm.token_count.completion": 20,
+        "user.id": "u-1",
+    }
+    inner = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.request.model": "claude-sonnet-4-5",
+        "gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
+        **USAGE,
+    }
+    record = only(traces(span(1, outer), span(2, inner, parent=1)))
+    assert ("msg_01AbCdEfGhIjKlMnOpQrStUv", "u-1") == (record.request_id, record.user)
+
+
+def test_copilot_is_github_when_nobody_is_named():
+    """And its cost is a multiplier, not money."""
+    attributes = {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "github.copilot.cost": 1.0, **USAGE,
+    }  # fmt: skip
+    record = only(traces(span(1, attributes), scope="github.copilot"))
+    assert ("copilot_cli", "github", None) == (record.source, record.provider, record.cost)
+
+
+@pytest.mark.parametrize("absent", ["", "none", "undefined", "null"])
+def test_words_for_nothing_are_absent(absent: str):
+    """Micrometer writes none, JavaScript undefined and null: no name, no id, no error."""
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": absent,
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.model": absent,
+        "gen_ai.response.id": absent,
+        "error.type": absent,
+        "user.id": absent,
+        "gen_ai.conversation.id": absent,
+        "gen_ai.usage.input_tokens": "1003",
+        "gen_ai.usage.cache_read.input_tokens": absent,
+    }
+    assert {"source": "otel", **OPENAI, "input_tokens": 1003} == said(only(traces(span(1, attributes))))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"gen_ai.request.model": "m", **USAGE}, "records"),
+        ({"gen_ai.provider.name": "openai", **USAGE}, "records"),
+        ({"gen_ai.request.model": "m", "error.type": "timeout"}, "records"),
+        ({"gen_ai.request.model": "m"}, "unrecognised_ai"),
+        (USAGE, "unrecognised_ai"),
+        ({"model": "m", "input_tokens": 5}, "unrecognised_ai"),
+        ({"usage.prompt_tokens": 5}, "unrecognised_ai"),
+        ({"gen_ai.operation.name": "invoke_agent", **USAGE}, "not_ai"),
+        ({"gen_ai.operation.name": "plan", "gen_ai.request.model": "m", **USAGE}, "not_ai"),
+        ({"gen_ai.operation.name": "retrieval"}, "not_ai"),
+        ({"http.request.method": "GET", "user.id": "u"}, "not_ai"),
+        ({}, "not_ai"),
+    ],
+)
+def test_what_is_a_call(attributes: dict[str, Any], expected: str):
+    """Without an operation a model or provider and usage or an error; what looks like AI and is not taken is named."""
+    outcome = normalised(traces(span(1, attributes)))
+    assert expected == ("records" if outcome.records else next(iter(outcome.ignored)))
+    assert ([tuple(sorted(attributes))] if expected == "unrecognised_ai" else []) == outcome.unrecognised
+
+
+@pytest.mark.parametrize("total", [-1, 1.5, 10**12, "NaN"])
+def test_an_impossible_total_says_nothing(total: Any):
+    """It is evidence and never billed: the figures of the call stand."""
+    call = {"gen_ai.operation.name": "chat", **USAGE, "gen_ai.usage.cache_read.input_tokens": 30}
+    record = only(traces(span(1, {**call, "gen_ai.usage.total_tokens": total})))
+    assert (100, 20, 30) == (record.input_tokens, record.output_tokens, record.cache_read_tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gen_ai.usage.input_tokens", -1),
+        ("gen_ai.usage.input_tokens", 1.5),
+        ("gen_ai.usage.output_tokens", 2_000_000_000),
+        ("gen_ai.usage.cache_read.input_tokens", "-3"),
+        ("gen_ai.usage.cost", -0.01),
+    ],
+)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: str):
+    """The span is rejected as implausible, its neighbour is kept, and no message holds a value."""
+    bad = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **USAGE, name: value}
+    outcome = normalised(
+        traces(span(1, bad), span(2, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})), encoding=encoding
+    )
+    assert [(0, "implausible")] == [(reject.item, reject.reason) for reject in outcome.rejects]
+    assert str(value) not in outcome.rejects[0].message
+    assert [f"{2:016x}"] == [record.span_id for record in outcome.records]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_never_counts(value: str):
+    """NaN and the infinities are legal doubles in OTLP and no token counts."""
+    encoded = span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
+    encoded["attributes"] += [
+        {"key": "gen_ai.usage.input_tokens", "value": {"doubleValue": value}},
+        {"key": "gen_ai.usage.cost", "value": {"doubleValue": value}},
+    ]
+    for encoding in ENCODINGS:
+        record = only(traces(encoded), encoding=encoding)
+        assert (None, None) == (record.input_tokens, record.cost)
+
+
+def test_the_error_type_of_a_span():
+    """error.type, then the exception event, then the HTTP status, then _OTHER."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    event = {
+        "name": "exception",
+        "attributes": [{"key": "exception.type", "value": {"stringValue": "openai.RateLimitError"}}],
+    }
+    failed: dict[str, Any] = {"status": {"code": 2}}
+    found = records(
+        traces(
+            span(1, {**call, "error.type": "429"}, **failed, events=[event]),
+            span(2, call, **failed, events=[{"name": "other"}, event]),
+            span(3, {**call, "http.response.status_code": 503}, **failed),
+            span(4, call, **failed),
+        )
+    )
+    assert ["429", "openai.RateLimitError", "503", "_OTHER"] == [record.error_type for record in found]
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ({"error.type": "I cannot tell you how to build a bomb"}, "_OTHER"),
+        ({"error.type": "x" * 3000}, "_OTHER"),
+        ({"error.type": "Too many requests", "gen_ai.error.type": "rate_limit"}, "rate_limit"),
+        ({"error.type": "Service unavailable", "http.response.status_code": 503}, "503"),
+        ({"error.type": "com.shop.Client$Timeout"}, "com.shop.Client$Timeout"),
+    ],
+)
+def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expected: str):
+    """It may quote a prompt, and nobody can group by it."""
+    record = only(traces(span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **stated})))
+    assert ("error", expected) == (record.status, record.error_type)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("api_key", "anything"), ("note", "sk-proj-0123456789abcdef"), ("header", "Bearer abc"), ("masked", "ab****yz")],
+)
+def test_credentials_in_metadata_are_never_tags(name: str, value: str):
+    """Callers put them there under names of their own, and LiteLLM's alias may be the key itself."""
+    attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    attributes |= {f"traceloop.association.properties.{name}": value, "metadata": json.dumps({name: value, "n": 1})}
+    attributes["metadata.user_api_key_alias"] = "sk-0123456789abcdef"
+    record = only(traces(span(1, attributes)))
+    assert (None, {"n": "1"}) == (record.api_key, record.tags)
+
+
+@pytest.mark.parametrize(
+    ("mark", "scope", "resource", "source"),
+    [
+        ({"metadata.user_api_key_hash": "h", "llm.request.type": "acompletion"}, "my-tracer", {}, "litellm"),
+        ({"llm.request.type": "acompletion"}, "", {"service.name": "litellm"}, "litellm"),
+        ({"spring.ai.kind": "chat"}, "", {}, "spring_ai"),
+        ({}, "io.micrometer.tracing", {}, "spring_ai"),
+        ({"logfire.span_type": "span"}, "opentelemetry.instrumentation.openai_v2", {}, "pydantic_ai"),
+        ({"logfire.span_type": "span", "llm.request.type": "chat"}, "my-tracer", {}, "openllmetry"),
+    ],
+)
+def test_a_tracers_name_may_be_the_operators(mark: dict[str, Any], scope: str, resource: dict[str, Any], source: str):
+    """What only this product writes tells it then."""
+    attributes = {**USAGE, "gen_ai.request.model": "gpt-4o", **mark}
+    record = only(traces(span(1, attributes), scope=scope, resource=resource))
+    assert (source, "chat") == (record.source, record.operation)
+
+
+def test_openrouters_attempts_are_no_calls_under_any_scope():
+    """Its children name the same operation, and come in requests of their own."""
+    attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4o"}
+    attributes |= {"trace.metadata.openrouter.provider_name": "OpenAI"}
+    payload = traces(span(1, attributes, name="LLM Generation"), span(2, attributes, name="provider attempt 1: OpenAI"))
+    assert "openrouter" == only(payload).source
+
+
+@pytest.mark.parametrize(
+    ("written", "operation"), [("chat.completions", "chat"), ("text.completions", "text_completion")]
+)
+def test_semantic_kernel_names_operations_in_its_own_words(written: str, operation: str):
+    """Its releases of two years do, in .NET and in Python."""
+    attributes = {
+        **USAGE,
+        "gen_ai.operation.name": written,
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "gpt-4o",
+    }
+    for scope in ("Microsoft.SemanticKernel.Diagnostics", "semantic_kernel.utils.telemetry"):
+        assert operation == only(traces(span(1, attributes), scope=scope)).operation
+
+
+def test_usage_under_an_unknown_operation_is_shown_to_the_operator():
+    """Agents and tools are understood and pass in silence."""
+    attributes = {**USAGE, "gen_ai.request.model": "gpt-4o"}
+    names = ("daydream", "invoke_agent", "search_memory")
+    spans = [span(n, {**attributes, "gen_ai.operation.name": name}) for n, name in enumerate(names, start=1)]
+    assert {UNRECOGNISED_AI: 1, NOT_AI: 2} == normalised(traces(*spans)).ignored

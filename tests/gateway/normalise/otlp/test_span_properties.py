@@ -1,0 +1,191 @@
+"""What holds for every trace payload, sensible or not."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tracemalloc
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import BadPayload
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import containers, shapes
+from gateway.normalise.outcome import Outcome
+from gateway.normalise.reading import vocabulary as words
+from spool.record import AMENDABLE, as_json, pack, unpack
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
+
+CASES = Path(__file__).parents[3] / "cases/otlp"
+PAYLOADS = [
+    json.loads(path.read_text())
+    for path in sorted(CASES.rglob("*.json"))
+    if not path.name.endswith(".expected.json") and "resourceSpans" in path.read_text()
+]
+
+NAMES = sorted(
+    {
+        *words.INPUT, *words.OUTPUT, *words.CACHE_READ, *words.CACHE_WRITE, *words.REASONING, *words.TOTAL,
+        *words.REQUEST_MODEL, *words.RESPONSE_MODEL, *words.PROVIDER, *words.REQUEST_ID, *words.COST, *words.USER,
+        *words.TEAM, *words.SESSION, *words.API_KEY, *words.ERROR_TYPE, *words.HTTP_STATUS, *words.TAG_LISTS,
+        *containers.READERS, *shapes._MARKS, "metadata", "success", "model", "traceloop.span.kind",
+        "langsmith.metadata.a", "trace.metadata.b", "gen_ai.prompt", "user.email", "litellm.model_group",
+        "langsmith.span.kind", "spring.ai.kind", "logfire.span_type", "langfuse.observation.level", "ai.model.provider",
+    }
+)  # fmt: skip
+VALUES = (
+    st.integers(-(2**63), 2**63 - 1)
+    | st.integers(-5, 3000)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.booleans()
+    | st.text(st.characters(codec="utf-8"), max_size=20)
+    | st.sampled_from([
+        "chat", "embeddings", "LLM", "AGENT", "generation", "ai.generateText.doGenerate", "llm_request", "anthropic",
+        "az.ai.agents", "none", "undefined", "1003", "1e400", "-1", "NaN", "0.5", '"CHAT_MODEL"', "{", "[]", "{}",
+        '{"input": 5, "output": 2, "total": 7}', '{"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}',
+        '{"total": "x", "input": -1}', "{'cached_tokens': 5}", '{"a": {"b": {"c": 1}}}', "9" * 60, "[" * 600,
+        "atext_completion", "tool", "unknown", "ERROR", '{"bedrock": {"usage": {"cacheWriteInputTokens": 7}}}',
+        "us.anthropic.claude-3", "claude-sonnet-4-5", "openai/gpt-4o", "1.5", "00" * 16,
+    ])
+)  # fmt: skip
+SCOPES = st.sampled_from(
+    ["", "ai", "gen_ai", "langfuse-sdk", "pydantic-ai", "strands.telemetry.tracer", "gcp.vertex.agent", "litellm",
+     "opentelemetry.instrumentation.bedrock", "com.anthropic.claude_code.tracing", "openrouter", "copilot-chat",
+     "openinference.instrumentation.claude_agent_sdk"]
+)  # fmt: skip
+ATTRIBUTES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=10)
+
+
+def assert_sensible(outcome: Outcome) -> None:
+    for record, identity in zip(outcome.records, outcome.identities, strict=True):
+        row = as_json(record)
+        counts = [row[name] for name in AMENDABLE if name.endswith("_tokens")]
+        assert all(value is None or (type(value) is int and 0 <= value <= 5 * words.MAX_TOKENS) for value in counts)
+        read, written = row["cache_read_tokens"] or 0, row["cache_write_tokens"] or 0
+        assert row["input_tokens"] is None or read + written <= row["input_tokens"]
+        assert row["output_tokens"] is None or (row["reasoning_tokens"] or 0) <= row["output_tokens"]
+        if row["cost"] is not None:
+            assert row["cost"] == f"{Decimal(row['cost']):f}"
+            assert Decimal(row["cost"]) >= 0
+        assert (row["status"] == "error") == (row["error_type"] is not None)
+        assert record.id == identity.id
+        assert 16 == len(record.id)
+        assert all(isinstance(value, str) for value in row["tags"].values())
+    assert unpack(pack(outcome.records)) == outcome.records
+
+
+@given(st.lists(st.tuples(ATTRIBUTES, st.none() | st.integers(1, 5)), max_size=5), SCOPES, ATTRIBUTES)
+def test_any_attributes_give_sensible_records(
+    family: list[tuple[dict[str, Any], int | None]], scope: str, resource: dict[str, Any]
+):
+    """No exception, no negative or fractional count, no part above its whole; books balance, encodings agree."""
+    spans = [span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(family, start=1)]
+    payload = traces(*spans, scope=scope, resource=resource)
+    by_json = normalised(in_json(payload))
+    by_protobuf = normalised(in_protobuf(payload), encoding="protobuf")
+    assert_sensible(by_json)
+    assert (by_json.records, by_json.ignored, by_json.rejects) == (
+        by_protobuf.records, by_protobuf.ignored, by_protobuf.rejects,
+    )  # fmt: skip
+
+
+@given(st.lists(ATTRIBUTES, max_size=4), SCOPES)
+def test_explaining_changes_nothing(spans: list[dict[str, Any]], scope: str):
+    """`--why` adds words: one set for each record, names of fields only, the same records."""
+    payload = traces(*(span(number, attributes) for number, attributes in enumerate(spans, start=1)), scope=scope)
+    plain, explained = normalised(payload), normalised(payload, options=Options(explain=True))
+    assert plain.records == explained.records
+    assert explained.why is not None
+    for record, why in zip(explained.records, explained.why, strict=True):
+        assert set(why) <= set(record.__struct_fields__)
+
+
+def _spots(node: Any) -> list[tuple[Any, Any]]:
+    """Every place in a tree that can be overwritten."""
+    found: list[tuple[Any, Any]] = []
+    for key in node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+        found.append((node, key))
+        found += _spots(node[key])
+    return found
+
+
+@given(st.data())
+def test_mutated_cases_are_understood_or_refused(data: st.DataObject):
+    """A real payload with some members replaced, removed or doubled: a record that makes sense, or a 400."""
+    payload = copy.deepcopy(data.draw(st.sampled_from(PAYLOADS)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        if not (spots := _spots(payload)):
+            break
+        node, key = data.draw(st.sampled_from(spots))
+        match data.draw(st.sampled_from(["replace", "remove", "double"])):
+            case "replace":
+                node[key] = data.draw(st.none() | VALUES | st.just([]) | st.just({}))
+            case "remove":
+                del node[key]
+            case "double" if isinstance(node, list):
+                node.append(copy.deepcopy(node[key]))
+    try:
+        assert_sensible(normalised(in_json(payload)))
+    except BadPayload as refusal:
+        assert 400 == refusal.status
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_every_case_is_explained(payload: dict[str, Any]):
+    """Source, operation and every count have a reason, and every reason names an attribute or a rule."""
+    outcome = normalised(payload, options=Options(explain=True))
+    for record, why in zip(outcome.records, outcome.why or (), strict=True):
+        stated = {name for name in AMENDABLE if name.endswith("_tokens") and getattr(record, name) is not None}
+        assert {"source", "operation"} | stated <= set(why)
+        assert all(reason and isinstance(reason, str) for reason in why.values())
+
+
+def test_what_comes_from_other_spans_is_explained_too():
+    """Cost and tokens of a dropped twin say so, and so does identity from above."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
+    outer = {**call, "gen_ai.usage.cost": 0.5, "gen_ai.usage.output_tokens": 1, "user.id": "u"}
+    outcome = normalised(traces(span(1, outer), span(2, call, parent=1)), options=Options(explain=True))
+    assert outcome.why is not None
+    (why,) = outcome.why
+    assert {
+        "cost": "gen_ai.usage.cost (of a dropped twin)",
+        "input_tokens": "gen_ai.usage.input_tokens (of a dropped twin)",
+        "output_tokens": "gen_ai.usage.output_tokens (of a dropped twin)",
+        "user": "a dropped twin, an enclosing span or the resource",
+        "request_model": "gen_ai.request.model",
+    } == {field: why[field] for field in ("cost", "input_tokens", "output_tokens", "user", "request_model")}
+
+
+def test_extra_attributes_are_kept_as_tags_but_never_content():
+    """`privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "feature": "search", "answer.output": "x"}
+    outcome = normalised(
+        traces(span(1, call), resource={"k8s.namespace.name": "shop"}),
+        options=Options(keep_attributes=frozenset({"feature", "k8s.namespace.name", "answer.output"})),
+    )
+    assert [{"feature": "search", "k8s.namespace.name": "shop"}] == [record.tags for record in outcome.records]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_long_names_leave_no_memory_behind(encoding: str):
+    """What is remembered of names (attributes, metadata, scopes) is bounded in characters as well as in number."""
+    size = 100_000
+
+    def take(number: int) -> None:
+        name = f"{number}" + "n" * size
+        attributes = {name: 1, f"langfuse.trace.metadata.{name}": "x", "metadata": json.dumps({name: 1})}
+        normalised(traces(span(1, {"gen_ai.operation.name": "chat", **attributes}), scope=name), encoding=encoding)
+
+    take(0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 31):
+            take(number)
+        assert tracemalloc.get_traced_memory()[0] < 10 * size
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,62 @@
+"""Items of a megabyte and more: what honest senders put there is read, what nobody could mean takes no memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from gateway.normalise.formats.vertex import Event
+from gateway.normalise.payload import large_items
+from gateway.normalise.reading.values import decoded
+from spool.record import as_json
+from tests.gateway.normalise.formats.payloads import Case, case, cases, one, read
+from tests.gateway.normalise.formats.test_properties import _is_lines
+
+LONG = "x" * large_items.LARGE
+ENVELOPES = frozenset({"data", "records", "result", "batch", "RootSpan", "resourceSpans", "logEvents", "awslogs"})
+
+
+def padded(item: Any) -> Any:
+    """With an answer of a megabyte beside what is read."""
+    return item | {"padding": LONG} if isinstance(item, dict) and not item.keys() & ENVELOPES else item
+
+
+@pytest.mark.parametrize("found", cases(), ids=lambda found: f"{found.format}/{found.name}")
+def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case):
+    """However much stands beside it."""
+    if _is_lines(found.body):
+        body = b"\n".join(json.dumps(padded(json.loads(line))).encode() for line in found.body.splitlines())
+    else:
+        payload = json.loads(found.body)
+        body = json.dumps([padded(item) for item in payload] if isinstance(payload, list) else padded(payload)).encode()
+    small, large = read(found.format, found.body), read(found.format, body)
+    assert list(map(as_json, small.records)) == list(map(as_json, large.records))
+
+
+@pytest.mark.parametrize(
+    "noise", [b"[" + b"[]," * 500_000 + b"1]", b'{"a":[' + b"1," * 700_000 + b"1]}"], ids=["list", "map"]
+)
+@pytest.mark.parametrize("field", ["logging_time", "model", "full_response", "full_request", "otel_log"])
+def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes):
+    """Decoded, a list of lists takes thirty times its bytes."""
+    raw = b'{"api_method": "generateContent", "%b": %b}' % (field.encode(), noise)
+    tracemalloc.start()
+    event = decoded(raw, Event)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "generateContent" == event.api_method
+    assert peak < 2 * len(raw)
+
+
+def test_large_columns_of_text_are_read_and_what_is_large_in_them_is_not():
+    """An answer of megabytes as text, with its figures behind them; the labels are more than anybody's."""
+    row = case("vertex", "bigquery-row-thoughts")
+    answer = {"candidates": [LONG], "modelVersion": [0] * 200_000} | {
+        "usageMetadata": row["full_response"]["usageMetadata"]
+    }
+    labels = {"labels": {str(n): "x" * 100 for n in range(10_000)}}
+    record = one(None, row | {"full_response": json.dumps(answer), "full_request": labels})
+    assert (2152, None, {}) == (record.input_tokens, record.response_model, record.tags)

@@ -1,0 +1,49 @@
+"""OpenAI's own usage objects inside other products' payloads: cache writes under OpenAI's name for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.normalise.formats.langfuse_events import batch, create, update
+from tests.gateway.normalise.formats.payloads import case, one
+
+# As the Langfuse SDK 2.60.10 passes on what the Responses API said.
+RESPONSE = {
+    "input_tokens": 3011,
+    "output_tokens": 705,
+    "total_tokens": 3716,
+    "input_tokens_details": {"cache_write_tokens": 401, "cached_tokens": 1003, "cache_write_tokens_details": None},
+    "output_tokens_details": {"reasoning_tokens": 252},
+}
+
+
+def test_langfuse_passes_on_the_cache_writes():
+    """They are a part of the input, which is not added to."""
+    record = one(None, batch(create(), update(usage={"total": 3716, "unit": "TOKENS"}, usageDetails=RESPONSE)))
+    assert (3011, 705, 1003, 401, 252) == (
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.cache_write_tokens,
+        record.reasoning_tokens,
+    )
+
+
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        ({"cached_tokens": 10, "cache_write_tokens": 7}, 7),
+        ({"cached_tokens": 10, "cache_write_tokens": 7, "cache_creation_tokens": 7}, 7),
+        ({"cached_tokens": 10, "cache_write_tokens": None}, None),
+    ],
+)
+def test_litellm_writes_either_name_or_both(details: dict[str, Any], expected: int | None):
+    """One count under two names is one count."""
+    event = case("litellm", "slp-batch-array")[0]
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": details}
+    event |= {"prompt_tokens": 100, "completion_tokens": 5}
+    event["metadata"] |= {"usage_object": usage}
+    record = one("litellm", event)
+    assert (100, 10, expected) == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)

@@ -1,0 +1,309 @@
+"""Reading costs: over HTTP as the service does it, and with the commands for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from spool.clock import SystemClock
+from spool.identity import Identity
+from spool.log.protocols import LogSettings
+from spool.record import NS, Inference
+from spool.sqlite import open_spool
+from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import json_span, json_traces
+from tests.spool.contract.world import add, call
+
+START_S = 1_790_000_000  # 2026-09-21T14:13:20Z
+DAY = "2026-09-21T00:00:00Z"
+READ = ("billing:read_costs", "billing:read_dimensions", "billing:read_resource_tags")
+SEPTEMBER = (("start_date", "2026-09-01"), ("end_date", "2026-09-30"))
+
+
+def at(hours: int) -> dict[str, str]:
+    start = (START_S + hours * 3600) * NS
+    return {"startTimeUnixNano": str(start), "endTimeUnixNano": str(start + NS)}
+
+
+class Reader:
+    """A key that may read, at a house that has counted what it was sent."""
+
+    def __init__(self, serving: Serving, key: str) -> None:
+        self._serving = serving
+        self._key = key
+
+    async def get(self, path: str, *query: tuple[str, str], status: int = 200) -> Any:
+        answer = await self._serving.send(f"{path}?{urlencode(query)}", b"", None, method="GET", key=self._key)
+        assert status == answer.status, answer.body
+        return json.loads(answer.body)
+
+    async def costs(self, *query: tuple[str, str], status: int = 200) -> Any:
+        return await self.get("/v2/billing/costs", *query, status=status)
+
+
+async def reader(serve: Serve, *spans: dict[str, Any], scopes: Sequence[str] = READ) -> Reader:
+    serving = await serve()
+    if spans:
+        answer = await serving.send("/v1/traces", json_traces(*spans))
+        assert answer.status == 200
+    await serving.app.rooms.ledger.catch_up(serving.app.rooms.spool.log)
+    return Reader(serving, await serving.make_key("reader", scopes=scopes))
+
+
+@pytest.mark.asyncio
+async def test_costs_by_day_and_model(serve: Serve) -> None:
+    """A row for every day and model: 120 tokens in, 30 out, at the price of the day, exact and in the envelope."""
+    read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(24)))
+    payload = await read.costs(*SEPTEMBER, ("group_by", "model"), ("group_by", "cost_source"))
+    assert [
+        {"usage_date": DAY, "cost": "0.0012", "model": "gpt-4o", "cost_source": "estimated"},
+        {"usage_date": "2026-09-22T00:00:00Z", "cost": "0.00048", "model": "o3", "cost_source": "estimated"},
+    ] == payload["costs"]
+    assert {"costs", "pagination", "filtering", "sorting"} == set(payload)
+    assert {"page_count": 1, "item_count": 2, "total_count": 2} == {
+        name: value for name, value in payload["pagination"].items() if name != "cursor"
+    }
+    assert ["usage_date", "cost"] == payload["sorting"]["available"]
+    assert {"field": "model", "valid_values": [], "valid_types": ["string"]} in payload["filtering"]["available"]
+
+
+@pytest.mark.asyncio
+async def test_nothing_yet(serve: Serve) -> None:
+    """An empty ledger answers with an empty list in a whole envelope."""
+    payload = await (await reader(serve)).costs(*SEPTEMBER)
+    assert ([], 0, 0) == (payload["costs"], payload["pagination"]["page_count"], payload["pagination"]["total_count"])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ([("model", "gpt-4o")], "0.0006"),
+        ([("model", "gpt-4o"), ("model", "o3")], "0.00108"),
+        ([("filters", '{"model": ["o3"]}')], "0.00048"),
+        ([("filters", '{"!model": "o3"}')], "0.0006"),
+        ([("filters", '{"team": null}'), ("cost_type", "estimated_cost")], "0.00108"),
+        ([("cost_type", "reported_cost")], "0"),
+    ],
+)
+async def test_filters(serve: Serve, query: list[tuple[str, str]], expected: str) -> None:
+    """Dimensions filter by name or in the JSON of `filters`, where `!` excludes and null is unknown."""
+    read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("o3", **at(1)))
+    assert [expected] == [row["cost"] for row in (await read.costs(*SEPTEMBER, *query))["costs"]]
+
+
+@pytest.mark.asyncio
+async def test_pages(serve: Serve) -> None:
+    """A cursor alone carries the whole question, in both directions, and sorts by money as money."""
+    spans = [json_span(f"gpt-4o{suffix}", **at(hour)) for hour, suffix in enumerate(["", "-mini", "", "-mini", ""])]
+    read = await reader(serve, *spans)
+    first = await read.costs(
+        *SEPTEMBER, ("granularity", "hourly"), ("group_by", "model"), ("limit", "2"), ("sort_key", "cost"),
+        ("sort_order", "desc"),
+    )  # fmt: skip
+    second = await read.costs(("cursor", first["pagination"]["cursor"]["next_cursor"]))
+    third = await read.costs(("cursor", second["pagination"]["cursor"]["next_cursor"]))
+    pages = [[row["cost"] for row in page["costs"]] for page in (first, second, third)]
+    assert [["0.0006", "0.0006"], ["0.0006", "0.000036"], ["0.000036"]] == pages
+    back = await read.costs(("cursor", third["pagination"]["cursor"]["previous_cursor"]))
+    assert second["costs"] == back["costs"]
+    assert ["2026-09-01"] == third["filtering"]["current"]["start_date"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ([], "start_date is required"),
+        ([("start_date", "yesterday")], "start_date must be a day"),
+        ([("start_date", "0001-01-01")], "between the years"),
+        ([("start_date", "2026-09-01"), ("start_date", "2026-09-02")], "only once"),
+        ([("start_date", "2026-09-02"), ("end_date", "2026-09-01")], "earlier than the end"),
+        ([*SEPTEMBER, ("granularity", "fortnightly")], "granularity must be one of hourly"),
+        ([("start_date", "2020-01-01"), ("end_date", "2026-01-01"), ("granularity", "hourly")], "periods"),
+        ([*SEPTEMBER, ("group_by", "colour")], "group_by must be one of"),
+        ([*SEPTEMBER, ("cost_type", "imaginary_cost")], "cost_type must be one of"),
+        ([*SEPTEMBER, ("filters", "{")], "filters must be a JSON object"),
+        ([*SEPTEMBER, ("filters", '{"colour": "red"}')], "filters may name"),
+        ([*SEPTEMBER, ("filters", '{"team": [1]}')], "team must be text"),
+        ([*SEPTEMBER, ("limit", "10001")], "limit must be a whole number from 1 to 10000"),
+        ([*SEPTEMBER, ("cursor", "made-up")], "cursor cannot be used"),
+        ([*SEPTEMBER, ("colour", "red")], "unknown parameter"),
+    ],
+)
+async def test_wrong_questions(serve: Serve, query: list[tuple[str, str]], words: str) -> None:
+    """A question that cannot be answered is a 400 that says what would be right."""
+    error = (await (await reader(serve)).costs(*query, status=400))["error"]
+    assert words in error["message"]
+    assert error["type"] in ("invalid_parameter", "invalid_cursor")
+
+
+@pytest.mark.asyncio
+async def test_dimensions_and_tags(serve: Serve) -> None:
+    """Both lists name what costs can be grouped by; tags come with the values that were seen."""
+    span = json_span("gpt-4o", **at(0))
+    body = json.loads(json_traces(span))
+    body["resourceSpans"][0]["resource"] = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
+    serving = await serve()
+    await serving.send("/v1/traces", json.dumps(body).encode())
+    await serving.app.rooms.ledger.catch_up(serving.app.rooms.spool.log)
+    read = Reader(serving, await serving.make_key("reader", scopes=READ))
+    names = {item["id"]: item["name"] for item in (await read.get("/v2/billing/dimensions"))["dimensions"]}
+    tags = (await read.get("/v2/billing/resource_tags"))["resource_tags"]
+    assert {"model": "Model", "api_key": "API key", "tag:service": "service"}.items() <= names.items()
+    assert [{"id": "tag:service", "name": "service", "values": ["shop"]}] == tags
+    costs = await read.costs(*SEPTEMBER, ("group_by", "tag:service"))
+    assert [("shop", "0.0006")] == [(row["tag:service"], row["cost"]) for row in costs["costs"]]
+
+
+@pytest.mark.asyncio
+async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
+    """Neither `filters` nor the dimension's own parameter silently wins over the other."""
+    read = await reader(serve)
+    both = ("filters", '{"model": "gpt-4o"}'), ("model", "o3")
+    told = await read.get("/v2/billing/costs", *SEPTEMBER, *both, status=400)
+    assert "model is asked for in filters and by its own name; choose one of them" == told["error"]["message"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("word", ["true", "false"])
+async def test_no_dimension_is_hidden(serve: Serve, word: str) -> None:
+    """`include_hidden`, which the service takes, is taken here and changes nothing; any other word is told."""
+    read = await reader(serve)
+    every = await read.get("/v2/billing/dimensions")
+    asked = await read.get("/v2/billing/dimensions", ("include_hidden", word))
+    assert every["dimensions"] == asked["dimensions"]
+    assert {"include_hidden": [word]} == asked["filtering"]["current"]
+    told = await read.get("/v2/billing/dimensions", ("include_hidden", "perhaps"), status=400)
+    assert "include_hidden must be one of true, false" == told["error"]["message"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("path", "scope"),
+    [
+        ("costs", "billing:read_costs"),
+        ("dimensions", "billing:read_dimensions"),
+        ("resource_tags", "billing:read_resource_tags"),
+    ],
+)
+async def test_scopes(serve: Serve, path: str, scope: str) -> None:
+    """Each address opens to its own scope alone, and a key that only sends reads nothing."""
+    read = await reader(serve, scopes=[scope])
+    await read.get(f"/v2/billing/{path}", *SEPTEMBER[: 2 if path == "costs" else 0])
+    other = await reader(serve, scopes=[name for name in READ if name != scope])
+    answer = await other.get(f"/v2/billing/{path}", *SEPTEMBER, status=403)
+    assert scope in answer["error"]["message"]
+
+
+def filled(directory: Path, *calls: tuple[Inference, Identity]) -> None:
+    """A data directory with closed records and nobody in it."""
+
+    async def fill() -> None:
+        spool = await open_spool(directory, settings=LogSettings(hold_s=0), clock=SystemClock())
+        await add(spool.log, *calls)
+        await spool.close()
+
+    asyncio.run(fill())
+
+
+def run(directory: Path, *words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, [*words, "--data", str(directory)])
+    assert code == result.exit_code, result.output
+    return result.output
+
+
+SPENT = (
+    {"request_model": "gpt-4o", "team": "search", "cost": "1.5", "cost_source": "reported"},
+    {"request_model": "gpt-4o", "team": None, "estimated_cost": "0.25", "cost_source": "estimated"},
+    {"request_model": "=cmd", "team": "search", "cost_source": "none", "status": "error", "error_type": "429"},
+)
+
+
+def spending() -> list[tuple[Inference, Identity]]:
+    return [
+        call(number, start_time=START_S * NS, provider="openai", input_tokens=1000, output_tokens=100, **fields)
+        for number, fields in enumerate(SPENT)
+    ]
+
+
+def test_report(tmp_path: Path) -> None:
+    """A table for people with its total, JSON and CSV for programs, from a directory without a server."""
+    filled(tmp_path / "house", *spending())
+    month = ("--from", "2026-09-01", "--to", "2026-09-30")
+    lines = run(tmp_path / "house", "report", *month).splitlines()
+    assert ["MODEL", "CALLS", "ERRORS", "CACHED", "INPUT", "TOKENS", "OUTPUT", "TOKENS", "COST"] == lines[0].split()[:9]
+    assert ["gpt-4o", "2", "0", "0", "2,000", "200", "1.7500"] == lines[1].split()[:7]
+    assert ["total", "3", "1", "0", "3,000", "300", "1.7500"] == lines[3].split()[:7]
+    told = json.loads(
+        run(tmp_path / "house", "report", *month, "--by", "model,team", "--where", "team=search", "--json")
+    )
+    assert [("=cmd", "search", "0"), ("gpt-4o", "search", "1.5")] == [
+        (row["model"], row["team"], row["cost"]) for row in told["rows"]
+    ]
+    rows = list(csv.DictReader(io.StringIO(run(tmp_path / "house", "report", *month, "--csv"))))
+    assert [("'=cmd", "0"), ("gpt-4o", "1.75")] == [(row["model"], row["cost"]) for row in rows]
+
+
+@pytest.mark.parametrize("words", [(), ("--by", "team,model", "--per", "daily")])
+def test_a_report_without_rows_has_the_same_columns(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """What reads the CSV finds every column in a month without calls, too."""
+    filled(tmp_path / "house", *spending())
+    busy = run(tmp_path / "house", "report", "--from", "2026-09-01", "--to", "2026-09-30", "--csv", *words)
+    calm = run(tmp_path / "house", "report", "--from", "2026-08-01", "--to", "2026-08-30", "--csv", *words)
+    assert [busy.splitlines()[0]] == calm.splitlines()
+
+
+def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
+    """Days begin where the reader is: 14:13 in UTC is the next day in Tokyo only after 15:00."""
+    late = call(9, start_time=(START_S + 3600) * NS, request_model="gpt-4o", cost="2", cost_source="reported")
+    filled(tmp_path / "house", *spending()[:1], late)
+    words = ("report", "--from", "2026-09-21", "--to", "2026-09-22", "--per", "daily", "--tz", "Asia/Tokyo", "--json")
+    rows = json.loads(run(tmp_path / "house", *words))["rows"]
+    assert [("2026-09-21T00:00:00+09:00", "1.5"), ("2026-09-22T00:00:00+09:00", "2")] == [
+        (row["period"], row["cost"]) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--by", "colour"), "costs are known by model"),
+        (("--where", "colour=red"), "costs are known by model"),
+        (("--tz", "Mars/Olympus"), "tz must be the name of a time zone"),
+        (("--from", "2026-09-02", "--to", "2026-09-01"), "earlier than the end"),
+        (("--from", "soon"), "from must be a day"),
+    ],
+)
+def test_report_used_wrongly(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    """A wrong word is told and is exit code 2."""
+    assert message in run(tmp_path / "house", "report", *words, code=2)
+
+
+def test_ledger_commands(tmp_path: Path) -> None:
+    """Status tells how far the sums reach, rebuild counts the same again, reprice finds what had no price."""
+    unpriced = call(
+        7, start_time=START_S * NS, provider="openai", request_model="gpt-4o", input_tokens=1000, output_tokens=100
+    )
+    filled(tmp_path / "house", *spending(), unpriced)
+    before = run(tmp_path / "house", "report", "--from", "2026-09-01", "--json")
+    assert json.loads(run(tmp_path / "house", "ledger", "status", "--json"))["ledger"]["reach"] == 5
+    assert "counted 1 hours anew, from record 1 on" in run(tmp_path / "house", "ledger", "rebuild")
+    assert (
+        json.loads(before)["rows"]
+        == json.loads(run(tmp_path / "house", "report", "--from", "2026-09-01", "--json"))["rows"]
+    )
+    told = json.loads(run(tmp_path / "house", "ledger", "reprice", "--from", "2026-09-01", "--json"))["reprice"]
+    assert ("0.25", "0.0105") == (told["before"], told["after"])
+    rows = json.loads(run(tmp_path / "house", "report", "--from", "2026-09-01", "--json"))["rows"]
+    assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model"]: row["cost"] for row in rows}

@@ -1,0 +1,312 @@
+"""Insights over HTTP: the published list operation, in its words, and what people do with one insight."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from gateway.api.insights import ADDRESSES
+from spool.registry.insights import Draft, Finding
+from tests.integration.conftest import ACTOR, Serve, Serving
+
+SCOPES = (
+    "insights:create_insight", "insights:create_insight_comment", "insights:delete_insight", "insights:read_insight",
+    "insights:read_insight_comments", "insights:read_insights", "insights:update_insight",
+    "insights:update_insight_comment",
+)  # fmt: skip
+FIELDS = {
+    "id", "title", "description", "category", "link", "status", "effort", "cost_impact", "created", "last_updated",
+}  # fmt: skip
+STATUSES = ["new", "in_progress", "on_hold", "addressed", "ignored"]
+SORTS = ["category", "cost_impact", "effort", "last_updated", "status", "title"]
+AVAILABLE = [{"field": "status", "valid_values": STATUSES, "valid_types": ["string"]}]
+
+# title, status, category, effort, cost impact: every sort key has an order of its own.
+KEPT = (
+    ("delta", "ignored", "usage", "high", "9"),
+    ("alpha", "new", "keys", "low", "10"),
+    ("echo", "addressed", "cost", "medium", "-1.5"),
+    ("bravo", "on_hold", "routes", "not_set", "0.25"),
+    ("charlie", "in_progress", "errors", "low", "1000"),
+)
+
+
+class Desk:
+    """A house with a key that may do everything with insights."""
+
+    def __init__(self, serving: Serving, key: str) -> None:
+        self.serving = serving
+        self.key = key
+
+    async def ask(self, method: str, path: str, body: object = None, *, key: str = "", status: int = 200) -> Any:
+        answer = await self.serving.send(
+            path, b"" if body is None else json.dumps(body).encode(), method=method, key=key or self.key
+        )
+        assert status == answer.status, answer.body
+        return json.loads(answer.body)
+
+    async def list(self, *query: tuple[str, str], status: int = 200) -> Any:
+        return await self.ask("GET", f"/v2/insights?{urlencode(query)}", status=status)
+
+    async def titles(self, *query: tuple[str, str]) -> list[str]:
+        return [item["title"] for item in (await self.list(*query))["insights"]]
+
+    async def fill(self) -> None:
+        for title, status, category, effort, impact in KEPT:
+            body = {"title": title, "status": status, "category": category, "effort": effort, "cost_impact": impact}
+            await self.ask("POST", "/v2/insights", body, status=201)
+
+    async def one(self) -> str:
+        made = await self.ask("POST", "/v2/insights", {"title": "a spike"}, status=201)
+        return str(made["insight"]["id"])
+
+
+async def desk(serve: Serve) -> Desk:
+    serving = await serve()
+    return Desk(serving, await serving.make_key("desk", scopes=SCOPES))
+
+
+@pytest.mark.asyncio
+async def test_an_empty_list(serve: Serve) -> None:
+    """Every envelope is there, as the interface says of an empty list, with the default sort by status ascending."""
+    assert {
+        "insights": [],
+        "pagination": {
+            "page_count": 0, "item_count": 0, "total_count": 0,
+            "cursor": {"next_cursor": None, "previous_cursor": None, "has_next": False, "has_previous": False},
+        },
+        "filtering": {"available": AVAILABLE, "current": {}},
+        "sorting": {
+            "available": SORTS,
+            "current": [{"sort_key": "status", "sort_order": "asc"}],
+            "ordering": ["asc", "desc"],
+        },
+    } == await (await desk(serve)).list()  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_an_item(serve: Serve) -> None:
+    """Exact money as text, times as epoch seconds in text, and no field beyond the ten."""
+    reading = await desk(serve)
+    body = {"title": " Spike ", "cost_impact": 12.5, "link": "https://example.com", "description": "why"}
+    made = (await reading.ask("POST", "/v2/insights", body, status=201))["insight"]
+    [item] = (await reading.list())["insights"]
+    assert made == item == (await reading.ask("GET", f"/v2/insights/{made['id']}"))["insight"]
+    assert set(item) == FIELDS
+    assert ("Spike", "12.5", "new", "not_set", "why") == tuple(
+        item[name] for name in ("title", "cost_impact", "status", "effort", "description")
+    )
+    assert float(item["created"]) == float(item["last_updated"]) > 1_700_000_000
+
+
+SORTED = {
+    "category": ["echo", "charlie", "alpha", "bravo", "delta"],
+    "cost_impact": ["echo", "bravo", "delta", "alpha", "charlie"],
+    "effort": ["bravo", "alpha", "charlie", "echo", "delta"],
+    "last_updated": [title for title, *_ in KEPT],
+    "status": ["alpha", "charlie", "bravo", "echo", "delta"],
+    "title": ["alpha", "bravo", "charlie", "delta", "echo"],
+}
+
+
+@pytest.mark.asyncio
+async def test_sorting(serve: Serve) -> None:
+    """Six keys in both directions; status and effort by their meaning, money as money."""
+    reading = await desk(serve)
+    await reading.fill()
+    assert SORTED["status"] == await reading.titles()
+    for key, titles in SORTED.items():
+        # Two of the same effort stand in the order of their ids, whichever these are.
+        same = {"alpha": "low", "charlie": "low"} if key == "effort" else {}
+        expected = [same.get(title, title) for title in titles]
+        for order in ("asc", "desc"):
+            payload = await reading.list(("sort_key", key), ("sort_order", order))
+            found = [same.get(item["title"], item["title"]) for item in payload["insights"]]
+            assert (expected if order == "asc" else expected[::-1]) == found
+            assert [{"sort_key": key, "sort_order": order}] == payload["sorting"]["current"]
+        assert expected == [same.get(title, title) for title in await reading.titles(("sort_key", key))]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("statuses", "titles"),
+    [
+        ((), ["alpha", "charlie", "bravo", "echo", "delta"]),
+        (("new",), ["alpha"]),
+        (("ignored", "new"), ["alpha", "delta"]),
+        (("new", "new"), ["alpha"]),
+        (STATUSES, ["alpha", "charlie", "bravo", "echo", "delta"]),
+    ],
+)
+async def test_filtering(serve: Serve, statuses: tuple[str, ...], titles: list[str]) -> None:
+    """One value per occurrence, repeated for several; what is applied is told."""
+    reading = await desk(serve)
+    await reading.fill()
+    payload = await reading.list(*(("status", status) for status in statuses))
+    assert titles == [item["title"] for item in payload["insights"]]
+    assert ({"status": list(dict.fromkeys(statuses))} if statuses else {}) == payload["filtering"]["current"]
+    assert AVAILABLE == payload["filtering"]["available"]
+    assert len(titles) == payload["pagination"]["total_count"]
+
+
+@pytest.mark.asyncio
+async def test_paging(serve: Serve) -> None:
+    """Cursors lead forth and back; counts are of all pages, and has_next says that next_cursor is there."""
+    reading = await desk(serve)
+    await reading.fill()
+    pages = [await reading.list(("limit", "2"))]
+    while (following := pages[-1]["pagination"]["cursor"]["next_cursor"]) is not None:
+        assert pages[-1]["pagination"]["cursor"]["has_next"] is True
+        pages.append(await reading.list(("cursor", following)))
+    assert [["alpha", "charlie"], ["bravo", "echo"], ["delta"]] == [
+        [item["title"] for item in page["insights"]] for page in pages
+    ]
+    assert [(3, 2, 5), (3, 2, 5), (3, 1, 5)] == [
+        tuple(page["pagination"][name] for name in ("page_count", "item_count", "total_count")) for page in pages
+    ]
+    back = await reading.list(("cursor", pages[2]["pagination"]["cursor"]["previous_cursor"]))
+    assert pages[1]["insights"] == back["insights"]
+    assert [False, True, True] == [page["pagination"]["cursor"]["has_previous"] for page in pages]
+    assert pages[2]["pagination"]["cursor"]["has_next"] is False
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ([("status", "open")], "status must be one of new, in_progress, on_hold, addressed, ignored"),
+        ([("status", "new,ignored")], "status must be one of"),
+        ([("sort_key", "created")], "sort_key must be one of category, cost_impact"),
+        ([("sort_order", "up")], "sort_order must be one of asc, desc"),
+        ([("limit", "0")], "limit must be a whole number"),
+        ([("limit", "many")], "limit must be a whole number"),
+        ([("cursor", "bm90IG91cnM")], "cursor cannot be used"),
+        ([("sort_key", "title"), ("sort_key", "status")], "only once"),
+        ([("colour", "red")], "unknown parameter"),
+    ],
+)
+async def test_wrong_questions(serve: Serve, query: list[tuple[str, str]], words: str) -> None:
+    """A 400 that says what would be right."""
+    error = (await (await desk(serve)).list(*query, status=400))["error"]
+    assert words in error["message"]
+
+
+@pytest.mark.asyncio
+async def test_the_life_of_an_insight(serve: Serve) -> None:
+    """Made, worked on, commented, deleted with its comments; every change is in the audit list under the key's name."""
+    reading = await desk(serve)
+    id = await reading.one()
+    changed = (await reading.ask("PATCH", f"/v2/insights/{id}", {"status": "in_progress"}))["insight"]
+    assert ("in_progress", "a spike") == (changed["status"], changed["title"])
+    path = f"/v2/insights/{id}/comments"
+    first = (await reading.ask("POST", path, {"text": "who?"}, status=201))["comment"]
+    second = (await reading.ask("POST", path, {"text": "search"}, status=201))["comment"]
+    edited = (await reading.ask("PATCH", f"{path}/{first['id']}", {"text": "who was it?"}))["comment"]
+    listed = await reading.ask("GET", path)
+    assert {"comments", "pagination", "filtering", "sorting"} == set(listed)
+    assert [edited, second] == listed["comments"]
+    assert ("desk", "who was it?", id) == tuple(edited[name] for name in ("author", "text", "insight_id"))
+    gone = await reading.ask("DELETE", f"/v2/insights/{id}")
+    assert {"insight_id": id, "comment_ids": [first["id"], second["id"]]} == gone
+    await reading.ask("GET", f"/v2/insights/{id}", status=404)
+    registry = reading.serving.app.rooms.registry
+    assert registry is not None
+    [rows] = await registry.select([("SELECT action FROM audit WHERE actor = 'desk' ORDER BY id", ())])
+    actions = ["create", "change", "comment", "comment", "comment.change", "delete"]
+    assert [f"insight.{action}" for action in actions] == [row["action"] for row in rows]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("POST", "/v2/insights", {}, 400, "title"),
+        ("POST", "/v2/insights", {"title": "  "}, 400, "needs a title"),
+        ("POST", "/v2/insights", {"title": "x", "status": "open"}, 400, "status"),
+        ("POST", "/v2/insights", {"title": "x", "effort": "tiny"}, 400, "effort"),
+        ("POST", "/v2/insights", {"title": "x", "cost_impact": "much"}, 400, "cost_impact must be a decimal"),
+        ("POST", "/v2/insights", {"title": "x", "cost_impact": "Infinity"}, 400, "cost_impact must be a decimal"),
+        ("POST", "/v2/insights", {"title": "x", "colour": "red"}, 400, "colour"),
+        ("POST", "/v2/insights", {"title": "x" * 257}, 400, "title has at most 256"),
+        ("POST", "/v2/insights", [], 400, "not what this address takes"),
+        ("PATCH", "/v2/insights/none", {"status": "new"}, 404, "no insight with this id"),
+        ("DELETE", "/v2/insights/none", None, 404, "no insight with this id"),
+        ("GET", "/v2/insights/none/comments", None, 404, "no insight with this id"),
+        ("POST", "/v2/insights/none/comments", {"text": "x"}, 404, "no insight with this id"),
+        ("POST", "/v2/insights/{id}/comments", {"text": " "}, 400, "a comment needs a text"),
+        ("PATCH", "/v2/insights/{id}/comments/7", {"text": "x"}, 404, "no comment with this id"),
+        ("PATCH", "/v2/insights/{id}/comments/x", {"text": "x"}, 404, "no comment with this id"),
+        ("GET", "/v2/insights/{id}?colour=red", None, 400, "no parameters"),
+        ("PUT", "/v2/insights", {}, 405, "GET, POST, HEAD"),
+    ],
+)
+async def test_what_is_refused(serve: Serve, method: str, path: str, body: object, status: int, words: str) -> None:
+    """The house style: a type and a message that names the field."""
+    reading = await desk(serve)
+    id = await reading.one()
+    error = (await reading.ask(method, path.replace("{id}", id), body, status=status))["error"]
+    assert words in error["message"]
+    assert {"type", "message"} == set(error)
+
+
+@pytest.mark.asyncio
+async def test_every_method_has_its_scope(serve: Serve) -> None:
+    """A key with the other seven scopes is refused by name; nobody without a key learns anything."""
+    reading = await desk(serve)
+    id = await reading.one()
+    operations = [(path, method, each) for path, methods in ADDRESSES.items() for method, each in methods.items()]
+    assert sorted(SCOPES) == sorted(each.scope for _, _, each in operations)
+    for number, (path, method, operation) in enumerate(operations):
+        others = [scope for scope in SCOPES if scope != operation.scope]
+        key = await reading.serving.make_key(f"key {number}", scopes=others)
+        where = path.replace("{id}", quote(id)).replace("{comment}", "1")
+        body = None if operation.takes is None else {}
+        error = (await reading.ask(method, where, body, key=key, status=403))["error"]
+        assert operation.scope in error["message"]
+        assert 401 == (await reading.serving.send(where, b"{}", method=method, key=None)).status
+        assert 401 == (await reading.serving.send(where, b"{}", method=method, key=f"Bearer {reading.key}")).status
+
+
+@pytest.mark.asyncio
+async def test_found_again(serve: Serve) -> None:
+    """Status and comments stay with what is found again; what was addressed is new when it returns."""
+    reading = await desk(serve)
+    registry = reading.serving.app.rooms.registry
+    assert registry is not None
+    table = registry.insights
+
+    async def look(*findings: Finding) -> None:
+        await table.merge(findings, looked_for=["spike"])
+
+    async def state() -> tuple[str, str]:
+        [item] = (await reading.list())["insights"]
+        return item["status"], item["cost_impact"]
+
+    def found(impact: str, newest: float | None = None) -> Finding:
+        return Finding(key="spike:monday", draft=Draft(title="Spike", cost_impact=impact), newest=newest)
+
+    await look(found("5"))
+    id = (await reading.list())["insights"][0]["id"]
+    await table.comment(id, "looking", actor=ACTOR)
+    await table.change(id, status="on_hold", actor=ACTOR)
+    await look(found("7"))
+    assert ("on_hold", "7") == await state()
+    assert 1 == len(await table.comments(id))
+    addressed = await table.change(id, status="addressed", actor=ACTOR)
+    await look(found("7", newest=addressed.status_at - 60))
+    assert ("addressed", "7") == await state()
+    await look(found("8", newest=addressed.status_at + 60))
+    assert ("new", "8") == await state()
+    await table.change(id, status="addressed", actor=ACTOR)
+    await look(found("8"))
+    assert ("addressed", "8") == await state()
+    await look()
+    await look(found("9"))
+    assert ("new", "9") == await state()
+    await table.change(id, status="ignored", actor=ACTOR)
+    await look()
+    await look(found("9"))
+    assert ("ignored", "9") == await state()

@@ -1,0 +1,147 @@
+"""The doors, the operator API and `/openapi.json` say the same, whatever is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import schemathesis
+from aiohttp import ClientSession, UnixConnector
+from hypothesis import settings
+from openapi_spec_validator import validate
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from gateway.addresses import application
+from gateway.api.catalogue import OPERATIONS, described
+from gateway.app import App
+from gateway.configuration.sections import Config, Devices, Server
+from gateway.operator.application import PREFIX
+from spool.registry import operators
+from spool.registry.scopes import SCOPES
+from tests.integration.conftest import ACTOR, Serve
+
+DOCUMENT = described("0")
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+PROTOBUF = "application/x-protobuf"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+@schemathesis.serializer(PROTOBUF)
+def protobuf(_: schemathesis.SerializationContext, value: Any) -> bytes:
+    """Whatever was thought of, as bytes: hardly ever a message."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+
+
+class House(NamedTuple):
+    url: str
+    headers: dict[str, str]
+
+
+def test_the_document_is_openapi() -> None:
+    """OpenAPI 3.1, by the validator."""
+    validate(DOCUMENT)
+
+
+def test_every_operation_has_a_name_of_its_own() -> None:
+    """Clients are generated from the names."""
+    names = [each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()]
+    assert len(set(names)) == len(names)
+
+
+def test_every_scope_of_a_door_is_of_the_catalogue() -> None:
+    """A key can be given what the document asks for."""
+    assert set() == {each.scope for each in OPERATIONS if each.scope} - set(SCOPES)
+
+
+@pytest.mark.asyncio
+async def test_every_address_of_the_house_stands_in_the_document(serve: Serve) -> None:
+    """The route table and the document name the same addresses."""
+    serving = await serve()
+    app = application(serving.app.rooms, doors=True, operator_side=True)
+    served = {
+        re.sub(r"{(\w+):[^}]*}", r"{\1}", resource.canonical if not resource.get_info().get("formatter") else pattern)
+        for resource in app.router.resources()
+        for pattern in [resource.get_info().get("formatter", "")]
+        if resource.canonical != "/{path}" and not resource.canonical.startswith(PREFIX)
+    }
+    assert {each.path for each in OPERATIONS} == served
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A house on a loop of its own; a key with every scope, and a signed-in admin."""
+    costs = pytest.MonkeyPatch()
+    costs.setattr(operators, "SCRYPT_N", 2)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def run(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    app = App(_config(tmp_path_factory.mktemp("house")), version="0")
+    run(app.start())
+    yield House(app.url, run(_headers(app)))
+    run(app.stop())
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    costs.undo()
+
+
+def _config(directory: Path) -> Config:
+    return Config(data_dir=directory, server=Server(listen="127.0.0.1:0", grpc_listen=""), devices=Devices(max=5))
+
+
+async def _headers(app: App) -> dict[str, str]:
+    registry = app.rooms.registry
+    assert registry is not None
+    _, secret = await registry.keys.create(name="everything", scopes=sorted(SCOPES), actor=ACTOR)
+    socket = str(app._config.data_dir / "operator.sock")
+    async with ClientSession(connector=UnixConnector(socket)) as client:
+        as_ada = {"X-Tollhouse-As": "ada@example.com"}
+        async with client.post(f"http://tollhouse{PREFIX}/console-links", json={}, headers=as_ada) as answer:
+            link = (await answer.json())["link"].partition("#link=")[2]
+    async with ClientSession() as client, client.post(f"{app.url}{PREFIX}/sessions", json={"link": link}) as signed:
+        token = (await signed.json())["session"]["csrf_token"]
+        cookie = f"tollhouse={signed.cookies['tollhouse'].value}"
+    return {"Authorization": secret, "Cookie": cookie, "X-CSRF-Token": token}
+
+
+@pytest.mark.parametrize("path", sorted({each.path for each in OPERATIONS if each.scope}))
+def test_a_door_takes_the_methods_that_stand_in_the_document(house: House, path: str) -> None:
+    """Whatever else is sent is a 405 that names them."""
+    here = [each for each in OPERATIONS if each.path == path]
+    documented = {each.method for each in here}
+    address = re.sub(r"{(\w+)}", lambda found: here[0].choices.get(found[1], ("one",))[0], path)
+    for method in sorted(set(METHODS) - documented):
+        with pytest.raises(HTTPError) as refused:
+            urlopen(Request(house.url + address, method=method, headers=house.headers))
+        with refused.value as answer:
+            assert 405 == answer.status
+            assert documented == set(answer.headers["Allow"].split(", ")) - {"HEAD"}
+
+
+_NOT_TRIED = {f"{PREFIX}/session"}  # it would sign the admin out
+schema = schemathesis.openapi.from_dict(
+    {**DOCUMENT, "paths": {path: each for path, each in DOCUMENT["paths"].items() if path not in _NOT_TRIED}}
+)
+
+
+@schema.parametrize()
+@settings(max_examples=8, deadline=None)
+def test_whatever_is_sent_gets_a_documented_answer(case: schemathesis.Case, house: House) -> None:
+    """No 500, no status, type or shape that the document does not name."""
+    case.call_and_validate(base_url=house.url, headers=house.headers, checks=CHECKS)

@@ -1,0 +1,36 @@
+"""A process that writes an archive and is killed while it does: `ndjson_victim DATA ARCHIVE`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from exporters.destinations.ndjson import FileExporter
+from exporters.routes import RouteConfig, Routes
+from spool.clock import SystemClock
+from spool.log.protocols import RouteSpec
+from spool.record import AI_TELEMETRY
+from tests.exporters.house import calls, spooled
+
+RECORDS = 3000
+ROUTE = f"archive/{AI_TELEMETRY}"
+
+
+async def main(data: Path, archive: Path) -> None:
+    async with spooled("sqlite", data, SystemClock()) as house:
+        if house.log.closed_below(AI_TELEMETRY) == 1:
+            await house.add(calls(1, RECORDS))
+        spec = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
+        config = RouteConfig(spec=spec, exporter=FileExporter(archive, max_records=7))
+        routes = Routes(house.deliveries, house.log, house.clock, [config])
+        await routes.start()
+        print("writing", flush=True)
+        while (await house.state(ROUTE)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
+            await asyncio.sleep(0.01)
+        await routes.stop()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,293 @@
+"""A month of AI cost as billing drops against a service that applies the documented rules."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+import pytest
+from aiohttp import web
+
+from exporters.errors import Refused, Rejected, Retryable
+from exporters.http.client import Client, ClientSettings
+from exporters.service.billing import Lanes
+from exporters.service.billing_sync import BillingSync
+from exporters.settings import KeySettings, UpstreamSettings
+from gateway.demo.filling import fill
+from gateway.demo.month import Span
+from gateway.normalise import billing as rules
+from spool.identity import Identity
+from spool.log.protocols import LogSettings, Submission
+from spool.memory import MemorySpool
+from spool.memory import open_spool as open_in_memory
+from spool.memory.billing_hours import MemoryBillingHours
+from spool.record import AI_TELEMETRY, NS, Inference
+from spool.registry.scopes import SEND_BILLING_DATA
+from spool.sqlite import open_spool as open_on_disk
+from spool.sqlite.billing_hours import SqliteBillingHours
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.queries import CostQuery
+from tests.exporters.house import StoppedClock, call, record_id
+
+SECRET = "billing-secret"
+MONTH = datetime(2026, 10, 1, tzinfo=UTC)
+END = datetime(2026, 11, 1, tzinfo=UTC)
+PATH = "/v2/connections/billing/external/c-1/billing_drops"
+
+
+class Service:
+    """Keeps what a connection holds: hours by their start, as `replace_hourly` leaves them."""
+
+    def __init__(self) -> None:
+        self.hours: dict[str, list[dict[str, str]]] = {}
+        self.answered: dict[str, int] = {}  # idempotency key -> the remembered answer
+        self.next: list[int] = []  # statuses of coming answers; 0 applies the drop and then drops the connection
+        self.drops = 0
+        self.at_once = 0
+        self.url = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        assert (SECRET, PATH) == (request.headers["Authorization"], request.path)
+        self.at_once += 1
+        assert 1 == self.at_once, "two requests for one connection at once"
+        try:
+            return await self._answer(request)
+        finally:
+            self.at_once -= 1
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        raw = await request.read()
+        body = gzip.decompress(raw) if request.headers.get("Content-Encoding") == "gzip" else raw
+        key = request.headers["Idempotency-Key"]
+        if key in self.answered:
+            return web.json_response({}, status=self.answered[key])
+        status = self.next.pop(0) if self.next else 200
+        if status >= 300:
+            self.answered[key] = status
+            return web.json_response({"error": {"type": "t", "message": "no"}}, status=status)
+        if len(body) > 5_000_000:
+            return web.json_response({"message": "too large"}, status=413)
+        drop = rules.read(body)
+        assert () == drop.errors
+        said = orjson.loads(body)
+        assert ("replace_hourly", drop.month) == (said["operation"], said["month"])
+        self._replace(said["data"])
+        self.drops += 1
+        self.answered[key] = 200
+        if status == 0:
+            assert request.transport is not None
+            request.transport.abort()
+        return web.json_response({"connection": {"drop_id": "d", "month": drop.month, "row_count": drop.rows}})
+
+    def _replace(self, rows: list[dict[str, str]]) -> None:
+        fresh: dict[str, list[dict[str, str]]] = {}
+        for row in rows:
+            fresh.setdefault(row["time/usage_start"], []).append(row)
+        self.hours.update(fresh)
+
+    @property
+    def total(self) -> Decimal:
+        return sum((Decimal(row["cost/cost"]) for rows in self.hours.values() for row in rows), Decimal())
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64 * 1024**2)
+        app.router.add_post("/{path:.*}", self.take)
+        self._runner = web.AppRunner(app, auto_decompress=False, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+
+
+class House:
+    """A log with its ledger, and syncs over both that may be stopped and begun again."""
+
+    def __init__(self, spool: MemorySpool, ledger: Ledger, clock: StoppedClock, settings: UpstreamSettings) -> None:
+        self.spool, self.ledger, self.clock, self.settings = spool, ledger, clock, settings
+        self.hours = MemoryBillingHours()
+        self._n = 0
+
+    async def spend(self, calls: int, *, since: datetime = MONTH, until: datetime = END, seed: int = 1) -> None:
+        chance = random.Random(seed)
+        records = []
+        for _ in range(calls):
+            self._n += 1
+            at = chance.randint(int(since.timestamp()), int(until.timestamp()) - 1)
+            cost = str(Decimal(chance.randint(1, 10**9)) / 10**10)
+            records.append(
+                Inference(
+                    id=record_id(self._n), source="litellm", provider="openai", start_time=at * NS,
+                    request_model=chance.choice(["gpt-4o", "gpt-5", "o3"]), team=chance.choice(["search", "ads", None]),
+                    user=f"u{chance.randint(1, 20)}", input_tokens=10, output_tokens=5, cost=cost,
+                    cost_source="reported", status=chance.choice(["ok", "ok", "ok", "cached"]),
+                )
+            )  # fmt: skip
+        identities = [Identity(record.id) for record in records]
+        await self.spool.log.append(
+            Submission(topic=AI_TELEMETRY, received=calls, records=records, identities=identities)
+        )
+        await self.ledger.catch_up(self.spool.log)
+
+    async def total(self) -> Decimal:
+        rows = await self.ledger.costs(CostQuery(since=MONTH, until=END, granularity="total"))
+        return sum((Decimal(row.cost) for row in rows), Decimal())
+
+    @asynccontextmanager
+    async def sync(self, **changes: Any) -> AsyncIterator[BillingSync]:
+        client = Client(ClientSettings(timeout_s=5), clock=self.clock)
+        one = BillingSync(self.ledger, self.hours, client, self.settings, Lanes(), clock=self.clock, **changes)
+        try:
+            yield one
+        finally:
+            await one.close()
+
+
+@asynccontextmanager
+async def house(tmp_path: Path, service: Service) -> AsyncIterator[House]:
+    (tmp_path / "key").write_text(SECRET)
+    clock = StoppedClock(at=END.timestamp() + 3600)
+    spool = await open_in_memory(settings=LogSettings(hold_s=0), clock=clock)
+    ledger = await Ledger.open(tmp_path, clock=clock)
+    settings = UpstreamSettings(
+        base_url=service.url,
+        connection_id="c-1",
+        keys=(KeySettings(name="billing", secret_file=tmp_path / "key", use_cases=(SEND_BILLING_DATA,)),),
+    )
+    try:
+        yield House(spool, ledger, clock, settings)
+    finally:
+        await ledger.close()
+        await spool.close()
+
+
+@pytest.mark.asyncio
+async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
+    """Hour by hour, every digit; late data changes only its hours; a restart sends nothing that is there already."""
+    async with Service() as service, house(tmp_path, service) as one:
+        await one.spend(4000)
+        async with one.sync() as sync:
+            assert await sync.bring() == len(service.hours) > 700
+            assert await one.total() == service.total
+            assert 0 == await sync.bring()
+        drops = service.drops
+        async with one.sync() as sync:  # a restart
+            assert 0 == await sync.bring()
+            late = datetime(2026, 10, 7, 12, tzinfo=UTC)
+            await one.spend(50, since=late, until=late.replace(hour=14), seed=2)
+            assert 2 == await sync.bring()
+        assert (await one.total(), drops + 1) == (service.total, service.drops)
+
+
+@pytest.mark.asyncio
+async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) -> None:
+    """A drop that was applied without an answer is sent again, by this process or the next: the sums stay right."""
+    async with Service() as service, house(tmp_path, service) as one:
+        await one.spend(500)
+        service.next = [0]
+        async with one.sync() as sync:
+            with pytest.raises(Retryable):
+                await sync.bring()
+            assert 1 == service.drops
+            await sync.bring()
+        assert await one.total() == service.total
+        await one.spend(100, seed=3)
+        service.next = [200, 0]
+        async with one.sync() as sync:
+            with pytest.raises(Retryable):
+                await sync.bring()
+        async with one.sync() as sync:
+            await sync.bring()
+        assert await one.total() == service.total
+
+
+@pytest.mark.asyncio
+async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
+    """The service replays a remembered answer: after an error, and after a success, the next drop has a new key."""
+    async with Service() as service, house(tmp_path, service) as one:
+        await one.spend(20, until=datetime(2026, 10, 1, 6, tzinfo=UTC))
+        service.next = [500, 400, 403]
+        async with one.sync() as sync:
+            for error in (Retryable, Rejected, Refused):
+                with pytest.raises(error):
+                    await sync.bring()
+            await sync.bring()
+        assert await one.total() == service.total
+
+
+@pytest.mark.asyncio
+async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
+    """However small a request may be, no hour is in two of them, and one too large is told more coarsely."""
+    async with Service() as service, house(tmp_path, service) as one:
+        await one.spend(3000, until=datetime(2026, 10, 2, tzinfo=UTC))
+        async with one.sync(max_bytes=12_000) as sync:
+            await sync.bring()
+            assert 0 == await sync.bring()
+        assert 24 == len(service.hours)
+        assert service.drops > 10
+        assert await one.total() == service.total
+
+
+@pytest.mark.asyncio
+async def test_preview_and_push(tmp_path: Path) -> None:
+    """A preview sends nothing and says what a push sends; a push sends what was sent before, too."""
+    async with Service() as service, house(tmp_path, service) as one:
+        await one.spend(300)
+        async with one.sync() as sync:
+            planned = await sync.preview(MONTH, END)
+            assert (0, await one.total()) == (service.drops, Decimal(planned.cost))
+            pushed = await sync.push(MONTH, END)
+            again = await sync.push(MONTH, END)
+        assert (planned.hours, pushed.hours, pushed.hours) == (pushed.sent, again.sent, len(service.hours))
+        assert await one.total() == service.total
+
+
+@pytest.mark.asyncio
+async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
+    """A demo's month, interrupted, restarted and added to: the service has the ledger's sum to the digit."""
+    end = 1_790_000_000 // 3600 * 3600
+    clock = StoppedClock(at=float(end))
+    await fill(tmp_path, Span(end=end, days=30, records=15_000), seed=5, clock=clock)
+    clock.move(2 * 3600)
+    (tmp_path / "billing.key").write_text(SECRET)
+    key = KeySettings(name="billing", secret_file=tmp_path / "billing.key", use_cases=(SEND_BILLING_DATA,))
+    async with Service() as service:
+        settings = UpstreamSettings(base_url=service.url, connection_id="c-1", keys=(key,))
+        service.next = [200, 200, 200, 0]
+        for late in range(3):  # a process each: the first is cut off, later data waits for the second and the third
+            spool = await open_on_disk(tmp_path, settings=LogSettings(hold_s=0), clock=clock)
+            ledger = await Ledger.open(tmp_path, clock=clock)
+            client = Client(ClientSettings(timeout_s=5), clock=clock)
+            hours = SqliteBillingHours(spool.database)
+            sync = BillingSync(ledger, hours, client, settings, Lanes(), clock=clock)
+            try:
+                if late:
+                    record = call(late, cost="1.2345678901", cost_source="reported", start_time=(end - 86_400) * NS)
+                    identities = [Identity(record.id)]
+                    await spool.log.append(
+                        Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=identities)
+                    )
+                await ledger.catch_up(spool.log)
+                with suppress(Retryable):
+                    await sync.bring()
+                since = datetime.fromtimestamp(end - 31 * 86_400, UTC)
+                query = CostQuery(since=since, until=datetime.fromtimestamp(end + 3600, UTC), granularity="total")
+                expected = sum((Decimal(row.cost) for row in await ledger.costs(query)), Decimal())
+            finally:
+                await sync.close()
+                await ledger.close()
+                await spool.close()
+        assert expected > 100
+        assert expected == service.total

@@ -1,0 +1,327 @@
+"""Destinations beside the upstream, the HTTP client, and what check reports, over real sockets and files."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from exporters.check import check
+from exporters.destinations.webhook import sign
+from exporters.errors import Refused, Retryable
+from exporters.gate import PARKED
+from exporters.http.client import MOST_ANSWER_BYTES, Client, ClientSettings
+from exporters.routes import Routes, build
+from exporters.settings import DestinationSettings, KeySettings, UpstreamSettings
+from spool.clock import SystemClock
+from spool.record import Record, as_json
+from spool.registry.scopes import INGEST
+from tests.exporters.house import Spooled, call, counter, spooled
+from tests.exporters.upstream import FakeUpstream, Reply
+from tests.integration.exporters.ndjson_victim import RECORDS
+
+CLOCK = SystemClock()
+ROOT = Path(__file__).parents[3]
+
+
+@pytest_asyncio.fixture
+async def house(tmp_path: Path) -> AsyncIterator[Spooled]:
+    async with spooled("sqlite", tmp_path / "data", CLOCK) as house:
+        yield house
+
+
+@pytest_asyncio.fixture
+async def upstream() -> AsyncIterator[FakeUpstream]:
+    async with FakeUpstream() as upstream:
+        yield upstream
+
+
+@asynccontextmanager
+async def forwarding(house: Spooled, *destinations: DestinationSettings) -> AsyncIterator[Routes]:
+    routes = Routes(house.deliveries, house.log, CLOCK, build(UpstreamSettings(), destinations, clock=CLOCK))
+    await routes.start()
+    try:
+        yield routes
+    finally:
+        await routes.stop()
+
+
+async def settled(house: Spooled, route: str) -> None:
+    async with asyncio.timeout(20):
+        while (await house.state(route)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_each_destination_gets_everything(house: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
+    """An archive with shadows, an OTLP endpoint with headers of its own and a signed webhook, side by side."""
+    secret_file = tmp_path / "secret"
+    secret_file.write_text("s3cret\n")
+    archive = tmp_path / "archive" / "records.ndjson"
+    await house.add([call(1), call(2, shadow=True), counter(3), call(4)])
+    destinations = [
+        DestinationSettings(name="archive", type="ndjson", path=archive),
+        DestinationSettings(
+            name="otlp",
+            type="otlp",
+            url=f"{upstream.url}/otel/",
+            headers={"X-Tenant": "a"},
+            secret_file=secret_file,
+        ),
+        DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file),
+    ]
+    async with forwarding(house, *destinations):
+        for destination in destinations:
+            await settled(house, f"{destination.name}/ai-telemetry")
+    expected: list[Record] = [call(1), call(2, shadow=True), counter(3), call(4)]
+    assert [as_json(record) for record in expected] == [
+        orjson.loads(line) for line in archive.read_bytes().splitlines()
+    ]
+    otlp = [request for request in upstream.accepted if request.path.startswith("/otel/")]
+    assert {("/otel/v1/traces", "a", "s3cret"), ("/otel/v1/metrics", "a", "s3cret")} == {
+        (request.path, request.headers["x-tenant"], request.headers["authorization"]) for request in otlp
+    }
+    assert sorted(record.id.hex() for record in (call(1), counter(3), call(4))) == sorted(
+        one for request in otlp for one in request.ids
+    )
+    (hook,) = [request for request in upstream.accepted if request.path == "/hook"]
+    assert {"topic": "ai-telemetry", "records": [as_json(record) for record in (call(1), counter(3), call(4))]} == (
+        orjson.loads(hook.body)
+    )
+    timestamp = hook.headers["tollhouse-timestamp"]
+    assert sign("s3cret", timestamp, hook.raw) == hook.headers["tollhouse-signature"]
+    assert not {"authorization", "content-encoding"} & hook.headers.keys()
+    terms = {name: await house.terms(f"{name}/ai-telemetry") for name in ("archive", "otlp", "hook")}
+    assert {
+        "archive": {"delivered": 4},
+        "otlp": {"delivered": 3, "shadow": 1},
+        "hook": {"delivered": 3, "shadow": 1},
+    } == terms
+
+
+def test_a_signature_is_what_the_page_says() -> None:
+    """HMAC-SHA256 over timestamp, full stop and body: a receiver in another language can check itself against this."""
+    assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign("k", "1", b"{}")
+
+
+def test_the_receiver_of_the_readme_tells_ours_from_others() -> None:
+    """It takes what was signed now under its secret; another secret, body or time is not ours."""
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    now, body = str(int(CLOCK.now())), b'{"topic": "ai-telemetry", "records": [{"id": "1"}]}'
+    said = {"Tollhouse-Timestamp": now, "Tollhouse-Signature": sign("k", now, body)}
+    assert [{"id": "1"}] == names["records"](said, body, b"k")
+    early = str(int(now) - 3600)
+    for headers, content, secret in (
+        (said, body, b"other"),
+        (said, body + b" ", b"k"),
+        ({**said, "Tollhouse-Timestamp": early, "Tollhouse-Signature": sign("k", early, body)}, body, b"k"),
+    ):
+        with pytest.raises(ValueError, match="not from"):
+            names["records"](headers, content, secret)
+
+
+@pytest.mark.asyncio
+async def test_a_webhook_is_sent_the_same_until_it_is_taken(house: Spooled, upstream: FakeUpstream) -> None:
+    """No answer and 500: the same body again, under the same key when nobody answered; a 413 is sent in halves."""
+    await house.add([call(n) for n in range(4)])
+    upstream.answers += [Reply(drop=True), Reply(500), Reply(413)]
+    destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
+    async with forwarding(house, destination):
+        await settled(house, "hook/ai-telemetry")
+    first, second, third, *halves = upstream.requests
+    assert (first.raw, first.key) == (second.raw, second.key)
+    assert (first.raw, False) == (third.raw, third.key == second.key)
+    assert [call(n).id.hex() for n in range(4)] == sorted(
+        (row["id"] for half in halves for row in orjson.loads(half.raw)["records"]),
+        key=[call(n).id.hex() for n in range(4)].index,
+    )
+    assert 2 == len(halves)
+    assert "tollhouse-signature" not in first.headers
+    assert {"delivered": 4} == await house.terms("hook/ai-telemetry")
+
+
+@pytest.mark.asyncio
+async def test_a_webhook_follows_nobody(house: Spooled, upstream: FakeUpstream) -> None:
+    """A redirect parks the route: records go where the operator said, or nowhere."""
+    await house.add([call(1)])
+    upstream.judge = lambda request: Reply(307, headers={"Location": f"{upstream.url}/elsewhere"})
+    async with forwarding(house, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")):
+        await upstream.until(lambda: len(upstream.requests) == 1)
+        async with asyncio.timeout(5):
+            while (await house.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
+                await asyncio.sleep(0.01)
+    assert ["/hook"] == [request.path for request in upstream.requests]
+    assert 1 == (await house.state("hook/ai-telemetry")).queued
+
+
+@pytest.mark.asyncio
+async def test_a_yes_that_breaks_off_is_a_yes(house: Spooled) -> None:
+    """A receiver may close as soon as it said 200: what came again and again would count again and again."""
+    requests = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        requests += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nok")
+        await writer.drain()
+        writer.close()
+
+    await house.add([call(n) for n in range(50)])
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with forwarding(house, DestinationSettings(name="hook", type="webhook", url=url)):
+            await settled(house, "hook/ai-telemetry")
+    assert 1 == requests
+
+
+@pytest.mark.asyncio
+async def test_a_new_secret_signs_at_once(house: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
+    """The file is read again when it changes; one that is empty parks the route until it is not."""
+    secret_file = tmp_path / "secret"
+    secret_file.write_text("")
+    await house.add([call(1)])
+    destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file)
+    async with forwarding(house, destination):
+        async with asyncio.timeout(5):
+            while (await house.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
+                await asyncio.sleep(0.01)
+        secret_file.write_text("new")
+        await settled(house, "hook/ai-telemetry")
+    (request,) = upstream.requests
+    signed = sign("new", request.headers["tollhouse-timestamp"], request.raw)
+    assert signed == request.headers["tollhouse-signature"]
+
+
+@pytest.mark.parametrize(("type_", "topic"), [("ndjsonn", "ai-telemetry"), ("otlp", "usage-events")])
+def test_a_destination_that_cannot_take_a_topic_is_named(type_: str, topic: str) -> None:
+    """The composition root gets the name of what is wrong, not a route that never works."""
+    destination = DestinationSettings(name="odd", type=type_, url="http://x", topics=(topic,))
+    with pytest.raises(ValueError, match="destination odd"):
+        build(UpstreamSettings(), [destination], clock=CLOCK)
+
+
+@pytest.mark.asyncio
+async def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
+    """Killed again and again while it writes, the archive ends with every record on exactly one line, in order."""
+    archive = tmp_path / "archive.ndjson"
+    for round_ in range(12):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.integration.exporters.ndjson_victim", str(tmp_path / "data"), str(archive),
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert b"writing\n" == await process.stdout.readline()
+        if round_ == 11:
+            assert b"done\n" == await process.stdout.readline()
+        else:
+            await asyncio.sleep(0.004 * round_)
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+    lines = [orjson.loads(line)["input_tokens"] for line in archive.read_bytes().splitlines()]
+    assert list(range(1, RECORDS + 1)) == lines
+
+
+@pytest.mark.asyncio
+async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstream) -> None:
+    """An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a trace."""
+    upstream.judge = lambda request: (
+        Reply(403, b"no scope for sec-1", "text/plain") if request.path == "/v1/metrics" else None
+    )
+    key = KeySettings(name="telemetry", secret_env="HOME", scopes=(INGEST,))
+    settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
+    found = {one.stream: one for one in await check(settings, clock=CLOCK)}
+    assert ("ok", "telemetry", False) == (
+        found["traces"].status, found["traces"].key, found["traces"].published,
+    )  # fmt: skip
+    assert ("refused", "403 no scope for sec-1") == (found["metrics"].status, found["metrics"].words)
+    assert ("refused", None) == (found["enroll"].status, found["enroll"].key)
+    assert "ai-control-plane:enroll-device" in (found["enroll"].words or "")
+    assert {b""} == {request.body for request in upstream.requests}
+    every = KeySettings(name="all", secret_env="HOME", scopes=tuple(one.scope for one in found.values()))
+    found = {
+        one.stream: one for one in await check(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
+    }
+    assert ("unverified", "all", True) == (
+        found["unit-cost"].status, found["unit-cost"].key, found["unit-cost"].published,
+    )  # fmt: skip
+    assert f"{upstream.url}/unit-cost/v1/telemetry/{{kind}}/{{stream}}/{{operation}}" == found["unit-cost"].url
+
+
+@pytest.mark.asyncio
+async def test_no_upstream_is_nothing_to_check() -> None:
+    """Without a base_url there is no stream."""
+    assert [] == list(await check(UpstreamSettings(), clock=CLOCK))
+
+
+@pytest.mark.asyncio
+async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> None:
+    """At most 64 KiB of an answer come in, whatever the destination sends."""
+    upstream.answers.append(Reply(200, b"x" * (4 * MOST_ANSWER_BYTES)))
+    async with Client(ClientSettings(), clock=CLOCK) as client:
+        answer = await client.send(upstream.url, b"{}", content_type="application/json")
+    assert MOST_ANSWER_BYTES == len(answer.body)
+
+
+@pytest.mark.asyncio
+async def test_a_proxy_carries_the_request(upstream: FakeUpstream) -> None:
+    """With upstream.proxy the request goes there, with the address of the service in it."""
+    async with Client(ClientSettings(proxy=upstream.url), clock=CLOCK) as client:
+        await client.send("http://cost.example/v1/traces", b"{}", content_type="application/json")
+    (request,) = upstream.requests
+    assert ("cost.example", "/v1/traces") == (request.headers["host"], request.path)
+
+
+@pytest.mark.asyncio
+async def test_what_never_arrived_is_no_answer() -> None:
+    """Nobody listens: the request may go again under its key."""
+    async with Client(ClientSettings(timeout_s=2), clock=CLOCK) as client:
+        with pytest.raises(Retryable) as failure:
+            await client.send("http://127.0.0.1:1/v1/traces", b"", content_type="x/y", authorization="s3cret")
+    assert (False, True) == (failure.value.answered, failure.value.keep_key)
+    assert "s3cret" not in str(failure.value)
+
+
+@pytest.mark.asyncio
+async def test_an_address_that_holds_a_secret_stays_untold() -> None:
+    """What answers is no HTTP server: the reason says so, without the address."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"hello\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with (
+        await asyncio.start_server(answer, "127.0.0.1", 0) as server,
+        Client(ClientSettings(), clock=CLOCK) as client,
+    ):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook?token=s3cret"
+        with pytest.raises(Retryable, match="Bad status line") as failure:
+            await client.send(url, b"{}", content_type="application/json")
+    assert "s3cret" not in str(failure.value)
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> None:
+    """An address that is none and a file of authorities that is none park the route."""
+    async with Client(ClientSettings(), clock=CLOCK) as client:
+        with pytest.raises(Refused, match="not an address"):
+            await client.send("no address", b"", content_type="x/y")
+    broken = tmp_path / "ca.pem"
+    broken.write_text("nothing")
+    for ca_file in (broken, tmp_path / "absent.pem"):
+        async with Client(ClientSettings(ca_file=ca_file), clock=CLOCK) as client:
+            with pytest.raises(Refused, match="ca_file"):
+                await client.send("https://127.0.0.1:1", b"", content_type="x/y")

@@ -1,0 +1,233 @@
+"""Devices brought upstream: enrolment first, newest heartbeat only, refused rows held, telemetry never waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from exporters.backoff import Backoff
+from exporters.keyring import Keyring
+from exporters.service.device_sync import DeviceSync
+from exporters.service.paths import Paths
+from exporters.service.upstream import Upstream, client_of
+from exporters.settings import KeySettings, UpstreamSettings
+from spool.clock import SystemClock
+from spool.devices import PENDING, REVOKED, Device, DeviceTable
+from spool.memory.devices import MemoryDevices
+from spool.registry.scopes import ENROLL, HEARTBEAT
+from tests.exporters.upstream import FakeUpstream, Received, Reply
+
+QUICK = Backoff(first_s=0.01, most_s=0.05)
+pytestmark = pytest.mark.asyncio
+
+
+def device(id: str, **fields: Any) -> Device:
+    return Device(**{"id": id, "enrolled_at": 1.0, "enrolled_by": "fleet", "last_seen": 1.0, **fields})
+
+
+def beaten(one: Device, records: int = 1) -> Device:
+    beat = json.dumps({"spool": {"records": records}}).encode()
+    return one.told(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
+
+
+@dataclass
+class Site:
+    """A table of devices beside a fake upstream."""
+
+    table: DeviceTable
+    upstream: FakeUpstream
+    secret: Path
+    keys: tuple[KeySettings, ...]
+    paths: dict[str, str] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def syncing(self) -> AsyncIterator[DeviceSync]:
+        clock = SystemClock()
+        settings = UpstreamSettings(base_url=self.upstream.url, timeout_s=5, keys=self.keys, paths=self.paths)
+        client = client_of(settings, clock=clock)
+        sync = DeviceSync(self.table, Upstream(client, Paths(settings), Keyring(self.keys)), clock=clock, backoff=QUICK)
+        task = asyncio.create_task(sync.run())
+        try:
+            yield sync
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await sync.close()
+
+    def told(self) -> list[tuple[str, str]]:
+        """What arrived: the last part of the path and the device."""
+        return [(one.path.rpartition("/")[2], json.loads(one.body)["device_id"]) for one in self.upstream.accepted]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - the table tells one reader alone
+                await asyncio.sleep(0.01)
+
+
+@pytest_asyncio.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    secret = tmp_path / "plane.key"
+    secret.write_text("plane-secret")
+    table = await DeviceTable.open(MemoryDevices())
+    async with FakeUpstream() as upstream:
+        key = KeySettings(name="plane", secret_file=secret, scopes=(ENROLL, HEARTBEAT))
+        yield Site(table, upstream, secret, (key,))
+    await table.close()
+
+
+async def test_the_enrolment_comes_first(site: Site) -> None:
+    """Then the newest heartbeat, with what the device said; then nothing until something changes."""
+    await site.table.keep(beaten(device("d1", hostname="mill", labels={"team": "search"}, fingerprint="f"), 7))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().queued == 0)
+        enrol, heartbeat = site.upstream.accepted
+        facts = {"device_id": "d1", "hostname": "mill", "labels": {"team": "search"}, "fingerprint": "f"}
+        assert ("/v1/ai-control-plane/enroll", facts) == (enrol.path, json.loads(enrol.body))
+        assert {**facts, "spool": {"records": 7}} == json.loads(heartbeat.body)
+        assert {"plane-secret"} == {one.headers["authorization"] for one in (enrol, heartbeat)}
+        before = site.table.find("d1")
+        assert before is not None
+        await site.table.keep(beaten(before, 8))
+        await site.until(lambda: len(site.upstream.accepted) == 3)
+        assert 8 == json.loads(site.upstream.accepted[2].body)["spool"]["records"]
+    assert [("enroll", "d1"), ("heartbeat", "d1"), ("heartbeat", "d1")] == site.told()
+
+
+async def test_newest_state_only(site: Site) -> None:
+    """A hundred heartbeats of an outage are one."""
+    one = device("d1")
+    for n in range(100):
+        one = beaten(one, n)
+        await site.table.keep(one)
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().queued == 0)
+    assert [("enroll", "d1"), ("heartbeat", "d1")] == site.told()
+    assert 99 == json.loads(site.upstream.accepted[1].body)["spool"]["records"]
+
+
+async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: Site) -> None:
+    """An operator's label reaches upstream."""
+    await site.table.keep(beaten(device("d1")))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().queued == 0)
+        before = site.table.find("d1")
+        assert before is not None
+        await site.table.keep(before.told(facts=True, operator_labels={"team": "ads"}))
+        await site.until(lambda: len(site.upstream.accepted) == 4)
+        await site.until(lambda: sync.state().queued == 0)
+    assert ["enroll", "heartbeat", "enroll", "heartbeat"] == [what for what, _ in site.told()]
+    assert {"team": "ads"} == json.loads(site.upstream.accepted[2].body)["labels"]
+
+
+async def test_the_upstreams_own_id_is_kept_and_used(site: Site) -> None:
+    """Heartbeats name the device as the upstream does."""
+    answer = b'{"device": {"id": "up-77", "state": "enrolled"}}'
+    site.upstream.judge = lambda request: Reply(200, answer, "application/json")
+    await site.table.keep(beaten(device("d1")))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().queued == 0)
+    assert [("enroll", "d1"), ("heartbeat", "up-77")] == site.told()
+    kept = site.table.find("d1")
+    assert kept is not None and "up-77" == kept.upstream_id
+
+
+async def test_a_refused_row_is_held_while_others_go_on(site: Site) -> None:
+    """With the upstream's words; when what it says of itself changes it is tried again."""
+    words = b'{"error": {"type": "x", "message": "another device has this name"}}'
+
+    def judge(request: Received) -> Reply | None:
+        body = json.loads(request.body)
+        return Reply(409, words, "application/json") if body["device_id"] == "d3" and "user" not in body else None
+
+    site.upstream.judge = judge
+    for n in range(10):
+        await site.table.keep(beaten(device(f"d{n}", last_seen=float(n))))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().queued == 1)
+        held = site.table.find("d3")
+        assert held is not None
+        assert ("409 another device has this name", 1, "running") == (
+            held.held, sync.state().refused, sync.state().state
+        )  # fmt: skip
+        await site.table.keep(beaten(held))  # a heartbeat is no reason to ask again
+        await asyncio.sleep(0.05)
+        assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)
+        await site.table.keep(held.told(facts=True, user="ada"))
+        await site.until(lambda: sync.state().queued == 0)
+    kept = site.table.find("d3")
+    assert kept is not None and kept.held is None
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 307])
+async def test_a_refused_key_or_address_parks_the_sync(site: Site, status: int) -> None:
+    """All rows wait, nothing is held, and a changed secret file wakes it."""
+    site.upstream.judge = lambda request: (
+        Reply(status, b"no", "text/plain") if request.headers["authorization"] == "plane-secret" else None
+    )
+    for n in range(20):
+        await site.table.keep(beaten(device(f"d{n}")))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().state == "parked")
+        await asyncio.sleep(0.05)
+        assert len(site.upstream.requests) <= 4
+        assert str(sync.state().reason).startswith(str(status))
+        before = sync.stamps()
+        site.secret.write_text("another-secret")
+        assert before != sync.stamps()
+        sync.poke()
+        await site.until(lambda: sync.state().queued == 0)
+        assert ("running", None) == (sync.state().state, sync.state().reason)
+    assert 40 == len(site.upstream.accepted)
+
+
+async def test_no_key_covers_it(site: Site) -> None:
+    """Parked with the scope in its reason, and nothing is sent."""
+    site.keys = ()
+    await site.table.keep(device("d1"))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().state == "parked")
+        assert ENROLL in str(sync.state().reason)
+    assert [] == site.upstream.requests
+
+
+async def test_pending_and_revoked_devices_stay_in_the_house(site: Site) -> None:
+    """Until an operator approves them."""
+    await site.table.keep(device("pending", state=PENDING))
+    await site.table.keep(beaten(device("revoked", state=REVOKED)))
+    await site.table.keep(device("d1"))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().queued == 0)
+        assert [("enroll", "d1")] == site.told()
+        await site.table.keep(replace(device("pending"), version=2, facts_version=2))
+        await site.until(lambda: len(site.upstream.accepted) == 2)
+
+
+@pytest.mark.parametrize("reply", [Reply(503), Reply(500), Reply(429, headers={"Retry-After": "0"}), Reply(drop=True)])
+async def test_passing_failures_are_tried_again(site: Site, reply: Reply) -> None:
+    """No answer, 429 and 5xx: later again, and everything arrives."""
+    site.upstream.answers.extend([reply] * 5)
+    for n in range(5):
+        await site.table.keep(beaten(device(f"d{n}")))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().queued == 0)
+        assert ("running", None) == (sync.state().state, sync.state().reason)
+    told = site.told()
+    for n in range(5):
+        assert ["enroll", "heartbeat"] == [what for what, id in told if id == f"d{n}"]
+
+
+async def test_an_empty_path_sends_nothing(site: Site) -> None:
+    """The operator switched the stream off: parked with the reason."""
+    site.paths = {"enroll": ""}
+    await site.table.keep(device("d1"))
+    async with site.syncing() as sync:
+        await site.until(lambda: sync.state().state == "parked")
+    assert [] == site.upstream.requests

@@ -1,0 +1,288 @@
+"""Unit-cost operations towards an upstream: to the service nothing is summed twice, to a Tollhouse all arrives once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from exporters.backoff import Backoff
+from exporters.routes import Routes, build
+from exporters.service.billing import Lanes
+from exporters.service.topics import Rooms
+from exporters.settings import EventStream, KeySettings, UpstreamSettings
+from spool.clock import SystemClock
+from spool.identity import Identity
+from spool.log.protocols import LogSettings, Submission
+from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.sqlite import SqliteSpool, open_spool
+from tests.exporters.house import record_id
+from tests.exporters.upstream import FakeUpstream, Received, Reply
+
+SECRET = "upstream-secret-1"
+SCOPES = (
+    "unit-cost_v1:manage_telemetry_records",
+    "unit-cost_v1:delete_telemetry_stream",
+    "events_v1:create_event",
+    "connections:create_billing_external_billing_drop",
+)
+NOW = 1_790_000_000
+ROUTE = "upstream/unit-cost"
+
+
+def operation(n: int, **changes: Any) -> UnitCostOperation:
+    said: dict[str, Any] = {
+        "stream": "calls",
+        "stream_type": "allocation",
+        "operation": "sum",
+        "start_time": 4_000_000_000 * NS,
+        "granularity": "HOURLY",
+        "element_name": "acme",
+        "value": "1",
+        **changes,
+    }
+    return UnitCostOperation(id=record_id(n), **said)
+
+
+@dataclass
+class Site:
+    spool: SqliteSpool
+    upstream: FakeUpstream
+    settings: UpstreamSettings
+
+    async def add(self, *records: Record) -> None:
+        await self.spool.log.append(
+            Submission(
+                topic=records[0].topic,
+                received=len(records),
+                records=records,
+                identities=[Identity(record.id) for record in records],
+            )
+        )
+
+    @asynccontextmanager
+    async def forwarding(self, **changes: Any) -> AsyncIterator[Routes]:
+        spool, clock = self.spool, SystemClock()
+        rooms = Rooms(log=spool.log, streams=spool.streams, learn=spool.book.learn, lanes=Lanes())
+        configs = build(replace(self.settings, **changes), [], clock=clock, rooms=rooms)
+        quick = [replace(config, backoff=Backoff(first_s=0.01, most_s=0.05)) for config in configs]
+        routes = Routes(spool.deliveries, spool.log, clock, quick)
+        await routes.start()
+        try:
+            yield routes
+        finally:
+            await routes.stop()
+
+    async def terms(self, route: str = ROUTE) -> dict[str, int]:
+        books = await self.spool.log.books()
+        assert [] == list(books.imbalances)
+        return {term: n for term, n in books.routes[route].items() if n}
+
+    async def until(self, expected: dict[str, int], route: str = ROUTE) -> None:
+        async with asyncio.timeout(10):
+            while await self.terms(route) != expected:  # noqa: ASYNC110 - the spool tells nobody of routes
+                await asyncio.sleep(0.01)
+
+
+@pytest_asyncio.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    secret = tmp_path / "upstream.key"
+    secret.write_text(SECRET)
+    spool = await open_spool(tmp_path / "data", settings=LogSettings(hold_s=0), clock=SystemClock())
+    async with FakeUpstream() as upstream:
+        settings = UpstreamSettings(
+            base_url=upstream.url,
+            timeout_s=0.5,
+            keys=(KeySettings(name="topics", secret_file=secret, scopes=SCOPES),),
+        )
+        yield Site(spool, upstream, settings)
+    await spool.close()
+
+
+def sent(request: Received) -> tuple[str, list[Any]]:
+    """The last part of the address, and the values with their elements."""
+    records = orjson.loads(request.body)["records"]
+    return request.path.rpartition("/")[2], [(each.get("element_name"), each.get("value")) for each in records]
+
+
+@pytest.mark.asyncio
+async def test_operations_leave_in_order_and_by_shape(site: Site) -> None:
+    """Records of one stream, key set and granularity share a request; the order of operations is kept."""
+    await site.add(operation(1), operation(2, element_name="b"))
+    await site.add(operation(3, operation="replace", value="9"), operation(4, operation="delete", value=None))
+    await site.add(operation(5, dimensions={"Region": ["eu"]}, stream="other", value="0.5"))
+    async with site.forwarding():
+        await site.until({"delivered": 5})
+    assert [
+        ("sum", [("acme", 1), ("b", 1)]),
+        ("replace", [("acme", 9)]),
+        ("delete", [("acme", None)]),
+        ("sum", [("acme", 0.5)]),
+    ] == [sent(request) for request in site.upstream.requests]
+    assert "/unit-cost/v1/telemetry/allocation/other/sum" == site.upstream.requests[-1].path
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("reply", [Reply(delay_s=2.0), Reply(drop=True), Reply(502), Reply(500)])
+async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: Site, reply: Reply) -> None:
+    """The upstream may have taken it: it is listed with its exact record, and what comes after goes on."""
+    site.upstream.answers.append(reply)
+    await site.add(operation(1, value="12.5"))
+    async with site.forwarding():
+        await site.until({"unknown": 1})
+        await site.add(operation(2))
+        await site.until({"unknown": 1, "delivered": 1})
+    async with site.forwarding():  # a restart changes nothing
+        await site.until({"unknown": 1, "delivered": 1})
+    assert 2 == len(site.upstream.requests)
+    (unknown,) = await site.spool.deliveries.unknowns()
+    assert (ROUTE, 1, 1) == (unknown.route, unknown.first, unknown.last)
+
+
+@pytest.mark.asyncio
+async def test_an_operator_settles_what_is_unknown(site: Site) -> None:
+    """`sent` counts it as delivered without a request; `unsent` sends it again, once."""
+    site.upstream.answers.extend([Reply(drop=True), Reply(drop=True)])
+    await site.add(operation(1, stream="a"), operation(2, stream="b"))
+    async with site.forwarding() as routes:
+        await site.until({"unknown": 2})
+        first, second = await site.spool.deliveries.unknowns()
+        await site.spool.deliveries.resolve(first.id, sent=True)
+        await site.until({"unknown": 1, "delivered": 1})
+        assert 2 == len(site.upstream.requests)
+        await site.spool.deliveries.resolve(second.id, sent=False)
+        routes.poke()
+        await site.until({"delivered": 2})
+    assert ["a", "b", "b"] == [request.path.split("/")[5] for request in site.upstream.requests]
+
+
+@pytest.mark.asyncio
+async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: Site) -> None:
+    """Whoever stopped while a sum was under way cannot know what became of it."""
+    site.upstream.answers.append(Reply(delay_s=5.0))
+    await site.add(operation(1))
+    async with site.forwarding():
+        await site.upstream.until(lambda: len(site.upstream.requests) == 1)
+    async with site.forwarding():
+        await site.until({"unknown": 1})
+    assert 1 == len(site.upstream.requests)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("status", [503, 429])
+async def test_a_sum_that_was_turned_away_is_sent_again(site: Site, status: int) -> None:
+    """Slow down and come back later say that nothing was done."""
+    site.upstream.answers.append(Reply(status))
+    await site.add(operation(1))
+    async with site.forwarding():
+        await site.until({"delivered": 1})
+    assert 2 == len(site.upstream.requests)
+
+
+@pytest.mark.asyncio
+async def test_totals_of_a_single_writer_may_be_repeated(site: Site) -> None:
+    """Sums of such a stream leave as `replace` of what they come to, after no answer again: the total is right."""
+    site.upstream.answers.append(Reply(drop=True))
+    for n in range(1, 6):
+        await site.add(operation(n, value=str(n)), operation(n + 100, element_name="b", value="0.1"))
+    async with site.forwarding(single_writer=frozenset({"calls"})):
+        await site.until({"delivered": 10})
+    assert ("replace", [("acme", 15), ("b", 0.5)]) == sent(site.upstream.requests[-1])
+    assert {"replace"} == {sent(request)[0] for request in site.upstream.requests}
+
+
+@pytest.mark.asyncio
+async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: Site) -> None:
+    """A period that began before this directory did may be partly upstream already: its sums leave as sums."""
+    await site.add(operation(1, start_time=NOW * NS, value="3"))
+    async with site.forwarding(single_writer=frozenset({"calls"})):
+        await site.until({"delivered": 1})
+    assert [("sum", [("acme", 3)])] == [sent(request) for request in site.upstream.requests]
+
+
+@pytest.mark.asyncio
+async def test_a_refused_record_is_found_and_set_aside(site: Site) -> None:
+    """A 400 is for the whole request: the culprit is looked for, the others arrive once."""
+
+    def judge(request: Received) -> Reply | None:
+        return Reply(400, b'{"message": "no"}') if b"poison" in request.body else None
+
+    site.upstream.judge = judge
+    await site.add(*(operation(n, element_name="poison" if n == 3 else f"e{n}") for n in range(8)))
+    async with site.forwarding():
+        await site.until({"delivered": 7, "dead": 1})
+    taken = [element for request in site.upstream.accepted for element, _ in sent(request)[1]]
+    assert sorted(f"e{n}" for n in range(8) if n != 3) == sorted(taken)
+
+
+@pytest.mark.asyncio
+async def test_another_tollhouse_gets_ids_and_repeats(site: Site) -> None:
+    """Between Tollhouses operations travel as received, each with its id, and no answer means again."""
+    site.upstream.answers.append(Reply(drop=True))
+    await site.add(operation(1), operation(2))
+    async with site.forwarding(kind="tollhouse"):
+        await site.until({"delivered": 2})
+    first, second = ([each["tollhouse_id"] for each in orjson.loads(r.body)["records"]] for r in site.upstream.requests)
+    assert [record_id(1).hex(), record_id(2).hex()] == first == second
+
+
+# -- usage events ------------------------------------------------------------------------------------------------------
+
+
+def event(n: int, **changes: Any) -> UsageEvent:
+    return UsageEvent(
+        id=record_id(n),
+        **{"source": "/app", "event_id": str(n), "event_type": "api.call", "subject": "acme", "start_time": NOW * NS,
+           **changes},
+    )  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_events_travel_as_events_between_tollhouses(site: Site) -> None:
+    """They leave as one batch of CloudEvents with their own source and id."""
+    await site.add(event(1, data={"tokens": 5}, tags={"region": "eu"}), event(2))
+    async with site.forwarding(paths={"usage-events": "/v1/events"}):
+        await site.until({"delivered": 2}, "upstream/usage-events")
+    (request,) = site.upstream.requests
+    first, second = orjson.loads(request.body)
+    assert ("/v1/events", "application/cloudevents-batch+json") == (request.path, request.headers["content-type"])
+    assert ("/app", "1", "api.call", {"tokens": 5}, "eu") == tuple(
+        first[name] for name in ("source", "id", "type", "data", "region")
+    )
+    assert record_id(2).hex() == second["tollhouseid"]
+
+
+@pytest.mark.asyncio
+async def test_mapped_events_become_sums_of_a_stream(site: Site) -> None:
+    """Events of a mapped type are summed into its stream and leave as unit cost; others stay in the house."""
+    mapping = {"api.call": EventStream(stream="calls", granularity="HOURLY", value="data.count")}
+    await site.add(event(1, data={"count": 2}), event(2, data={"count": 3}), event(3, event_type="else"), event(4))
+    async with site.forwarding(events=mapping):
+        await site.until({"delivered": 2, "shadow": 2}, "upstream/usage-events")
+        await site.until({"delivered": 2})
+    (total,) = await site.spool.streams.totals("calls")
+    assert ("5", "acme") == (total.value, total.element_name)
+    assert [("sum", [("acme", 2), ("acme", 3)])] == [sent(request) for request in site.upstream.requests]
+
+
+# -- billing drops -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_drops_leave_whole_and_in_order(site: Site) -> None:
+    """Each drop is one request with the bytes it came in; one that must wait is not overtaken."""
+    site.upstream.answers.extend([Reply(503), Reply(503)])
+    bodies = [b'{"n":%d}' % n for n in range(4)]
+    for n, body in enumerate(bodies):
+        await site.add(BillingDrop(id=record_id(n), connection_id="c-1", body=body))
+    async with site.forwarding():
+        await site.until({"delivered": 4}, "upstream/billing-data")
+    assert bodies == [request.body for request in site.upstream.accepted]
+    assert {"/v2/connections/billing/external/c-1/billing_drops"} == {one.path for one in site.upstream.requests}

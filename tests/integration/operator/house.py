@@ -1,0 +1,132 @@
+"""The operator API over a real registry and a log in memory, spoken to over loopback and over the socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from exporters.routes import billing_sync
+from exporters.service.billing import Lanes
+from exporters.settings import UpstreamSettings
+from gateway.authentication.access import Access
+from gateway.configuration.sections import Devices, Server
+from gateway.devices.registrar import Registrar
+from gateway.operator.application import PREFIX, OperatorServices, application
+from gateway.operator.socket import OperatorSocket
+from spool.installation import installation_secret
+from spool.log.protocols import LogSettings
+from spool.memory import open_spool
+from spool.memory.billing_hours import MemoryBillingHours
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.registry.registry import Registry
+from tests.moved_clock import MovedClock
+
+ADA = "ada@example.com"
+INGEST = "ai-telemetry-ingest:ingest-ai-telemetry"
+
+
+class Answer:
+    """Status, headers, cookies and JSON of one answer."""
+
+    def __init__(self, response: aiohttp.ClientResponse, payload: Any) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.cookies = response.cookies
+        self.payload = payload
+
+    @property
+    def error(self) -> tuple[int, str, str]:
+        return self.status, self.payload["error"]["type"], self.payload["error"]["message"]
+
+
+class OperatorHouse:
+    """One installation whose operator side is up."""
+
+    def __init__(self, services: OperatorServices, clock: MovedClock, url: str, socket: Path) -> None:
+        assert services.registry is not None
+        self.services = services
+        self.registry = services.registry
+        self.access = services.access
+        self.clock = clock
+        self.url = url
+        self.socket = socket
+        self.woken: list[str] = []
+
+    async def ask(self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str) -> Answer:
+        """A call on the socket, as the command line makes it."""
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.socket))) as session:
+            url = URL(f"http://tollhouse{PREFIX}{path}", encoded=True).with_query(query)
+            headers = {"X-Tollhouse-As": quote(by)}
+            async with session.request(method, url, json=body, headers=headers) as response:
+                return Answer(response, await response.json())
+
+    async def over_http(
+        self, method: str, path: str, body: object = None, *, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """A call as a stranger's browser makes it; cookies are given as headers."""
+        async with (
+            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.request(method, f"{self.url}{PREFIX}{path}", json=body, headers=headers) as response,
+        ):
+            return Answer(response, await response.json())
+
+    async def create(self, name: str = "search team", **given: Any) -> dict[str, Any]:
+        """A key, as its creation answers it."""
+        given = given or {"scopes": [INGEST]}
+        answer = await self.ask("POST", "/keys", {"name": name, **given})
+        assert 201 == answer.status, answer.payload
+        created: dict[str, Any] = answer.payload
+        return created
+
+
+@asynccontextmanager
+async def operator_house(
+    directory: Path, *, api_key_file: Path | None = None, clock: MovedClock | None = None, **services: Any
+) -> AsyncIterator[OperatorHouse]:
+    clock = clock or MovedClock()
+    secret = installation_secret(directory)
+    registry = await Registry.open(directory, secret=secret, clock=clock)
+    access = Access(registry, Server(api_key_file=api_key_file), clock=clock)
+    spool = await open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    ledger = await Ledger.open(directory, clock=clock)
+    spool.devices.auditor = registry.note_all
+    devices = Registrar(spool.devices, settings=Devices(), clock=clock, secret=secret)
+    given = OperatorServices(
+        log=spool.log,
+        deliveries=spool.deliveries,
+        streams=spool.streams,
+        billing=billing_sync(UpstreamSettings(), ledger, MemoryBillingHours(), Lanes(), clock=clock),
+        registry=registry,
+        access=access,
+        ledger=ledger,
+        clock=clock,
+        secret=secret,
+        version="0",
+        devices=devices,
+        **services,
+    )
+    root = web.Application()
+    root.add_subapp(PREFIX, application(given))
+    runner = web.AppRunner(root)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    socket = OperatorSocket(directory, application(given))
+    try:
+        await access.start()
+        path = await socket.start()
+        yield OperatorHouse(given, clock, f"http://127.0.0.1:{runner.addresses[0][1]}", path)
+    finally:
+        await socket.stop()
+        await runner.cleanup()
+        await access.stop()
+        await ledger.close()
+        await spool.close()
+        await registry.close()

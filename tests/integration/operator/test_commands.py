@@ -1,0 +1,420 @@
+"""The operator's commands: with a server, without one, in between, and used wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main, operator
+from spool.clock import SystemClock
+from spool.log.protocols import LogSettings, RouteSpec, Settlement
+from spool.record import AI_TELEMETRY
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.sqlite import lock_directory, open_spool
+from tests.spool.contract.world import add, call
+
+Run = Callable[..., Result]
+CREATE = ("keys", "create", "--name", "search team", "--use-case", SEND_AI_TELEMETRY)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A command on a data directory that no server has open."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str, input: str | None = None, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "house")], input=input)
+        assert code == result.exit_code, (result.output, result.exception)
+        return result
+
+    return command
+
+
+def answer(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -> None:
+    """Create, list, show, edit, disable, enable, rotate and delete on a directory that the first command creates."""
+    created = answer(run(*CREATE, "--label", "team=search", "--description", "d", "--json"))
+    assert {"key", "secret"} == set(created)
+    assert created["secret"].startswith("th_")
+    assert {
+        "name", "description", "status", "scopes", "use_cases", "scope_count", "labels", "created_by", "updated_by",
+        "last_modified", "last_accessed",
+    } == set(created["key"])  # fmt: skip
+    assert ({"team": "search"}, "d") == (created["key"]["labels"], created["key"]["description"])
+    assert [created["key"]] == answer(run("keys", "list", "--json"))["keys"]
+    assert created["key"] == answer(run("keys", "show", "search team", "--json"))["key"]
+    edited = answer(run("keys", "edit", "search team", "--name", "ranking", "--no-labels", "--json"))["key"]
+    assert ("ranking", {}) == (edited["name"], edited["labels"])
+    assert "Disabled" == answer(run("keys", "disable", "ranking", "--json"))["key"]["status"]
+    assert "Enabled" == answer(run("keys", "enable", "ranking", "--json"))["key"]["status"]
+    rotated = answer(run("keys", "rotate", "ranking", "--overlap", "1h", "--json"))
+    assert rotated["secret"] != created["secret"]
+    assert "deleted" in run("keys", "delete", "ranking", "--confirm", "ranking").output
+    assert [] == answer(run("keys", "list", "--json"))["keys"]
+    assert 0o700 == (tmp_path / "house").stat().st_mode & 0o777
+
+
+def test_without_json_people_can_read_it(run: Run) -> None:
+    """Tables with headings; the secret stands alone on its line."""
+    secret_line = run(*CREATE).stdout.splitlines()[-2]
+    assert secret_line.startswith("    th_")
+    listed = run("keys", "list").stdout.splitlines()
+    assert listed[0].startswith("NAME")
+    assert "Not In Use" in listed[1]
+    assert secret_line.strip() not in run("keys", "show", "search team").output
+
+
+def test_lists_take_their_options(run: Run) -> None:
+    """--limit, --cursor, --sort-key, --sort-order and the list's filters."""
+    for name in ("abc", "def", "ghi"):
+        run("keys", "create", "--name", name, "--scope", "views:read_view")
+    run("keys", "disable", "def")
+    first = answer(run("keys", "list", "--limit", "2", "--sort-key", "name", "--sort-order", "desc", "--json"))
+    assert ["ghi", "def"] == [key["name"] for key in first["keys"]]
+    cursor = first["pagination"]["cursor"]["next_cursor"]
+    assert ["abc"] == [key["name"] for key in answer(run("keys", "list", "--cursor", cursor, "--json"))["keys"]]
+    assert ["def"] == [key["name"] for key in answer(run("keys", "list", "--status", "Disabled", "--json"))["keys"]]
+    assert "next: --cursor" in run("keys", "list", "--limit", "2").stderr
+
+
+def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
+    """Books that balance over nothing are no answer to a mistyped directory."""
+    assert "this is a new house" in run("spool", "verify").stderr
+    assert "" == run("spool", "verify").stderr
+
+
+def test_a_directory_that_nobody_may_look_into_is_said(tmp_path: Path) -> None:
+    """In one line, as another user's directory would be; a name that no system takes stands for it."""
+    result = CliRunner().invoke(main, ["keys", "list", "--data", str(tmp_path / ("long" * 100))])
+    assert (1, 1) == (result.exit_code, len(result.stderr.splitlines()))
+    assert "cannot be used: File name too long" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("keys", "list"),
+        ("devices", "list"),
+        ("devices", "unenrolled"),
+        ("insights", "list"),
+        ("operators", "list"),
+        ("streams", "list"),
+        ("spool", "dead", "list"),
+        ("spool", "route", "list"),
+        ("spool", "ignored"),
+        ("spool", "refused"),
+        ("spool", "conflicts"),
+    ],
+)
+def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[str, ...]) -> None:
+    """What `filtering.available` names is an option; what was asked for twice stands in `filtering.current`."""
+    available = answer(run(*words, "--json"))["filtering"]["available"]
+    asked = {each["field"]: (each["valid_values"] or ["one", "two"])[:2] for each in available}
+    options = [
+        word for field, values in asked.items() for value in values for word in (f"--{field.replace('_', '-')}", value)
+    ]
+    assert asked == answer(run(*words, *options, "--json"))["filtering"]["current"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("keys", "create", "--name", "ab", "--scope", "views:read_view"), "at least 3 characters"),
+        (("keys", "create", "--name", "   a   ", "--scope", "x"), "at least 3 characters"),
+        (CREATE, "already exists"),
+        (("keys", "create", "--name", "new", "--scope", "views:read_vieww"), "did you mean 'views:read_view'"),
+        (("keys", "create", "--name", "new", "--scope", "a:b"), "unknown scope 'a:b'"),
+        (("keys", "create", "--name", "new", "--use-case", "Send All"), "unknown use case"),
+        (("keys", "create", "--name", "new"), "at least one scope or one managed use case"),
+        (
+            ("keys", "create", "--name", "new", "--scope", "views:read_view", "--use-case", SEND_AI_TELEMETRY),
+            "fixed scopes or managed use cases, never both",
+        ),
+        (("keys", "create", "--name", "new", "--use-case", SEND_AI_TELEMETRY, "--label", "team"), "NAME=VALUE"),
+        (("keys", "create", "--scope", "views:read_view"), "--name"),
+        (("keys", "show", "nobody"), "there is no key named 'nobody'"),
+        (("keys", "disable", "nobody"), "there is no key named 'nobody'"),
+        (("keys", "edit", "nobody", "--description", "x"), "there is no key named 'nobody'"),
+        (("keys", "edit", "search team"), "say what to change"),
+        (("keys", "edit", "search team", "--name", "ab"), "at least 3 characters"),
+        (("keys", "edit", "search team", "--label", "a=b", "--no-labels"), "not both"),
+        (("keys", "delete", "search team", "--confirm", "Search Team"), "exact name"),
+        (("keys", "delete", "search team"), "--confirm"),
+        (("keys", "rotate", "search team", "--overlap", "soon"), "24h"),
+        (("keys", "rotate", "search team", "--overlap", "91d"), "90 days"),
+        (("keys", "list", "--limit", "0"), "1 to 1000"),
+        (("keys", "list", "--status", "Asleep"), "Enabled, Disabled"),
+        (("keys", "list", "--sort-key", "colour"), "name, description, status"),
+        (("keys", "list", "--cursor", "forged"), "cursor"),
+        (("spool", "receipt", "forged"), "receipt"),
+        (("spool", "dead", "show", "7"), "no dead letter"),
+        (("spool", "dead", "retry", "7"), "no dead letter"),
+        (("spool", "dead", "retry"), "--route"),
+        (("spool", "dead", "discard", "7", "--all"), "--route"),
+        (("spool", "route", "drop", "archive/ai-telemetry"), "no route named"),
+        (("spool", "route", "drop", "archive"), "DESTINATION/TOPIC"),
+        (("spool", "replay", "--route", "a/b", "--since", "1h"), "no route named"),
+        (("spool", "replay", "--route", "a/b", "--since", "yesterday"), "24h"),
+        (("spool", "replay", "--route", "a/b", "--since", "99999999999d"), "no route named"),
+        (("spool", "replay", "--route", "a/b", "--since", "2026-01-02", "--until", "2026-01-01"), "earlier"),
+        (("operators", "remove", "eve@example.com"), "no operator"),
+        (("console", "link", "--role", "king"), "viewer, operator, admin"),
+    ],
+)
+def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(run: Run, words: tuple[str, ...], sentence: str) -> None:
+    """An invalid, unknown or existing name, a wrong --confirm, scopes and use cases together: the rule is said."""
+    run(*CREATE)
+    result = run(*words, code=2)
+    assert sentence in result.stderr
+    assert "" == result.stdout
+
+
+def test_operators_are_kept_by_command(run: Run) -> None:
+    """Add, list, password, remove; the password comes from standard input, never from an argument."""
+    run("operators", "add", "ada@example.com", "--role", "admin", input="correct horse battery\n")
+    [row] = answer(run("operators", "list", "--json"))["operators"]
+    assert ("ada@example.com", "admin") == (row["email"], row["role"])
+    run("operators", "password", "ada@example.com", input="another horse battery\n")
+    assert "12" in run("operators", "add", "eve@example.com", input="short\n", code=2).stderr
+    run("operators", "remove", "ada@example.com")
+    assert [] == answer(run("operators", "list", "--json"))["operators"]
+
+
+def test_a_console_link_is_printed(run: Run) -> None:
+    """One line to click on."""
+    assert run("console", "link").stdout.startswith("http://127.0.0.1:4318/console/#link=")
+
+
+def test_as_names_the_actor(run: Run) -> None:
+    """--as EMAIL is who the audit list names; without it the user of the system."""
+    assert "grace@example.com" == answer(run(*CREATE, "--as", "grace@example.com", "--json"))["key"]["created_by"]
+    again = answer(run("keys", "disable", "search team", "--json"))["key"]
+    assert ("grace@example.com", operator.system_user()) == (again["created_by"], again["updated_by"])
+
+
+def test_spool_commands_answer_for_an_empty_house(run: Run) -> None:
+    """A missing data directory is created, and an empty house balances."""
+    status = answer(run("spool", "status", "--json"))
+    assert {"topics", "routes", "space", "duplicate_window_s"} == set(status)
+    assert answer(run("spool", "verify", "--json"))["balanced"]
+    for words, root in (
+        (("dead", "list"), "dead"),
+        (("route", "list"), "routes"),
+        (("ignored",), "ignored"),
+        (("conflicts",), "conflicts"),
+        (("refused",), "partial_refusals"),
+    ):
+        payload = answer(run("spool", *words, "--json"))
+        assert {root, "pagination", "filtering", "sorting"} == set(payload)
+        assert [] == payload[root]
+        run("spool", *words)
+    run("spool", "status")
+    run("spool", "verify")
+
+
+def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`spool verify` prints them all the same."""
+    from spool.log.protocols import Books
+    from spool.sqlite.log.log import SqliteLog
+
+    async def verify(self: object) -> Books:
+        return Books(topics={"ai-telemetry": {"received": 2}}, routes={}, imbalances=["ai-telemetry: 2 is not 1"])
+
+    monkeypatch.setattr(SqliteLog, "verify", verify)
+    result = run("spool", "verify", "--json", code=1)
+    assert not answer(result)["balanced"]
+    assert "ai-telemetry: 2 is not 1" in result.stderr
+
+
+def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> None:
+    """A lock file, a socket and a pointer without a process behind them."""
+    run("spool", "status")
+    house = tmp_path / "house"
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(house / "operator.sock"))
+    left.close()
+    (house / "operator.path").write_text(str(tmp_path / "gone" / "operator.sock"))
+    (house / "lock").write_text("999999")
+    assert [] == answer(run("keys", "list", "--json"))["keys"]
+
+
+def test_a_held_lock_without_a_socket_is_exit_1(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A house that is starting or stopping is said to be."""
+    monkeypatch.setattr(operator, "PATIENCE_S", 0.3)
+    lock = lock_directory(tmp_path / "house")
+    try:
+        assert "Tollhouse is starting or stopping" in run("keys", "list", code=1).stderr
+    finally:
+        lock.release()
+
+
+def test_a_lock_that_is_let_go_is_taken(run: Run, tmp_path: Path) -> None:
+    """A command that comes while a server stops waits for it."""
+    import threading
+
+    lock = lock_directory(tmp_path / "house")
+    timer = threading.Timer(0.5, lock.release)
+    timer.start()
+    assert [] == answer(run("keys", "list", "--json"))["keys"]
+    timer.join()
+
+
+def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
+    """Neither fails because the other has the directory."""
+    run("spool", "status")
+    commands = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gateway", "keys", "create", "--name", f"key {number}", "--scope", "views:read_view",
+             "--data", str(tmp_path / "house")],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=Path(__file__).parents[3],
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    for command in commands:
+        _, said = command.communicate(timeout=60)
+        assert 0 == command.returncode, said
+    assert 3 == answer(run("keys", "list", "--json"))["pagination"]["total_count"]
+
+
+def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Path) -> None:
+    """Exit 1 with what to do; the spool can still be looked at."""
+    run(*CREATE)
+    for file in (tmp_path / "house").glob("registry.sqlite*"):
+        file.unlink()
+    (tmp_path / "house" / "registry.sqlite").write_bytes(b"not a database" * 1000)
+    said = run("keys", "list", code=1).stderr
+    assert "registry.sqlite is damaged" in said
+    assert "The spool is untouched" in said
+    assert "Restore this file from a backup" in said
+    assert [] == answer(run("spool", "status", "--json"))["topics"]
+
+
+def test_a_data_directory_that_cannot_be_is_exit_1(tmp_path: Path) -> None:
+    """A file stands where the directory should be."""
+    (tmp_path / "house").write_text("")
+    result = CliRunner().invoke(main, ["spool", "status", "--config", _configured(tmp_path)])
+    assert (1, True) == (result.exit_code, "cannot be used" in result.stderr), result.output
+
+
+def test_a_wrong_configuration_is_exit_2(tmp_path: Path) -> None:
+    """All problems, in the user's key names."""
+    result = CliRunner().invoke(main, ["keys", "list", "--config", _configured(tmp_path, "spool.hold = 'long'")])
+    assert 2 == result.exit_code
+    assert "spool.hold" in result.stderr
+
+
+def test_the_key_of_the_deployment_is_listed(tmp_path: Path) -> None:
+    """--config FILE knows server.api_key_file."""
+    (tmp_path / "key").write_text("a-deployed-key")
+    config = _configured(tmp_path, "server.api_key_file = 'key'")
+    result = CliRunner().invoke(main, ["keys", "list", "--json", "--config", config])
+    assert ["Legacy API Key"] == [key["name"] for key in answer(result)["keys"]]
+
+
+def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_server(run: Run, tmp_path: Path) -> None:
+    """--config FILE is the house's own word on its routes; --data DIR says nothing about them."""
+    run("spool", "status")
+    gone, stays = (RouteSpec(name=f"{name}/{AI_TELEMETRY}", topic=AI_TELEMETRY) for name in ("gone", "stays"))
+    asyncio.run(_declared(tmp_path / "house", gone, stays))
+    config = _configured(
+        tmp_path,
+        "[[destinations]]",
+        "name = 'stays'",
+        "type = 'ndjson'",
+        "path = 'records'",
+        "topics = ['ai-telemetry']",
+    )
+    assert "in the configuration" in run("spool", "route", "drop", gone.name, code=2).stderr
+
+    def drop(name: str) -> int:
+        return CliRunner().invoke(main, ["spool", "route", "drop", name, "--config", config]).exit_code
+
+    assert (2, 0) == (drop(stays.name), drop(gone.name))
+    routes = answer(run("spool", "status", "--json"))["routes"]
+    assert [(stays.name, "running")] == [(route["route"], route["state"]) for route in routes]
+
+
+async def _declared(directory: Path, *specs: RouteSpec) -> None:
+    spool = await open_spool(directory, settings=LogSettings(), clock=SystemClock())
+    await spool.deliveries.declare(specs)
+    await spool.close()
+
+
+def test_the_console_of_a_public_house_is_where_its_operators_come_in(tmp_path: Path) -> None:
+    """On a public `listen` the operator's side is 127.0.0.1:4319, without TLS, unless the configuration says more."""
+    config = _configured(tmp_path, "[server]", "listen = '0.0.0.0:4318'")
+    result = CliRunner().invoke(main, ["console", "link", "--config", config])
+    assert "http://127.0.0.1:4319/console/" in result.output
+
+
+def _configured(tmp_path: Path, *lines: str) -> str:
+    path = tmp_path / "tollhouse.toml"
+    path.write_text("\n".join(['data_dir = "house"', *lines]))
+    return str(path)
+
+
+@pytest.mark.parametrize("depth", [1, 30])
+def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
+    """Over its socket, also where the data directory's path is too long for one; the change acts on the server."""
+    house = tmp_path.joinpath(*(["house"] * depth))
+    server = subprocess.Popen(
+        [sys.executable, "-m", "gateway", "serve", "--data", str(house), "--listen", "127.0.0.1:0",
+         "--grpc-listen", ""],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("listening on")
+        runner = CliRunner()
+        listed = runner.invoke(main, ["keys", "list", "--json", "--data", str(house)])
+        assert 1 == answer(listed)["pagination"]["total_count"], listed.output
+        created = runner.invoke(main, [*CREATE, "--json", "--data", str(house)])
+        assert 0 == created.exit_code, created.output
+        assert (depth > 1) == (house / "operator.path").exists()
+        server.send_signal(signal.SIGKILL)
+        server.wait(10)
+        after = runner.invoke(main, ["keys", "list", "--json", "--data", str(house)])
+        assert 2 == answer(after)["pagination"]["total_count"]
+    finally:
+        if server.poll() is None:
+            os.kill(server.pid, signal.SIGKILL)
+            server.wait(10)
+        server.stdout.close()
+
+
+async def _delivered(directory: Path) -> None:
+    """A spool whose upstream has taken three records."""
+    spool = await open_spool(directory, settings=LogSettings(hold_s=0), clock=SystemClock())
+    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    await add(spool.log, *[call(number) for number in range(3)])
+    delivery = await spool.deliveries.due("upstream/ai-telemetry", now=SystemClock().now(), max_records=10)
+    assert delivery is not None
+    await spool.deliveries.settle(delivery, Settlement(delivered=3))
+    await spool.close()
+
+
+def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
+    """It says that the service may count them again; nothing is sent unless somebody agrees or --yes stands there."""
+    asyncio.run(_delivered(tmp_path / "house"))
+    words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")
+    assert 3 == answer(run(*words, "--dry-run"))["replay"]["records"]
+    refused = run(*words, input="n\n", code=1)
+    assert "the service may count them again" in refused.stderr
+    assert "" == refused.stdout
+    assert 0 == answer(run("spool", "route", "list", "--json"))["routes"][0]["queued"]
+    assert 3 == answer(run(*words, "--yes"))["replay"]["records"]
+    assert "0 records will be sent again" in run(*words[:-1]).stdout  # they wait to be sent already

@@ -1,0 +1,331 @@
+"""The doors of gateway formats and of foreign protocols, against a real server, with the payloads of tests/cases."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hmac
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.configuration.sections import Config, ConfigError, Duration, Source, Spool
+from gateway.normalise.any_format import FORMATS
+from spool.registry.scopes import INGEST, PING
+from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import json_span, json_traces
+
+pytestmark = pytest.mark.asyncio
+
+CASES = Path(__file__).parents[2] / "cases" / "gateway"
+PAYLOADS = sorted(path for path in CASES.rglob("*.*json") if ".expected." not in path.name)
+LITELLM = (CASES / "litellm/slp-batch-array.json").read_bytes()
+LANGFUSE = (CASES / "langfuse/batch-create-update.json").read_bytes()
+FIREHOSE = (CASES / "bedrock/cloudwatch-subscription-via-firehose.json").read_bytes()
+DELIVERY = b'{"requestId": "r-1", "timestamp": 1, "records": [%b]}'
+BOMB = b'{"data": "%b"}' % base64.b64encode(gzip.compress(bytes((64 << 20) + 1), 1))
+OPENMETER = (CASES / "openmeter/cloudevent-single.json").read_bytes()
+BROADCAST = (CASES / "openrouter/broadcast-claude-cache-write.json").read_bytes()
+CANARY = "the-canary-sings"
+HELICONE = (CASES / "helicone/webhook-enhanced.json").read_bytes()
+
+
+def basic(key: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"pk-lf-anything:{key}".encode()).decode()}
+
+
+def expected(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(path.with_name(path.stem + ".expected.json").read_bytes())["records"]
+    return rows
+
+
+@pytest.mark.parametrize("path", PAYLOADS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+async def test_every_case_is_taken_by_name_and_by_its_looks(serving: Serving, path: Path) -> None:
+    """Both addresses take the payload; sent twice, its calls are kept once."""
+    named = await serving.send(f"/v1/ai-telemetry/{path.parent.name}", path.read_bytes())
+    found = await serving.send("/v1/ai-telemetry", path.read_bytes())
+    assert named.status in (200, 204, 207), named.body
+    assert (named.status, "Tollhouse-Receipt" in named.headers) == (found.status, True)
+    calls = [row for row in expected(path) if row["kind"] == "inference"]
+    assert len(calls) == len(await serving.records())
+
+
+async def test_the_answer_counts(serving: Serving) -> None:
+    """format, accepted, ignored and rejected; a known call counts like a new one."""
+    batch = json.loads(LITELLM)
+    body = json.dumps([*batch, "nonsense", 5]).encode()
+    for _ in range(2):
+        answer = await serving.send("/v1/ai-telemetry/litellm", body)
+        read = json.loads(answer.body)
+        assert (200, "litellm", len(batch), 0) == (answer.status, read["format"], read["accepted"], read["ignored"])
+        assert [len(batch), len(batch) + 1] == [reject["item"] for reject in read["rejected"]]
+        assert {"item", "reason", "message"} == set(read["rejected"][0])
+        assert f"records={len(batch)}; ignored=0; rejected=2" in answer.headers["Tollhouse-Receipt"]
+
+
+async def test_every_item_malformed_is_400(serving: Serving) -> None:
+    """Nothing could be read, so nothing was taken."""
+    answer = await serving.send("/v1/ai-telemetry/litellm", b'["nonsense", 5]')
+    assert (400, "bad_payload") == (answer.status, json.loads(answer.body)["error"]["type"])
+    assert "Tollhouse-Receipt" not in answer.headers
+
+
+async def test_an_unknown_format_is_404_and_names_the_known(serving: Serving) -> None:
+    """The message says what could have been meant."""
+    answer = await serving.send("/v1/ai-telemetry/litelm", LITELLM)
+    error = json.loads(answer.body)["error"]
+    assert (404, "unknown_format") == (answer.status, error["type"])
+    for name in FORMATS:
+        assert name in error["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1}'])
+async def test_what_no_format_takes_is_400(serving: Serving, body: bytes) -> None:
+    """Never a 500: senders repeat the same bytes."""
+    answer = await serving.send("/v1/ai-telemetry", body)
+    assert (400, "bad_payload") == (answer.status, json.loads(answer.body)["error"]["type"])
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if "/" not in name])
+@pytest.mark.parametrize("body", [b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"])
+async def test_no_format_turns_bad_bytes_into_a_500(serving: Serving, name: str, body: bytes) -> None:
+    """Bad input is the sender's 4xx at every named door."""
+    answer = await serving.send(f"/v1/ai-telemetry/{name}", body)
+    assert answer.status in (200, 204, 207, 400), (answer.status, answer.body)
+
+
+@pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/litellm"])
+async def test_put_and_patch_mean_the_same_as_post(serving: Serving, path: str) -> None:
+    """OpenRouter and Kong let their users choose the method; what comes again under another is a duplicate."""
+    for method in ("POST", "PUT", "PATCH"):
+        answer = await serving.send(path, LITELLM, method=method)
+        assert 200 == answer.status
+    assert len(json.loads(LITELLM)) == len(await serving.records())
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/openrouter", "/v1/ai-telemetry/otlp/traces"])
+async def test_openrouter_tries_its_destination_out_and_then_broadcasts(
+    serving: Serving, path: str, method: str
+) -> None:
+    """The webhook's address and method are its user's choice; the trial has no spans and wants a 2xx."""
+    trial = {"X-Test-Connection": "true"}
+    answer = await serving.send(path, b'{"resourceSpans": []}', method=method, headers=trial)
+    assert (200, 0) == (answer.status, json.loads(answer.body)["accepted"])
+    answer = await serving.send(path, BROADCAST, method=method)
+    assert (200, 1) == (answer.status, json.loads(answer.body)["accepted"])
+    assert ["openrouter"] == [record.source for record in await serving.records()]
+
+
+async def test_other_methods_are_405_in_the_house_style(serving: Serving) -> None:
+    """The error's type is stable and machine-readable."""
+    answer = await serving.send("/v1/ai-telemetry", b"", method="GET")
+    assert (405, "POST, PUT, PATCH") == (answer.status, answer.headers["Allow"])
+    assert "method_not_allowed" == json.loads(answer.body)["error"]["type"]
+
+
+async def test_otlp_is_taken_at_the_door_of_formats(serving: Serving) -> None:
+    """`otlp/traces` is a format like any other."""
+    body = next(path for path in PAYLOADS if path.name == "otel-span.json").read_bytes()
+    answer = await serving.send("/v1/ai-telemetry/otlp/traces", body)
+    assert (200, "otlp/traces") == (answer.status, json.loads(answer.body)["format"])
+
+
+async def test_langfuse_answers_207_under_basic(serving: Serving) -> None:
+    """Password = our key; every event's own id comes back."""
+    answer = await serving.send("/api/public/ingestion", LANGFUSE, headers=basic(serving.key))
+    read = json.loads(answer.body)
+    ids = [event["id"] for event in json.loads(LANGFUSE)["batch"]]
+    assert (207, ids, []) == (answer.status, [event["id"] for event in read["successes"]], read["errors"])
+    assert "Tollhouse-Receipt" in answer.headers
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Basic %%%", "Basic \u00e9", "Basic /w==", "Basic " + base64.b64encode(b"nocolon").decode(), "Basic dTp3cm9uZw=="],
+)
+async def test_langfuse_refuses_bad_basic(serving: Serving, value: str) -> None:
+    """401, whatever is wrong with it."""
+    for path in ("/api/public/ingestion", "/api/public/otel/v1/traces"):
+        assert 401 == (await serving.send(path, LANGFUSE, headers={"Authorization": value})).status
+
+
+async def test_langfuse_health_and_projects_reveal_nothing(serving: Serving) -> None:
+    """Health needs no key; projects needs one and says the same to everybody."""
+    health = await serving.send("/api/public/health", b"", None, method="GET", key=None)
+    assert (200, "OK") == (health.status, json.loads(health.body)["status"])
+    assert 401 == (await serving.send("/api/public/projects", b"", None, method="GET", key=None)).status
+    answers = [
+        await serving.send("/api/public/projects", b"", None, method="GET", headers=basic(key))
+        for key in (serving.key, await serving.make_key("another one", scopes=[INGEST]))
+    ]
+    assert [200, 200] == [answer.status for answer in answers]
+    assert answers[0].body == answers[1].body
+    assert {"id", "name"} <= set(json.loads(answers[0].body)["data"][0])
+
+
+async def test_langfuse_otlp_takes_basic(serving: Serving) -> None:
+    """The newer Langfuse SDKs post OTLP to a Langfuse address."""
+    answer = await serving.send("/api/public/otel/v1/traces", b"{}", headers=basic(serving.key))
+    assert (200, b"{}") == (answer.status, answer.body)
+
+
+async def test_firehose_gets_its_request_id_back(serving: Serving) -> None:
+    """The key comes in Firehose's own header; without its request id Firehose would repeat for ever."""
+    request_id = json.loads(FIREHOSE)["requestId"]
+    headers = {
+        "X-Amz-Firehose-Access-Key": serving.key,
+        "X-Amz-Firehose-Request-Id": request_id,
+        "Content-Encoding": "gzip",
+    }
+    answer = await serving.send("/v1/ai-telemetry/bedrock", gzip.compress(FIREHOSE), headers=headers, key=None)
+    read = json.loads(answer.body)
+    assert (200, request_id, int) == (answer.status, read["requestId"], type(read["timestamp"]))
+    headers["X-Amz-Firehose-Access-Key"] = "th_wrong"
+    answer = await serving.send("/v1/ai-telemetry/bedrock", gzip.compress(FIREHOSE), headers=headers, key=None)
+    read = json.loads(answer.body)
+    assert (401, request_id) == (answer.status, read["requestId"])
+    assert read["errorMessage"]
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "status"),
+    [
+        pytest.param(b"not gzip", "gzip", 400, id="no gzip"),
+        pytest.param(FIREHOSE, "br", 415, id="no known coding"),
+        pytest.param(b"{", "identity", 400, id="no JSON"),
+        pytest.param(DELIVERY % b'{"data": "*"}, {"data": 7}', "identity", 400, id="nothing readable"),
+        pytest.param(DELIVERY % b", ".join([BOMB] * 5), "identity", 413, id="unfolds to too much"),
+    ],
+)
+async def test_firehose_reads_its_request_id_in_every_refusal(
+    serving: Serving, body: bytes, coding: str, status: int
+) -> None:
+    """Whatever was wrong, and however little of the body was looked at."""
+    headers = {
+        "X-Amz-Firehose-Access-Key": serving.key,
+        "X-Amz-Firehose-Request-Id": "r-1",
+        "Content-Encoding": coding,
+    }
+    answer = await serving.send("/v1/ai-telemetry/bedrock", body, headers=headers, key=None)
+    read = json.loads(answer.body)
+    assert (status, {"requestId", "timestamp", "errorMessage"}) == (answer.status, read.keys())
+    assert "r-1" == read["requestId"]
+
+
+async def test_the_firehose_header_opens_no_other_door(serving: Serving) -> None:
+    """Another product's way of carrying a key counts on that product's door alone."""
+    headers = {"X-Amz-Firehose-Access-Key": serving.key}
+    for path in ("/v1/ai-telemetry/litellm", "/v1/ai-telemetry", "/v1/traces", "/api/v1/events"):
+        assert 401 == (await serving.send(path, b"{}", headers=headers, key=None)).status
+    for path in ("/v1/ai-telemetry/litellm", "/v1/traces"):
+        assert 401 == (await serving.send(path, b"{}", headers=basic(serving.key))).status
+
+
+async def test_openmeter_takes_bearer_and_answers_204(serving: Serving) -> None:
+    """OpenMeter's SDKs can send nothing else and expect nothing back."""
+    headers = {"Authorization": f"Bearer {serving.key}"}
+    answer = await serving.send("/api/v1/events", OPENMETER, "application/cloudevents+json", headers=headers)
+    assert (204, b"") == (answer.status, answer.body)
+    assert "Tollhouse-Receipt" in answer.headers
+
+
+async def test_helicone_finds_its_key_in_the_address(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    """A key that can only send opens it, another does not, and no log line holds the address."""
+    caplog.set_level(logging.DEBUG)
+    wide = await serving.make_key("can ping, too", scopes=[INGEST, PING])
+    taken = await serving.send(f"/v1/ai-telemetry/helicone/{serving.key}", HELICONE, key=None)
+    refused = await serving.send(f"/v1/ai-telemetry/helicone/{wide}", HELICONE, key=None)
+    unknown = await serving.send("/v1/ai-telemetry/helicone/th_wrong", HELICONE, key=None)
+    assert (200, 403, 401) == (taken.status, refused.status, unknown.status)
+    assert "key_too_wide" == json.loads(refused.body)["error"]["type"]
+    logged = str([vars(record) for record in caplog.records])
+    assert not [secret for secret in (serving.key, wide, "th_wrong") if secret in logged]
+
+
+def signed(body: bytes, secret: str) -> dict[str, str]:
+    return {"Helicone-Signature": hmac.new(secret.encode(), body, "sha256").hexdigest()}
+
+
+def signing(file: Path) -> Config:
+    return Config(spool=Spool(hold=Duration(0)), sources={"helicone": Source(signing_secret_file=file)})
+
+
+async def test_helicone_must_sign_what_it_sends(serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With a signing secret the key in the address is not enough, and the signature is not enough without the key."""
+    caplog.set_level(logging.DEBUG)
+    file = tmp_path / "signing"
+    file.write_text("the-signing-secret\n")
+    house = await serve(config=signing(file))
+    path, good = f"/v1/ai-telemetry/helicone/{house.key}", signed(HELICONE, "the-signing-secret")
+    refused = [
+        await house.send(path, HELICONE, key=None),
+        await house.send(path, HELICONE, key=None, headers=signed(HELICONE, "another-secret")),
+        await house.send(path, HELICONE + b" ", key=None, headers=good),
+        await house.send(path, b"no JSON", key=None, headers=good),
+    ]
+    errors = [json.loads(answer.body)["error"] for answer in refused]
+    assert [(401, "bad_signature")] * 4 == [
+        (answer.status, error["type"]) for answer, error in zip(refused, errors, strict=True)
+    ]
+    assert [] == await house.records()
+    assert "sources.helicone.signing_secret_file" in errors[0]["message"]
+    unknown = await house.send("/v1/ai-telemetry/helicone/th_wrong", HELICONE, key=None, headers=good)
+    assert (401, "unknown_key") == (unknown.status, json.loads(unknown.body)["error"]["type"])
+    assert 200 == (await house.send(path, HELICONE, key=None, headers=good)).status
+    assert 1 == len(await house.records())
+    told = str([answer.body for answer in refused]) + str([vars(record) for record in caplog.records])
+    assert "the-signing-secret" not in told and good["Helicone-Signature"] not in told
+
+
+async def test_a_changed_signing_secret_counts_at_once(serve: Serve, tmp_path: Path) -> None:
+    """The file is read again when it changes; while it cannot be read the last secret stays in force."""
+    file = tmp_path / "signing"
+    file.write_text("the-first-secret")
+    house = await serve(config=signing(file))
+
+    async def status(secret: str) -> int:
+        headers = signed(HELICONE, secret)
+        return (await house.send(f"/v1/ai-telemetry/helicone/{house.key}", HELICONE, key=None, headers=headers)).status
+
+    assert 200 == await status("the-first-secret")
+    file.write_text("the-second-secret")
+    assert (401, 200) == (await status("the-first-secret"), await status("the-second-secret"))
+    file.unlink()
+    assert (401, 200) == (await status("the-first-secret"), await status("the-second-secret"))
+
+
+@pytest.mark.parametrize("text", [None, "", "short", "two words of it"])
+async def test_a_house_without_its_signing_secret_does_not_start(
+    serve: Serve, tmp_path: Path, text: str | None
+) -> None:
+    """A door that was meant to be guarded is never open because a file is missing."""
+    file = tmp_path / "signing"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=r"sources\.helicone\.signing_secret_file"):
+        await serve(config=signing(file))
+
+
+async def test_no_prompt_is_kept_answered_or_logged(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    """Content that a sender includes is in no record, no answer and no log line, taken or refused."""
+    caplog.set_level(logging.DEBUG)
+    call = {**json.loads(LITELLM)[0], "messages": [{"role": "user", "content": CANARY}], "response": CANARY}
+    prompt = [{"key": "gen_ai.input.messages", "value": {"stringValue": CANARY}}]
+    span = json_span(attributes=[*json_span()["attributes"], *prompt])
+    answers = [
+        await serving.send("/v1/ai-telemetry/litellm", json.dumps([call, {**call, "id": [CANARY]}, CANARY]).encode()),
+        await serving.send("/v1/traces", json_traces(span, {**span, "name": [CANARY]}, {**span, "traceId": ""})),
+        await serving.send("/v1/traces", json_traces({**span, "spanId": CANARY})),
+        await serving.send("/v1/traces", json_traces(span)[:-3] + CANARY.encode()),
+    ]
+    assert [200, 200, 400, 400] == [answer.status for answer in answers]
+    assert len(await serving.records()) >= 2
+    seen = str(await serving.records()) + str([vars(record) for record in caplog.records])
+    assert CANARY not in seen + str([answer.body for answer in answers])
+    for file in serving.app.rooms.spool.directory.iterdir():
+        if file.is_file():
+            assert CANARY.encode() not in file.read_bytes(), file.name

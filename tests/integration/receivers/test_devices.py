@@ -1,0 +1,446 @@
+"""The control plane over real sockets: first contacts, keys, names and states."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from gateway.app import App
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config, Devices, Duration, Server, Spool
+from gateway.devices import registrar as rules
+from gateway.devices.registrar import Told
+from spool.devices import Device
+from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
+from tests.integration.conftest import ACTOR, Answer, Serve, Serving
+from tests.integration.payloads import json_span, proto_span
+
+PLANE = "/v1/ai-control-plane/"
+ALL = (ENROLL, HEARTBEAT, PING, INGEST)
+pytestmark = pytest.mark.asyncio
+
+
+def config(**devices: Any) -> Config:
+    return Config(spool=Spool(hold=Duration(0)), devices=Devices(**devices))
+
+
+async def ask(house: Serving, what: str, body: Mapping[str, Any], key: str, **headers: str) -> Answer:
+    return await house.send(PLANE + what, json.dumps(body).encode(), key=key, headers=headers)
+
+
+def said(answer: Answer) -> Any:
+    return json.loads(answer.body)
+
+
+def error(answer: Answer) -> tuple[int, str]:
+    return answer.status, said(answer)["error"]["type"]
+
+
+def traces(device: str | None = None, *, name: str = "device.id", **span: Any) -> bytes:
+    """One call, of a resource that names a device."""
+    attributes = [{"key": name, "value": {"stringValue": device}}] if device else []
+    return json.dumps(
+        {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": [{"spans": [json_span(**span)]}]}]}
+    ).encode()
+
+
+def found(house: Serving, id: str = "laptop-1") -> Device:
+    device = house.app.rooms.devices.table.find(id)
+    assert device is not None
+    return device
+
+
+async def audited(house: Serving) -> list[tuple[str, str, str]]:
+    registry = house.app.rooms.registry
+    assert registry is not None
+    (rows,) = await registry.select([("SELECT actor, action, target FROM audit WHERE action LIKE 'device.%'", ())])
+    return [tuple(row) for row in rows]
+
+
+async def test_a_first_heartbeat_enrols_when_its_key_may(serving: Serving) -> None:
+    """200, listed, and the audit list says who brought it."""
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    answer = await ask(serving, "heartbeat", {"device_id": "laptop-1", "hostname": "mill"}, key)
+    expected = {"device": {"id": "laptop-1", "state": "enrolled", "heartbeat_interval_s": 60}}
+    assert (200, expected) == (answer.status, said(answer))
+    assert ("mill", "fleet") == (found(serving).hostname, found(serving).enrolled_by)
+    assert [("key fleet", "device.enrol", "laptop-1")] == await audited(serving)
+
+
+async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving) -> None:
+    """403 names the scope, and nothing is enrolled."""
+    key = await serving.make_key("beat", scopes=(HEARTBEAT,))
+    answer = await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)
+    assert (403, "missing_scope") == error(answer)
+    assert ENROLL in said(answer)["error"]["message"]
+    assert [] == serving.app.rooms.devices.table.all()
+
+
+@pytest.mark.parametrize(("what", "scope"), [("enroll", ENROLL), ("heartbeat", HEARTBEAT), ("ping", PING)])
+async def test_each_door_has_its_scope(serving: Serving, what: str, scope: str) -> None:
+    """Every other scope of the house does not open it."""
+    key = await serving.make_key("others", scopes=sorted(set(ALL) - {scope}))
+    answer = await ask(serving, what, {"device_id": "d"}, key)
+    assert (403, "missing_scope") == error(answer)
+    assert scope in said(answer)["error"]["message"]
+
+
+async def test_a_thousand_devices_at_once(serving: Serving) -> None:
+    """64 connections, each device twice at the same moment: a thousand devices, none twice."""
+    key = await serving.make_key("fleet", scopes=(ENROLL, HEARTBEAT))
+    gate = asyncio.Semaphore(64)
+
+    async def one(n: int, what: str) -> int:
+        async with gate:
+            return (await ask(serving, what, {"device_id": f"d{n}", "fingerprint": f"f{n}"}, key)).status
+
+    statuses = await asyncio.gather(*(one(n, what) for n in range(1000) for what in ("heartbeat", "enroll")))
+    assert {200} == set(statuses)
+    assert {f"d{n}" for n in range(1000)} == {device.id for device in serving.app.rooms.devices.table.all()}
+    assert 1000 == len(await audited(serving))
+
+
+async def test_two_first_contacts_at_once_are_one_device(serving: Serving) -> None:
+    """A heartbeat, an enrolment and telemetry: one device, one line in the audit list, and one key."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    answers = await asyncio.gather(
+        ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, key),
+        ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, key),
+        ask(serving, "heartbeat", {"device_id": "laptop-1"}, key),
+        serving.send("/v1/traces", traces("laptop-1"), key=key),
+    )
+    assert [200] * 4 == [answer.status for answer in answers]
+    assert 1 == sum("key" in said(answer) for answer in answers[:2])
+    assert 1 == len(await audited(serving))
+
+
+async def test_policy_approve(serve: Serve) -> None:
+    """Pending devices get 200 with their state and no key; an operator agrees and they are enrolled."""
+    house = await serve(config=config(policy="approve"))
+    key = await house.make_key("fleet", scopes=ALL)
+    wants = {"device_id": "laptop-1", "want_key": True}
+    answer = await ask(house, "enroll", wants, key)
+    assert (200, "pending", False) == (answer.status, said(answer)["device"]["state"], "key" in said(answer))
+    assert "pending" == said(await ask(house, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
+    await house.send("/v1/traces", traces("laptop-1"), key=key)
+    await house.app.rooms.devices.approve("laptop-1", ACTOR)
+    answer = await ask(house, "enroll", wants, key)
+    assert ("enrolled", True) == (said(answer)["device"]["state"], "key" in said(answer))
+    await house.send("/v1/traces", traces("laptop-1"), key=said(answer)["key"])
+    assert [None, "laptop-1"] == [record.device for record in await house.records()]
+
+
+async def test_policy_closed(serve: Serve) -> None:
+    """Nobody new comes in, and telemetry is still taken."""
+    house = await serve(config=config(policy="closed"))
+    key = await house.make_key("fleet", scopes=ALL)
+    for what in ("enroll", "heartbeat"):
+        assert (403, "enrolment_closed") == error(await ask(house, what, {"device_id": "laptop-1"}, key))
+    assert 200 == (await house.send("/v1/traces", traces("laptop-1"), key=key)).status
+    assert ["laptop-1"] == [name.name for name in house.app.rooms.devices.table.unenrolled()]
+
+
+async def test_too_many_devices(serve: Serve) -> None:
+    """Over devices.max 429; those that are in go on, and telemetry of a new one is taken."""
+    house = await serve(config=config(max=1))
+    key = await house.make_key("fleet", scopes=ALL)
+    assert 200 == (await ask(house, "enroll", {"device_id": "a"}, key)).status
+    assert (429, "too_many_devices") == error(await ask(house, "enroll", {"device_id": "b"}, key))
+    assert 200 == (await ask(house, "heartbeat", {"device_id": "a"}, key)).status
+    assert 200 == (await house.send("/v1/traces", traces("b"), key=key)).status
+    assert [None] == [record.device for record in await house.records()]
+
+
+async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """429 with Retry-After after the burst; another key may, and telemetry under the first is taken."""
+    assert (2000, 1.0) == (rules.ENROLMENTS, rules.ENROLMENTS_PER_S)
+    limits = serving.app.rooms.devices._limits
+    monkeypatch.setattr(limits, "_burst", 2)
+    key, other = await serving.make_key("fleet", scopes=ALL), await serving.make_key("other", scopes=ALL)
+    statuses = [(await ask(serving, "enroll", {"device_id": f"d{n}"}, key)).status for n in range(4)]
+    assert [200, 200, 429] == [statuses[0], statuses[1], statuses[-1]]
+    refused = await ask(serving, "heartbeat", {"device_id": "d3"}, key)
+    assert (429, "too_many_enrolments") == error(refused)
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert 200 == (await serving.send("/v1/traces", traces("d4"), key=key)).status
+    assert 200 == (await ask(serving, "enroll", {"device_id": "d5"}, other)).status
+
+
+async def test_a_second_fingerprint(serving: Serving) -> None:
+    """409 and flagged, once in the audit list; after a reset the other machine takes the place."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    first = await ask(serving, "enroll", {"device_id": "laptop-1", "fingerprint": "a", "want_key": True}, key)
+    for what in ("enroll", "heartbeat"):
+        answer = await ask(serving, what, {"device_id": "laptop-1", "fingerprint": "b"}, key)
+        assert (409, "another_fingerprint") == error(answer)
+    assert found(serving).flagged_at is not None
+    assert ["device.enrol", "device.second_fingerprint"] == [action for _, action, _ in await audited(serving)]
+    await serving.app.rooms.devices.reset("laptop-1", ACTOR)
+    assert 401 == (await serving.send("/v1/traces", traces(), key=said(first)["key"])).status
+    second = await ask(serving, "enroll", {"device_id": "laptop-1", "fingerprint": "b", "want_key": True}, key)
+    assert said(second)["key"] != said(first)["key"]
+
+
+async def test_a_device_key_is_told_once(serving: Serving) -> None:
+    """Without a fingerprint never again; with one until it was first used, because an answer may be lost."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    bare = {"device_id": "bare", "want_key": True}
+    told = [said(await ask(serving, "enroll", bare, key)).get("key") for _ in range(2)]
+    assert (True, None) == (told[0].startswith("thd_bare_1_"), told[1])
+    known = {"device_id": "known", "want_key": True, "fingerprint": "f"}
+    first, again = [said(await ask(serving, "enroll", known, key)).get("key") for _ in range(2)]
+    assert first == again
+    assert 200 == (await serving.send("/v1/traces", traces(), key=first)).status
+    assert "key" not in said(await ask(serving, "enroll", known, key))
+
+
+@pytest.mark.parametrize("id", ["a_b_c", "thd_1_2", "x" * 128, "ada@mill:3._-"])
+async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> None:
+    """Ingest, heartbeat and ping of this device; no enrolment, no other device, whatever its name looks like."""
+    fleet = await serving.make_key("fleet", scopes=ALL)
+    key = said(await ask(serving, "enroll", {"device_id": id, "want_key": True}, fleet))["key"]
+    assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
+    assert 200 == (await ask(serving, "heartbeat", {"device_id": id}, key)).status
+    assert {"ok": True} == said(await ask(serving, "ping", {"device_id": id}, key))
+    assert (403, "missing_scope") == error(await ask(serving, "enroll", {"device_id": id}, key))
+    for what in ("heartbeat", "ping"):
+        assert (403, "other_device") == error(await ask(serving, what, {"device_id": "other"}, key))
+    forged = key[:-1] + ("0" if key[-1] != "0" else "1")
+    assert 401 == (await serving.send("/v1/traces", traces(), key=forged)).status
+    assert [id] == [record.device for record in await serving.records()]
+
+
+async def test_a_revoked_device(serving: Serving) -> None:
+    """Its key is refused within a second, also on an open connection; what it sent before is kept; approve is back."""
+    fleet = await serving.make_key("fleet", scopes=ALL)
+    key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
+    assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
+    began = time.monotonic()
+    await serving.app.rooms.devices.revoke("laptop-1", ACTOR)
+    assert (401,) == ((await serving.send("/v1/traces", traces(), key=key)).status,)
+    assert time.monotonic() - began < 1
+    for what in ("enroll", "heartbeat", "ping"):
+        assert (410, "device_revoked") == error(await ask(serving, what, {"device_id": "laptop-1"}, fleet))
+    named = await serving.send("/v1/traces", traces(), key=fleet, headers={"X-Device-Id": "laptop-1"})
+    assert 410 == named.status
+    assert ["laptop-1"] == [record.device for record in await serving.records()]
+    await serving.app.rooms.devices.approve("laptop-1", ACTOR)
+    assert 200 == (await ask(serving, "heartbeat", {"device_id": "laptop-1"}, fleet)).status
+    assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
+    actions = [action for _, action, _ in await audited(serving)]
+    assert ["device.enrol", "device.revoke", "device.approve"] == actions
+
+
+async def test_a_revoked_device_among_others(serving: Serving) -> None:
+    """Its items are rejected for good and named in the partial success; its neighbours are kept; the books balance."""
+    fleet = await serving.make_key("fleet", scopes=ALL)
+    await ask(serving, "enroll", {"device_id": "bad"}, fleet)
+    await serving.app.rooms.devices.revoke("bad", ACTOR)
+    bad, good = json.loads(traces("bad")), json.loads(traces("good"))
+    body = json.dumps({"resourceSpans": [*bad["resourceSpans"], *good["resourceSpans"]]}).encode()
+    answer = await serving.send("/v1/traces", body, key=fleet)
+    assert "1" == said(answer)["partialSuccess"]["rejectedSpans"]
+    assert ["good"] == [record.device for record in await serving.records()]
+    books = await serving.app.rooms.spool.log.books()
+    assert ([], 1) == (list(books.imbalances), books.topics["ai-telemetry"]["rejected.device_revoked"])
+
+
+async def test_telemetry_enrols_on_first_contact_from_any_door(serve: Serve) -> None:
+    """By resource, by header and over gRPC, when the key may; the nearest name wins."""
+    house = await serve(grpc_listen="127.0.0.1:0")
+    key = await house.make_key("fleet", scopes=ALL)
+    await house.send("/v1/traces", traces("by-resource"), key=key)
+    await house.send("/v1/traces", traces(), key=key, headers={"X-Device-Id": "by-header"})
+    await house.send("/v1/traces", traces("nearer"), key=key, headers={"X-Device-Id": "by-header"})
+    await house.send("/v1/traces", traces("a/b", name="device.id"), key=key)
+    await house.send("/v1/traces", traces("instance", name="service.instance.id"), key=key)
+    await house.send("/v1/traces", traces("host", name="host.id"), key=key)
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.append(proto_span())
+    async with grpc.aio.insecure_channel(house.app.grpc_address) as channel:
+        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        await export(request.SerializeToString(), metadata=(("authorization", key), ("x-device-id", "by-grpc")))
+    expected = ["by-resource", "by-header", "nearer", None, None, None, "by-grpc"]
+    assert expected == [record.device for record in await house.records()]
+    assert set(filter(None, expected)) == {device.id for device in house.app.rooms.devices.table.all()}
+
+
+async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
+    """`devices.host_id`."""
+    house = await serve(config=config(host_id=True))
+    key = await house.make_key("fleet", scopes=ALL)
+    await house.send("/v1/traces", traces("host-1", name="host.id"), key=key)
+    assert ["host-1"] == [record.device for record in await house.records()]
+
+
+async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> None:
+    """Accepted, nobody enrolled, the name remembered; the tag stays."""
+    for _ in range(2):
+        assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
+    (name,) = serving.app.rooms.devices.table.unenrolled()
+    assert ("laptop-1", 2, "sender") == (name.name, name.count, name.key)
+    assert [(None, "laptop-1")] * 2 == [(record.device, record.tags["device"]) for record in await serving.records()]
+    key = await serving.make_key("fleet", scopes=ALL)
+    await ask(serving, "enroll", {"device_id": "laptop-1"}, key)
+    await serving.send("/v1/traces", traces("laptop-1"))
+    assert "laptop-1" == (await serving.records())[-1].device
+    assert [] == serving.app.rooms.devices.table.unenrolled()
+
+
+async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
+    """Accepted with `device` null and the tag `claimed_device`, counted; under the device's key it is its own."""
+    fleet = await serving.make_key("fleet", scopes=ALL)
+    key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
+    for sender in (fleet, serving.key, key):
+        assert 200 == (await serving.send("/v1/traces", traces("laptop-1"), key=sender)).status
+    assert 200 == (await serving.send("/v1/traces", traces("elsewhere"), key=key)).status
+    records = await serving.records()
+    assert [None, None, "laptop-1", "laptop-1"] == [record.device for record in records]
+    claims = [record.tags.get("claimed_device") for record in records]
+    assert ["laptop-1", "laptop-1", None, "elsewhere"] == claims
+    text = (await serving.app.rooms.exposition.text()).decode()
+    assert "tollhouse_records_claimed_device_total 3.0" in text
+    assert 'tollhouse_devices{state="enrolled"} 1.0' in text
+
+
+async def test_counters_carry_their_device(serving: Serving) -> None:
+    """Metric points are named like spans, cumulative ones too."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    point = {
+        "asInt": "5",
+        "timeUnixNano": "1790000000000000000",
+        "startTimeUnixNano": "1780000000000000000",
+        "attributes": [
+            {"key": "type", "value": {"stringValue": "input"}},
+            {"key": "model", "value": {"stringValue": "m"}},
+        ],
+    }
+    for temporality in (1, 2):
+        moved = {**point, "timeUnixNano": str(1790000000000000000 + temporality)}
+        data = {"dataPoints": [moved], "aggregationTemporality": temporality, "isMonotonic": True}
+        body = {
+            "resourceMetrics": [
+                {
+                    "resource": {"attributes": [{"key": "device.id", "value": {"stringValue": "laptop-1"}}]},
+                    "scopeMetrics": [{"metrics": [{"name": "claude_code.token.usage", "sum": data}]}],
+                }
+            ]
+        }
+        assert 200 == (await serving.send("/v1/metrics", json.dumps(body).encode(), key=key)).status
+    assert ["laptop-1"] * 2 == [record.device for record in await serving.records()]
+
+
+async def test_labels_of_a_device_attribute_its_records(serving: Serving) -> None:
+    """What the device says of itself fills what is null; an operator's label is stronger."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    await ask(serving, "enroll", {"device_id": "laptop-1", "labels": {"team": "search", "floor": "3"}}, key)
+    await serving.send("/v1/traces", traces("laptop-1"), key=key)
+    await serving.app.rooms.devices.label("laptop-1", {"team": "ads"}, ACTOR)
+    await serving.send("/v1/traces", traces("laptop-1"), key=key)
+    shown = [(record.team, record.tags["floor"]) for record in await serving.records()]
+    assert [("search", "3"), ("ads", "3")] == shown
+
+
+async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
+    """Facts, depth of its spool, sources and the offset of its clock; unknown fields are passed over."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    body = {
+        "device_id": "laptop-1", "hostname": "mill", "platform": "linux", "agent_version": "9.9", "user": "ada",
+        "labels": {"team": "search"}, "sent_at": "2001-01-01T00:00:00Z", "spool": {"records": 3, "oldest_age_s": 1.5},
+        "sources": {"claude_code": {"last_seen": "2026-11-20T08:00:00Z", "records": 7}}, "unheard_of": {"x": 1},
+    }  # fmt: skip
+    assert 200 == (await ask(serving, "heartbeat", body, key)).status
+    device = found(serving)
+    assert ("mill", "linux", "9.9", "ada") == (device.hostname, device.platform, device.agent_version, device.user)
+    kept = json.loads(device.heartbeat)
+    assert {name: body[name] for name in ("sent_at", "spool", "sources")} == kept
+    assert device.clock_offset_s is not None and device.clock_offset_s < -86400 * 365
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{", b'{"device_id": 7}', b'{"device_id": "a b"}', b'{"device_id": ""}',
+        b'{"device_id": "' + b"x" * 129 + b'"}', b'{"device_id": "d", "hostname": "' + b"h" * 300 + b'"}',
+        b'{"device_id": "d", "labels": {"no good": "x"}}', b'{"device_id": "d", "sent_at": "yesterday"}',
+        b'{"device_id": "d", "spool": {"records": -1}}', b'\xff\xfe', b'{"device_id": "d", "user": [}',
+        b'{"device_id": "d", "more": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+    ],
+)  # fmt: skip
+async def test_a_body_that_says_nothing_useful(serving: Serving, body: bytes) -> None:
+    """400, and nobody is enrolled."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    answer = await serving.send(PLANE + "heartbeat", body, key=key)
+    assert (400, "bad_payload") == error(answer)
+    assert [] == serving.app.rooms.devices.table.all()
+
+
+async def test_the_header_names_a_device_too(serving: Serving) -> None:
+    """A body without device_id is completed by `X-Device-Id`."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    answer = await ask(serving, "heartbeat", {}, key, **{"X-Device-Id": "by-header"})
+    assert (200, "by-header") == (answer.status, said(answer)["device"]["id"])
+
+
+async def test_silent_and_mute_devices(serving: Serving) -> None:
+    """Three missed intervals are silence; heartbeats without the telemetry of before are muteness."""
+    rooms = serving.app.rooms
+    key = await serving.make_key("fleet", scopes=ALL)
+    for id in ("well", "silent", "mute", "never-spoke"):
+        await ask(serving, "heartbeat", {"device_id": id}, key)
+    now, table = time.time(), rooms.devices.table
+    table.touch(replace(found(serving, "silent"), last_seen=now - 181))
+    table.touch(replace(found(serving, "mute"), last_telemetry=now - 90_000))
+    table.touch(replace(found(serving, "well"), last_telemetry=now - 60))
+    states = {device.id: rooms.devices.state_of(device) for device in table.all()}
+    assert {"well": "enrolled", "silent": "silent", "mute": "mute", "never-spoke": "enrolled"} == states
+    assert {"pending": 0, "enrolled": 2, "silent": 1, "mute": 1, "revoked": 0} == rooms.devices.counts()
+
+
+async def test_pings(serving: Serving) -> None:
+    """A ping enrols nobody; of a known device it is heard."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    assert (404, "unknown_device") == error(await ask(serving, "ping", {"device_id": "laptop-1"}, key))
+    await ask(serving, "enroll", {"device_id": "laptop-1"}, key)
+    assert {"ok": True} == said(await ask(serving, "ping", {"device_id": "laptop-1"}, key))
+
+
+async def test_devices_outlive_the_house(tmp_path: Path) -> None:
+    """Enrolled before the 200, there after a restart, with the key still good."""
+    settings = replace(config(), data_dir=tmp_path, server=Server(listen="127.0.0.1:0", grpc_listen=""))
+    houses = [App(settings, version="0") for _ in range(2)]
+    await houses[0].start()
+    registrar = houses[0].rooms.devices
+    _, key = await registrar.enrol(Told(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), "")
+    await houses[0].stop()
+    await houses[1].start()
+    assert key is not None
+    bearer = houses[1].rooms.devices.keys.find(key)
+    await houses[1].stop()
+    assert bearer is not None and "laptop-1" == bearer.device
+
+
+async def test_a_body_beyond_any_heartbeat(serving: Serving) -> None:
+    """413 before it is read as JSON."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    assert 413 == (await serving.send(PLANE + "heartbeat", b" " * 70_000 + b"{}", key=key)).status
+
+
+async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
+    """privacy.emails holds for what devices say of themselves: no address is kept, equal addresses are equal ids."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    for id, user in (("a", "Anna@Example.com"), ("b", "anna@example.com"), ("c", "anna")):
+        await ask(serving, "enroll", {"device_id": id, "user": user, "labels": {"owner": user}}, key)
+    users = [found(serving, id).user for id in "abc"]
+    assert users[0].startswith("email:")
+    assert (users[0], "anna") == (users[1], users[2])
+    assert users[0] == found(serving, "a").labels["owner"]

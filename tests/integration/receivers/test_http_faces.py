@@ -1,0 +1,216 @@
+"""What the HTTP side does beside OTLP: compression, CORS, health, metrics, TLS, the operator's side, stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from backports import zstd
+
+from gateway.configuration.sections import Server
+from gateway.http.listener import is_loopback, operator_listen
+from tests.integration.certificates import Certificates
+from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import ENCODINGS, JSON, traces
+
+ORIGIN = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("coding", PACKERS)
+async def test_compressed_requests_are_taken(serving: Serving, coding: str, encoding: str) -> None:
+    """31, 32: gzip, deflate and zstd, in both encodings."""
+    body = PACKERS[coding](traces(encoding, 20))
+    answer = await serving.send("/v1/traces", body, encoding, headers={"Content-Encoding": coding})
+    assert 200 == answer.status
+    assert 20 == len(await serving.records())
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("coding", "body", "status"),
+    [
+        ("gzip", gzip.compress(traces(JSON))[:-4], 400),
+        ("gzip", traces(JSON), 400),
+        ("snappy", traces(JSON), 415),
+        ("br", traces(JSON), 415),
+    ],
+    ids=["cut in half", "not gzip", "snappy", "brotli"],
+)
+async def test_bad_codings_keep_nothing(serving: Serving, coding: str, body: bytes, status: int) -> None:
+    """33, 34: what aiohttp would let through as a short body is refused."""
+    answer = await serving.send("/v1/traces", body, headers={"Content-Encoding": coding})
+    assert (status, JSON) == (answer.status, answer.headers["Content-Type"])
+    assert [] == await serving.records()
+
+
+@pytest.mark.asyncio
+async def test_a_bad_coding_without_a_type_is_never_500(serving: Serving) -> None:
+    """35: two mistakes at once are still the sender's."""
+    answer = await serving.send("/v1/traces", b"x", None, headers={"Content-Encoding": "rot13"})
+    assert 415 == answer.status
+
+
+@pytest.mark.asyncio
+async def test_the_limit_holds_after_decompression(serve: Serve) -> None:
+    """36: a small gzip body that is large inside is 413 and not retryable."""
+    serving = await serve(max_body_bytes=64 * 1024, max_inflight_bytes=64 * 1024)
+    body = gzip.compress(b" " * 65 * 1024)
+    answer = await serving.send("/v1/traces", body, headers={"Content-Encoding": "gzip"})
+    assert (413, None) == (answer.status, answer.headers.get("Retry-After"))
+    assert 413 == (await serving.send("/v1/traces", b" " * 65 * 1024)).status
+
+
+@pytest.mark.asyncio
+async def test_cors_is_off_by_default(serving: Serving) -> None:
+    """54, 55: a preflight is a method like any other."""
+    answer = await serving.send("/v1/traces", b"", method="OPTIONS", headers=ORIGIN, key=None)
+    assert 405 == answer.status
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.asyncio
+async def test_cors_admits_the_origins_that_are_named(serve: Serve) -> None:
+    """54: 204 with what a browser asks for, the origin on real answers, and nothing for strangers."""
+    serving = await serve(cors_origins=("https://*.example",))
+    answer = await serving.send("/v1/traces", b"", method="OPTIONS", headers=ORIGIN, key=None)
+    assert (204, "https://app.example") == (answer.status, answer.headers["Access-Control-Allow-Origin"])
+    assert "POST" == answer.headers["Access-Control-Allow-Methods"]
+    allowed = answer.headers["Access-Control-Allow-Headers"].split(", ")
+    assert {"authorization", "content-type", "content-encoding"} == set(allowed)
+    answer = await serving.send("/v1/traces", b"{}", headers={"Origin": "https://app.example"})
+    assert (200, "https://app.example") == (answer.status, answer.headers["Access-Control-Allow-Origin"])
+    stranger = {**ORIGIN, "Origin": "https://example.evil"}
+    answer = await serving.send("/v1/traces", b"", method="OPTIONS", headers=stranger, key=None)
+    assert 405 == answer.status
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+async def test_health_is_asked_without_a_key(serving: Serving, path: str) -> None:
+    """53: on the operator's side with a body."""
+    answer = await serving.send(path, b"", None, method="GET", key=None)
+    assert 200 == answer.status
+    assert json.loads(answer.body)
+
+
+@pytest.mark.asyncio
+async def test_readiness_tells_the_operator_about_routes_keys_clock_and_space(serving: Serving) -> None:
+    """The body names what would want a look although the house is ready."""
+    answer = await serving.send("/readyz", b"", None, method="GET", key=None)
+    report = json.loads(answer.body)
+    assert (True, [], []) == (report["ready"], report["reasons"], report["routes"])
+    assert {"keys", "clock", "space"} <= set(report)
+
+
+@pytest.mark.asyncio
+async def test_metrics_count_what_was_sent(serving: Serving) -> None:
+    """/metrics on the operator's side, without a key."""
+    await serving.send("/v1/traces", traces(JSON, 3))
+    await serving.send("/v1/traces", b"{", headers={})
+    answer = await serving.send("/metrics", b"", None, method="GET", key=None)
+    text = answer.body.decode()
+    assert 200 == answer.status
+    assert 'tollhouse_records_received_total{topic="ai-telemetry"} 3.0' in text
+    assert 'tollhouse_requests_total{door="otlp/traces",status="200"} 1.0' in text
+    assert 'tollhouse_requests_total{door="otlp/traces",status="400"} 1.0' in text
+    for name in ("tollhouse_spool_bytes", "tollhouse_loop_lag_seconds", "tollhouse_commit_seconds_count"):
+        assert f"\n{name} " in text
+
+
+@pytest.mark.asyncio
+async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve) -> None:
+    """On 0.0.0.0 there is health without a body and nothing else of the operator's."""
+    serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0")
+    for path, status in (("/livez", 200), ("/readyz", 200), ("/metrics", 404), ("/console/api/keys", 404)):
+        answer = await serving.send(path, b"", None, method="GET", key=None)
+        assert status == answer.status, path
+        assert status == 404 or b"" == answer.body
+    async with ClientSession() as client, client.get(serving.app.operator_url + "/metrics") as response:
+        assert 200 == response.status
+    async with ClientSession() as client, client.post(serving.app.operator_url + "/v1/traces") as response:
+        assert 404 == response.status
+
+
+def test_the_operators_side_by_address() -> None:
+    """On `listen` when that is loopback, else on its own address, by default 127.0.0.1:4319."""
+    assert operator_listen(Server(listen="127.0.0.1:4318")) is None
+    assert operator_listen(Server(listen="[::1]:4318")) is None
+    assert operator_listen(Server(listen="localhost:4318")) is None
+    assert "127.0.0.1:4319" == operator_listen(Server(listen="0.0.0.0:4318"))
+    assert "127.0.0.1:4319" == operator_listen(Server(listen="tollhouse.example:4318"))
+    assert "10.0.0.1:9" == operator_listen(Server(listen="127.0.0.1:4318", operator_listen="10.0.0.1:9"))
+    assert not is_loopback("localhost.example")
+
+
+@pytest.mark.asyncio
+async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -> None:
+    """F23: connections that send nothing or half a body cost nobody else anything."""
+    half = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {serving.key}\r\nContent-Type: {JSON}\r\n"
+    slow = [await asyncio.open_connection("127.0.0.1", serving.port) for _ in range(200)]
+    for number, (_, writer) in enumerate(slow):
+        writer.write((half + ("Content-Length: 100\r\n\r\n{" if number % 2 else "")).encode())
+    answer = await serving.send("/v1/traces", traces(JSON))
+    assert 200 == answer.status
+    for _, writer in slow:
+        writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New connections are refused, a kept-alive one hears 503, and the accepted request is answered and kept."""
+    serving = await serve()
+    intake, gate = serving.app.rooms.house.intake, serving.app.rooms.house.gate
+    begun, closing, commit = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    take, close = intake.take, gate.close
+
+    async def slow(*arguments: Any) -> Any:
+        begun.set()
+        await commit.wait()
+        return await take(*arguments)
+
+    async def noted(timeout_s: float) -> bool:
+        closing.set()
+        return await close(timeout_s)
+
+    monkeypatch.setattr(intake, "take", slow)
+    monkeypatch.setattr(gate, "close", noted)
+    idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", serving.port)
+    sending = asyncio.create_task(serving.send("/v1/traces", traces(JSON)))
+    await begun.wait()
+    stopping = asyncio.create_task(serving.app.stop())
+    await closing.wait()
+    idle_writer.write(b"POST /v1/traces HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n\r\n")
+    assert b" 503 " in await idle_reader.readline()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", serving.port)
+    commit.set()
+    answer = await sending
+    assert (200, True) == (answer.status, "Tollhouse-Receipt" in answer.headers)
+    await stopping
+    idle_writer.close()
+
+
+@pytest.mark.asyncio
+async def test_tls_and_client_certificates(serve: Serve, certificates: Certificates) -> None:
+    """60: with a client CA nobody comes in without a certificate of it."""
+    serving = await serve(**certificates.server)
+    assert serving.url.startswith("https://")
+    headers = {"Authorization": serving.key, "Content-Type": JSON}
+    url = serving.url + "/v1/traces"
+    async with serving.client.post(url, data=traces(JSON), headers=headers, ssl=certificates.client()) as response:
+        assert 200 == response.status
+    with pytest.raises(OSError):
+        async with serving.client.post(
+            url, data=traces(JSON), headers=headers, ssl=certificates.anonymous()
+        ) as response:
+            await response.read()

@@ -1,0 +1,42 @@
+"""LiteLLM's batches: it drops one on any answer but a 2xx and never sends it again, so a bad member stands alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spool.record import Inference
+from tests.integration.conftest import Serving
+
+pytestmark = pytest.mark.asyncio
+
+CASES = Path(__file__).parents[2] / "cases" / "gateway"
+EVENT: dict[str, Any] = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())[0]
+DOORS = ("/v1/ai-telemetry/litellm", "/v1/ai-telemetry")
+BROKEN = 300
+
+
+def batch() -> list[dict[str, Any]]:
+    """As many events as LiteLLM sends at once; one has a token count that is no number."""
+    events = [EVENT | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
+    events[BROKEN] = events[BROKEN] | {"prompt_tokens": "many"}
+    return events
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("form", ["array", "lines"])
+async def test_one_broken_event_of_512(serving: Serving, door: str, form: str) -> None:
+    """A 2xx, 511 records, and one reject with its place and reason; the same batch again adds nothing."""
+    events = batch()
+    body = json.dumps(events) if form == "array" else "\n".join(json.dumps(event) for event in events)
+    for _ in range(2):
+        answer = await serving.send(door, body.encode())
+        said = json.loads(answer.body)
+        assert (200, "litellm", 511, 0) == (answer.status, said["format"], said["accepted"], said["ignored"])
+        assert [{"item": BROKEN, "reason": "malformed", "message": "prompt_tokens is not a number"}] == said["rejected"]
+        assert "records=511; ignored=0; rejected=1" in answer.headers["Tollhouse-Receipt"]
+    kept = [record.request_id for record in await serving.records() if isinstance(record, Inference)]
+    assert sorted(event["id"] for number, event in enumerate(events) if number != BROKEN) == sorted(map(str, kept))

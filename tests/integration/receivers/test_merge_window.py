@@ -1,0 +1,306 @@
+"""Langfuse's halves through a real house: two requests, a restart, a refusal, the end of the window."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.merge_window import Window
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
+from gateway.normalise.formats.langfuse.events import GENERATION, normalise
+from gateway.normalise.formats.langfuse.pending import Entry, Waiting
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import Outcome
+from spool.errors import SpoolUnavailable
+from spool.log.protocols import LogSettings, Receipt
+from spool.record import AI_TELEMETRY, Inference
+from spool.sqlite import SqliteSpool, open_spool
+from tests.gateway.normalise.formats.langfuse_events import batch, create, trace, update
+from tests.integration.conftest import Serving
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+ALICE = Bearer("alice", frozenset(), {"team": "search"})
+INGESTION = "/api/public/ingestion"
+
+
+class House:
+    """A spool with a window before its intake."""
+
+    def __init__(self, spool: SqliteSpool, clock: MovedClock, hold_s: float, max_halves: int) -> None:
+        self.spool = spool
+        self.clock = clock
+        config = Config()
+        self.intake = Intake(
+            spool.log, attribution=Attribution(config), prices=PriceBook.load(), shadows=Shadows(clock)
+        )
+        waiting = Waiting(window_s=600.0, hold_s=hold_s, max_halves=max_halves, max_bytes=2**24)
+        self.window = Window(spool.pending, self.intake, clock, waiting)
+
+    @classmethod
+    async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0, max_halves: int = 20_000) -> House:
+        spool = await open_spool(directory, settings=LogSettings(hold_s=hold_s), clock=clock)
+        house = cls(spool, clock, hold_s, max_halves)
+        await house.window.start()
+        return house
+
+    async def take(self, body: bytes) -> Receipt:
+        return await self.window.take(finished(normalise(body, options=Options())), ALICE)
+
+    async def records(self) -> list[Inference]:
+        log = self.spool.log
+        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        return [record for entry in entries for record in entry.records if isinstance(record, Inference)]
+
+    async def halves_on_disk(self) -> int:
+        kept = [msgspec.msgpack.decode(half.body, type=Entry) for half in await self.spool.pending.load()]
+        return sum(entry.kind == GENERATION for entry in kept)
+
+    async def assert_sound(self, pending: int) -> None:
+        """The books balance, and count as pending what is on disk."""
+        books = await self.spool.log.verify()
+        assert ([], pending) == (list(books.imbalances), books.topics[AI_TELEMETRY].get("pending", 0))
+
+
+def finished(steps: Generator[None, None, Outcome]) -> Outcome:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            outcome: Outcome = stop.value
+            return outcome
+
+
+async def test_two_requests_are_one_call(serving: Serving) -> None:
+    """Through the door, each with its 207; one record with the model of the one and the tokens of the other."""
+    for body in (batch(create()), batch(trace(), update())):
+        assert 207 == (await serving.send(INGESTION, body)).status
+    (record,) = await serving.records()
+    assert isinstance(record, Inference)
+    assert ("gpt-4o-mini", 10, "u-1") == (record.request_model, record.input_tokens, record.user)
+
+
+async def test_a_restart_between_the_halves_loses_nothing(tmp_path: Path) -> None:
+    """The first half was on disk before its 2xx."""
+    clock = MovedClock()
+    house = await House.open(tmp_path, clock)
+    await house.take(batch(trace(), create()))
+    await house.assert_sound(pending=1)
+    await house.spool.close()
+    house = await House.open(tmp_path, clock)
+    await house.take(batch(update()))
+    (record,) = await house.records()
+    assert ("gpt-4o-mini", 10, "u-1", "search") == (record.request_model, record.input_tokens, record.user, record.team)
+    await house.assert_sound(pending=0)
+    await house.spool.close()
+
+
+@pytest.mark.parametrize(
+    ("kept", "repeated"),
+    [
+        *((0, numbers) for numbers in ([0, 1], [1, 0], [2], [0, 0, 1], [1, 1, 0], [1, 2, 0])),
+        *((1, numbers) for numbers in ([1], [0, 1], [1, 0], [1, 1], [2], [2, 1, 0])),
+        *((2, numbers) for numbers in ([], [0], [1], [0, 1], [1, 0], [2])),
+    ],
+)
+async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, kept: int, repeated: list[int]) -> None:
+    """A half and its books are one commit; whatever is repeated afterwards, it is one record with its tokens."""
+    requests = [batch(create()), batch(update()), batch(trace(), create(), update())]
+    clock = MovedClock()
+    before = await House.open(tmp_path / "before", clock)
+    await before.take(batch(trace("another")))
+    for body in requests[:kept]:
+        await before.take(body)
+    shutil.copytree(tmp_path / "before", tmp_path / "after")  # as a kill at this moment leaves it
+    await before.spool.close()
+    house = await House.open(tmp_path / "after", clock)
+    await house.assert_sound(pending=kept % 2)
+    for number in repeated:
+        await house.take(requests[number])
+        await house.assert_sound(pending=await house.halves_on_disk())
+    clock.move(600)
+    await house.window.release()
+    assert [10] == [record.input_tokens for record in await house.records()]
+    await house.assert_sound(pending=0)
+    assert [] == list(await house.spool.pending.load())
+    await house.spool.close()
+
+
+async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> None:
+    """Halves, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
+    clock = MovedClock()
+    house = await House.open(tmp_path, clock, hold_s=10)
+    take, refusals = house.intake.take, iter((True, False, True, False, True))
+
+    async def falter(outcome: Outcome, bearer: Bearer) -> Receipt:
+        await asyncio.sleep(0)
+        if next(refusals, False):
+            raise SpoolUnavailable("no")
+        return await take(outcome, bearer)
+
+    house.intake.take = falter  # type: ignore[method-assign]
+    requests = [batch(create()), batch(update()), batch(trace(), create()), batch(trace()), batch(update())] * 3
+    answers = await asyncio.gather(*map(house.take, requests), return_exceptions=True)
+    assert 3 == sum(isinstance(answer, SpoolUnavailable) for answer in answers)
+    for request, answer in zip(requests, answers, strict=True):
+        if isinstance(answer, SpoolUnavailable):
+            await house.take(request)
+    clock.move(10)
+    assert [("gpt-4o-mini", 10, "u-1")] == [
+        (one.request_model, one.input_tokens, one.user) for one in await house.records()
+    ]
+    await house.assert_sound(pending=0)
+    await house.spool.close()
+
+
+async def test_while_the_record_is_open_later_requests_add_to_it(tmp_path: Path) -> None:
+    """The end, then the usage, then who it was: three requests, one record with all of it."""
+    clock = MovedClock()
+    house = await House.open(tmp_path, clock, hold_s=10)
+    for events in ([create()], [update(usageDetails=None)], [update()], [trace()]):
+        await house.take(batch(*events))
+        clock.move(2)
+    clock.move(10)
+    (record,) = await house.records()
+    assert ("gpt-4o-mini", 10, 4, "u-1", {"env": "prod"}) == (
+        record.request_model, record.input_tokens, record.output_tokens, record.user, record.tags,
+    )  # fmt: skip
+    assert record.estimated_cost is not None
+    await house.assert_sound(pending=0)
+    await house.spool.close()
+
+
+async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) -> None:
+    """Under the labels of the key that brought it, once."""
+    clock = MovedClock()
+    house = await House.open(tmp_path, clock)
+    await house.take(batch(trace(), create()))
+    assert 0 == await house.window.release()
+    clock.move(600)
+    assert 2 == await house.window.release()  # the generation, and what its trace said
+    (record,) = await house.records()
+    assert ("gpt-4o-mini", None, "u-1", "search") == (
+        record.request_model, record.input_tokens, record.user, record.team,
+    )  # fmt: skip
+    await house.assert_sound(pending=0)
+    assert [] == list(await house.spool.pending.load())
+    await house.spool.close()
+
+
+async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log says no; repeated, the request is taken as if for the first time."""
+    house = await House.open(tmp_path, MovedClock())
+    await house.take(batch(create()))
+
+    async def refuse(outcome: Outcome, bearer: Bearer) -> Receipt:
+        raise SpoolUnavailable("no")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(house.intake, "take", refuse)
+        with pytest.raises(SpoolUnavailable):
+            await house.take(batch(update()))
+        house.clock.move(600)
+        with pytest.raises(SpoolUnavailable):
+            await house.window.release()
+    await house.take(batch(update()))
+    assert [10] == [record.input_tokens for record in await house.records()]
+    await house.assert_sound(pending=0)
+    await house.spool.close()
+
+
+class Order:
+    """Shows who reaches the intake, and keeps them there until they are told to go on."""
+
+    def __init__(self, house: House) -> None:
+        self._begun: asyncio.Queue[int] = asyncio.Queue()
+        self._ends = asyncio.Semaphore(0)
+        self._take = house.intake.take
+        house.intake.take = self._wait  # type: ignore[method-assign]
+
+    async def _wait(self, outcome: Outcome, bearer: Bearer) -> Receipt:
+        self._begun.put_nowait(outcome.received)
+        await self._ends.acquire()
+        return await self._take(outcome, bearer)
+
+    async def assert_only(self, received: int) -> None:
+        """The next to begin is the request of so many events, and nobody else with it."""
+        assert received == await self._begun.get()
+        await self.assert_nobody()
+
+    async def assert_nobody(self) -> None:
+        for _ in range(20):  # whoever could begin would have by then
+            await asyncio.sleep(0)
+        assert self._begun.empty()
+
+    def end_one(self) -> None:
+        self._ends.release()
+
+
+async def test_a_request_of_many_halves_is_not_overtaken(tmp_path: Path) -> None:
+    """Whoever came later waits for it, also where only the request before it is in the way of one of them."""
+    house = await House.open(tmp_path, MovedClock())
+    order = Order(house)
+    bodies = [batch(create("a")), batch(update("a"), create("b"), trace()), batch(update("b"), trace("t-2"))]
+    async with asyncio.TaskGroup() as requests:
+        for body in bodies:
+            requests.create_task(house.take(body))
+        for received in (1, 3, 2):
+            await order.assert_only(received)
+            order.end_one()
+    assert [("a", 10), ("b", 10)] == [(record.request_id, record.input_tokens) for record in await house.records()]
+    await house.spool.close()
+
+
+async def test_a_request_that_gives_up_lets_nobody_in_before_the_one_ahead(tmp_path: Path) -> None:
+    """A turn that is never used ends when those before it do."""
+    house = await House.open(tmp_path, MovedClock())
+    order = Order(house)
+    first = asyncio.create_task(house.take(batch(create())))
+    await order.assert_only(1)
+    second = asyncio.create_task(house.take(batch(trace(), update())))
+    third = asyncio.create_task(house.take(batch(trace(), trace("t-2"), update())))
+    await order.assert_nobody()
+    second.cancel()
+    await order.assert_nobody()
+    order.end_one()
+    await order.assert_only(3)
+    order.end_one()
+    await asyncio.gather(first, third)
+    assert second.cancelled()
+    assert [10] == [record.input_tokens for record in await house.records()]
+    await house.assert_sound(pending=0)
+    await house.spool.close()
+
+
+async def test_what_is_durable_is_acknowledged_though_older_halves_cannot_make_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk fills up between the request and the release of what it pushes out."""
+    house = await House.open(tmp_path, MovedClock(), max_halves=1)
+    await house.take(batch(create("a")))
+    take = house.intake.take
+
+    async def refuse_older_ones(outcome: Outcome, bearer: Bearer) -> Receipt:
+        if outcome.received:
+            return await take(outcome, bearer)
+        raise SpoolUnavailable("no")
+
+    house.intake.take = refuse_older_ones  # type: ignore[method-assign]
+    await house.take(batch(create("b")))
+    assert ["release_put_off"] == [getattr(line, "action", None) for line in caplog.records]
+    await house.assert_sound(pending=2)
+    house.intake.take = take  # type: ignore[method-assign]
+    assert 1 == await house.window.release()
+    assert ["a"] == [record.request_id for record in await house.records()]
+    await house.spool.close()

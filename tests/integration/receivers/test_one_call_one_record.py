@@ -1,0 +1,338 @@
+"""
+Whoever reports a call, how often and in whatever order: one record, the first report's figures, balanced books.
+
+Real payloads of LiteLLM's callbacks, of its spend rows, of SDKs, Langfuse, Helicone and Kong go through the formats and
+the intake into both logs. What must become of them is worked out here from the reports alone, without any identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import spool.memory
+import spool.sqlite
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config, Source
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
+from gateway.normalise import any_format
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import Outcome
+from spool.log.protocols import Log, LogSettings
+from spool.record import AI_TELEMETRY, Inference
+from tests.gateway.normalise.formats.payloads import run
+from tests.gateway.normalise.otlp.payloads import traces
+from tests.integration.reports import (
+    Call,
+    Report,
+    callback,
+    generation,
+    http_log,
+    proxy_span,
+    row,
+    sdk_span,
+    uuid,
+    webhook,
+)
+from tests.moved_clock import MovedClock
+from tests.spool.contract.disk import killed
+from tests.spool.contract.world import NOON, assert_books_balance, everything, topic_terms
+
+HOLD_S = 10
+SETTINGS = LogSettings(hold_s=HOLD_S)
+prices = cache(PriceBook.load)
+ANYBODY = Bearer("anybody", frozenset())
+PREFIXES = ("chatcmpl-", "msg_", "resp_", "req_", "gen-", "msg_bdrk_", "cmpl-tool-", "")
+
+# What a later report fills while the record is open; the figures of one side only when both count alike.
+FACTS = (
+    "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
+    "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens", "cost", "user", "team",
+    "session", "api_key",
+)  # fmt: skip
+
+
+# -- the calls ---------------------------------------------------------------------------------------------------------
+
+Kind = Callable[[int, Callable[[Sequence[Any]], Any]], Iterator[list[Report]]]
+"""(number of the call, a choice) -> for each call that was made, every report that can come of it."""
+
+
+def answered(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
+    """The provider's id is in every report; now and then one of them counts differently."""
+    sealed = "resp_" + "bGl0ZWxsbTpj" * 125 + str(number)  # as LiteLLM seals those of the responses API
+    id = choose([choose(PREFIXES) + f"{number:024x}", uuid(number), sealed])
+    call = Call(number, id, uuid(900 + number))
+    reporters = (callback, row, proxy_span, sdk_span, generation, webhook)
+    yield [reporter(call, off=choose([0, 0, 0, 1])) for reporter in reporters]
+
+
+def short(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
+    """A local server counts its answers from 0 again; clocks are some seconds apart."""
+    call = Call(number, f"chatcmpl-{number % 2}", uuid(900 + number))
+    yield [callback(call), row(call), proxy_span(call), sdk_span(call)]
+
+
+def failed(number: int, choose: Callable[[Sequence[Any]], Any], id: str = "") -> Iterator[list[Report]]:
+    """LiteLLM's call id stands in the place of the id."""
+    call_id = id or uuid(900 + number)
+    call = Call(number, call_id, call_id, "failed")
+    yield [
+        callback(
+            call, status="failure", error_information={"error_class": "Timeout"}, metadata={"user_api_key_alias": "a"},
+            prompt_tokens=0, completion_tokens=0, response_cost=0.0,
+        ),
+        proxy_span(call, failed=True, **{"error.type": "Timeout"}),
+    ]  # fmt: skip
+
+
+def fallback(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
+    """A failure and an answer under one call id, within the same second."""
+    yield from failed(number, choose, uuid(900 + number))
+    call = Call(number, f"chatcmpl-{number:024x}", uuid(900 + number))
+    yield [callback(call), proxy_span(call, place=3), sdk_span(call)]
+
+
+def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
+    """Spans repeat the first answer and do not say so: they are that call again. The callback marks the second."""
+    first = Call(number, f"chatcmpl-{number:024x}", uuid(900 + number))
+    yield [callback(first), proxy_span(first), proxy_span(first, place=4), sdk_span(first)]
+    hit = Call(number, f"{first.id}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
+    yield [callback(hit, cache_hit=True, response_cost=0.0)]
+
+
+def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
+    """Answers without an id, and one of them from the cache."""
+    embedding = {"call_type": "aembedding"}
+    first = Call(number, uuid(900 + number), uuid(900 + number))
+    yield [callback(first, **embedding), proxy_span(first, **{"gen_ai.operation.name": "aembedding"})]
+    hit = Call(number, f"{uuid(800 + number)}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
+    yield [
+        callback(hit, cache_hit=True, response_cost=0.0, **embedding),
+        proxy_span(hit, place=5, **{"gen_ai.operation.name": "aembedding"}),
+    ]
+
+
+def apart(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
+    """A gateway that names no id of the provider's stands alone."""
+    yield [http_log(Call(number, ""))]
+
+
+KINDS: tuple[Kind, ...] = (answered, answered, short, failed, fallback, cached, embedded, apart)
+TOGETHER, NEXT, LATER, RESTARTED = "together", "next", "later", "restarted"  # how a report comes after the one before
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, Report]]:
+    """Some calls, some reports of each, some of these twice; in any order."""
+    reports: list[Report] = []
+    for number in range(1, draw(st.integers(1, 5)) + 1):
+        kind = draw(st.sampled_from(KINDS))
+        for told in kind(number, lambda values: draw(st.sampled_from(values))):
+            # One of two reports may never come: LiteLLM's callback forgets what is logged while it sends.
+            reports += draw(st.lists(st.sampled_from(told), min_size=1, max_size=5))
+    order = draw(st.permutations(reports))
+    pauses = st.sampled_from([TOGETHER, TOGETHER, NEXT, NEXT, LATER, RESTARTED])
+    return [(draw(pauses), report) for report in order]
+
+
+# -- what must become of them ------------------------------------------------------------------------------------------
+
+
+class Expected:
+    """The record of each call and the counts, by the words of the design."""
+
+    def __init__(self, uncounted: str = "") -> None:
+        self._uncounted = uncounted
+        self.records: dict[str, dict[str, Any]] = {}
+        self.sources: dict[str, str] = {}
+        self.terms: Counter[str] = Counter()
+        self.conflicts: Counter[tuple[str, str]] = Counter()
+        self._closed: set[str] = set()
+
+    def close(self) -> None:
+        self._closed |= self.records.keys()
+
+    def hear(self, call: str, report: Inference) -> None:
+        shadow = report.source == self._uncounted
+        said = {name: getattr(report, name) for name in FACTS}
+        said |= {"tags": dict(report.tags), "status": report.status, "shadow": shadow}
+        beside = f"{call} beside the record"
+        if shadow and (beside in self.records or call not in self.records):
+            call = beside
+        if call not in self.records:
+            self.records[call] = said
+            self.sources[call] = report.source
+            self.terms["accepted"] += 1
+            return
+        self.terms["duplicates"] += 1
+        known = self.records[call]
+        if any(_differ(known[name], said[name]) for name in ("input_tokens", "output_tokens", "cost")):
+            self.conflicts[self.sources[call], report.source] += 1
+        new = {name: said[name] for name in FACTS if known[name] is None and said[name] is not None}
+        if _differ(known["output_tokens"], said["output_tokens"]):
+            new.pop("reasoning_tokens", None)
+        tags = {name: value for name, value in said["tags"].items() if name not in known["tags"]}
+        if not new and not tags:
+            return
+        self.terms["amended_late" if call in self._closed else "amended"] += 1
+        if call not in self._closed:
+            self.records[call] = known | new | {"tags": known["tags"] | tags}
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return one is not None and other is not None and float(one) != float(other)
+
+
+# -- the houses --------------------------------------------------------------------------------------------------------
+
+
+async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
+    """Each payload is a request of its own; they wait for one commit together."""
+    intake = Intake(log, attribution=Attribution(config), prices=prices(), shadows=Shadows(clock))
+    await asyncio.gather(*[intake.take(outcome_of(part), ANYBODY) for part in payloads(reports)])
+
+
+def payloads(reports: Sequence[Report]) -> list[list[Report]]:
+    """Neighbours of one format share a payload, unless they are the very same item."""
+    parts: list[list[Report]] = []
+    for report in reports:
+        like = parts and (parts[-1][0].format, parts[-1][0].scope) == (report.format, report.scope)
+        if like and all(report.item != other.item for other in parts[-1]):
+            parts[-1].append(report)
+        else:
+            parts.append([report])
+    return parts
+
+
+def outcome_of(reports: Sequence[Report]) -> Outcome:
+    items = [report.item for report in reports]
+    format, scope = reports[0].format, reports[0].scope
+    body: Any = items
+    if format == "otlp/traces":
+        body = traces(*items, scope=scope, resource={"service.name": "litellm" if scope == "litellm" else "shop"})
+    elif format == "langfuse":
+        body = {"batch": items}
+    outcome, _ = run(any_format.normalise(format, json.dumps(body).encode(), options=Options()))
+    assert ([], len(items)) == (outcome.rejects, len(outcome.records))
+    return outcome
+
+
+def read_alone(report: Report) -> Inference:
+    (record,) = outcome_of([report]).records
+    assert isinstance(record, Inference)
+    return record
+
+
+async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: str = "") -> None:
+    """Both logs are told the same; only the one on disk can be killed."""
+    clock, lives, expected, waiting = MovedClock(NOON), count(), Expected(uncounted), list[Report]()
+    config = Config(sources={uncounted: Source(count=False)})
+    directory = root / str(next(lives))
+    disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+    memory = await spool.memory.open_spool(settings=SETTINGS, clock=clock)
+    try:
+        for pause, report in [*history, (LATER, None)]:
+            if pause != TOGETHER:
+                for one in waiting:
+                    expected.hear(one.call, read_alone(one))
+                await take(disk.log, waiting, clock, config)
+                await take(memory.log, waiting, clock, config)
+                waiting.clear()
+            if pause in (LATER, RESTARTED):
+                clock.move(HOLD_S + 1)
+                expected.close()
+            if pause == RESTARTED:
+                directory = killed(directory, root / str(next(lives)))
+                await disk.close()
+                disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+            if report is not None:
+                waiting.append(report)
+        for log in (disk.log, memory.log):
+            await assert_came_true(expected, log)
+        assert await everything(memory.log) == await everything(disk.log)
+        assert await memory.log.books() == await disk.log.books()
+    finally:
+        await disk.close()
+        await memory.close()
+
+
+async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path) -> None:
+    """Every pause is a stop in good order, after which only the ids of calls are known and not their numbers."""
+    clock, expected = MovedClock(NOON), Expected()
+    for pause, report in history:
+        if pause in (LATER, RESTARTED):
+            clock.move(HOLD_S + 1)
+            expected.close()
+        disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+        try:
+            expected.close()
+            expected.hear(report.call, read_alone(report))
+            await take(disk.log, [report], clock, Config())
+        finally:
+            await disk.close()
+    disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+    try:
+        await assert_records(expected, disk.log)
+        terms = await topic_terms(disk.log, AI_TELEMETRY)
+        assert [expected.terms[term] for term in ("accepted", "duplicates")] == [
+            terms.get(term, 0) for term in ("accepted", "duplicates")
+        ]
+        await assert_books_balance(disk.log)
+    finally:
+        await disk.close()
+
+
+async def assert_records(expected: Expected, log: Log) -> None:
+    records = [record for record in await everything(log) if isinstance(record, Inference)]
+    assert list(expected.records.values()) == [
+        {name: getattr(record, name) for name in (*FACTS, "tags", "status", "shadow")} for record in records
+    ]
+
+
+async def assert_came_true(expected: Expected, log: Log) -> None:
+    await assert_records(expected, log)
+    terms = await topic_terms(log, AI_TELEMETRY)
+    counted = ("accepted", "duplicates", "amended", "amended_late")
+    assert [expected.terms[term] for term in counted] == [terms.get(term, 0) for term in counted]
+    assert expected.conflicts.total() == terms.get("conflict", 0)
+    shown = {(one["first_source"], one["second_source"]): one["count"] for one in await log.conflicts()}
+    assert dict(expected.conflicts) == shown
+    await assert_books_balance(log)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(history=histories())
+def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
+    """In both logs, with the figures of the first report; what a report adds and where two disagree is counted."""
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(live(history, Path(root)))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(history=histories(), uncounted=st.sampled_from(["otel", "litellm", "langfuse"]))
+def test_a_source_that_does_not_count_takes_no_call_away(history: list[tuple[str, Report]], uncounted: str) -> None:
+    """Its reports fill the record that counts, or stand beside it when they came first."""
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(live(history, Path(root), uncounted=uncounted))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(history=histories())
+def test_no_call_is_forgotten_over_a_stop(history: list[tuple[str, Report]]) -> None:
+    """Whatever the report that comes after it: the record stays as it was, and nothing is counted again."""
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(live_with_stops(history[:12], Path(root)))

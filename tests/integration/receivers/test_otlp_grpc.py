@@ -1,0 +1,261 @@
+"""OTLP/gRPC against a real server (numbers: rows of the protocol checklist)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from spool.errors import SpoolFull, SpoolUnavailable
+from spool.registry.scopes import PING
+from tests.integration.certificates import Certificates
+from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import JSON, PROTOBUF, proto_span, proto_traces, traces
+
+pytestmark = pytest.mark.asyncio
+
+SERVICES = {
+    "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
+    "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",
+    "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
+    "profiles": "opentelemetry.proto.collector.profiles.v1development.ProfilesService",
+}
+
+
+@dataclass
+class Reply:
+    """How one call ended."""
+
+    code: grpc.StatusCode
+    message: str
+    body: bytes
+    trailing: dict[str, Any]
+
+    @property
+    def details(self) -> Status:
+        return Status.FromString(self.trailing["grpc-status-details-bin"])
+
+
+@dataclass
+class Calling:
+    """A house with gRPC on, and a channel to it."""
+
+    serving: Serving
+    channel: grpc.aio.Channel
+
+    async def export(
+        self,
+        body: bytes,
+        *,
+        signal: str = "traces",
+        metadata: tuple[tuple[str, str], ...] | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Reply:
+        call = self.channel.unary_unary(f"/{SERVICES[signal]}/Export")(
+            body,
+            metadata=(("authorization", self.serving.key),) if metadata is None else metadata,
+            compression=compression,
+            timeout=20,
+        )
+        try:
+            answer = await call
+        except grpc.aio.AioRpcError:
+            answer = b""
+        return Reply(await call.code(), await call.details(), answer, dict(await call.trailing_metadata()))
+
+
+@pytest_asyncio.fixture
+async def calling(serve: Serve) -> AsyncIterator[Calling]:
+    serving = await serve(grpc_listen="127.0.0.1:0", max_body_bytes=256 * 1024, max_inflight_bytes=256 * 1024)
+    async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
+        yield Calling(serving, channel)
+
+
+@pytest.mark.parametrize("signal", SERVICES)
+async def test_every_service_takes_an_empty_request(calling: Calling, signal: str) -> None:
+    """61: full success is an empty answer, on all four services."""
+    reply = await calling.export(b"", signal=signal)
+    assert (grpc.StatusCode.OK, b"") == (reply.code, reply.body)
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+async def test_calls_are_kept_and_receipted(calling: Calling, compression: grpc.Compression) -> None:
+    """62: plain or gzip; the receipt is in the trailing metadata."""
+    reply = await calling.export(traces(PROTOBUF, 50), compression=compression)
+    assert grpc.StatusCode.OK == reply.code
+    assert reply.trailing["tollhouse-receipt"].endswith("; records=50; ignored=0; rejected=0; durability=fsync")
+    assert 50 == len(await calling.serving.records())
+
+
+async def test_http_and_grpc_give_the_same_record(calling: Calling) -> None:
+    """One decode path: the same span by both ways is one record."""
+    body = traces(PROTOBUF)
+    assert grpc.StatusCode.OK == (await calling.export(body)).code
+    assert 200 == (await calling.serving.send("/v1/traces", body, PROTOBUF)).status
+    assert 1 == len(await calling.serving.records())
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "wait_s"),
+    [
+        (SpoolFull("full", retry_after_s=7), grpc.StatusCode.UNAVAILABLE, 7),
+        (SpoolUnavailable("closing"), grpc.StatusCode.UNAVAILABLE, 1),
+        (ValueError("th_secret"), grpc.StatusCode.INTERNAL, None),
+    ],
+)
+async def test_throttling_is_unavailable_with_retry_info(
+    calling: Calling,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    code: grpc.StatusCode,
+    wait_s: int | None,
+) -> None:
+    """63, 64: RetryInfo for what a repeat mends; our own mistake says nothing of what was sent."""
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(calling.serving.app.rooms.house.intake, "take", fail)
+    reply = await calling.export(traces(PROTOBUF))
+    assert code == reply.code
+    assert code.value[0] == reply.details.code
+    waits = []
+    for detail in reply.details.details:
+        info = RetryInfo()
+        assert detail.Unpack(info)
+        waits.append(info.retry_delay.seconds)
+    assert ([] if wait_s is None else [wait_s]) == waits
+    assert "th_secret" not in reply.message + str([vars(record) for record in caplog.records])
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+async def test_oversize_is_resource_exhausted_without_retry_info(
+    calling: Calling, compression: grpc.Compression
+) -> None:
+    """65: before and after decompression; a repeat would not be smaller."""
+    reply = await calling.export(b"\0" * 300 * 1024, compression=compression)
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED == reply.code
+    assert "grpc-status-details-bin" not in reply.trailing
+    assert grpc.StatusCode.OK == (await calling.export(traces(PROTOBUF))).code
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff\xff", traces(JSON), traces(PROTOBUF)[:-5]], ids=["garbage", "json", "cut"])
+async def test_bad_data_is_invalid_argument(calling: Calling, body: bytes) -> None:
+    """66: not retryable, and nothing is kept."""
+    reply = await calling.export(body)
+    assert grpc.StatusCode.INVALID_ARGUMENT == reply.code
+    assert not reply.details.details
+    assert [] == await calling.serving.records()
+
+
+async def test_a_partial_success_counts(calling: Calling) -> None:
+    """41 over gRPC."""
+    reply = await calling.export(proto_traces(proto_span(), proto_span(tokens=-5)))
+    said = ExportTraceServiceResponse.FromString(reply.body).partial_success
+    assert (grpc.StatusCode.OK, 1) == (reply.code, said.rejected_spans)
+    assert "implausible" in said.error_message
+
+
+@pytest.mark.parametrize("metadata", [(), (("authorization", "th_unknown"),), (("authorization", "Bearer x"),)])
+async def test_without_a_good_key_it_is_unauthenticated(
+    calling: Calling, metadata: tuple[tuple[str, str], ...]
+) -> None:
+    """The key is the whole value of the metadata `authorization`."""
+    reply = await calling.export(traces(PROTOBUF), metadata=metadata)
+    assert grpc.StatusCode.UNAUTHENTICATED == reply.code
+    assert [] == await calling.serving.records()
+
+
+async def test_a_key_without_the_scope_is_permission_denied(calling: Calling) -> None:
+    """The message names the scope."""
+    key = await calling.serving.make_key("pinger", scopes=[PING])
+    reply = await calling.export(traces(PROTOBUF), metadata=(("authorization", key),))
+    assert grpc.StatusCode.PERMISSION_DENIED == reply.code
+    assert "ai-telemetry-ingest:ingest-ai-telemetry" in reply.message
+
+
+async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bound over both doors: over it UNAVAILABLE with RetryInfo."""
+    house = calling.serving.app.rooms.house
+    with house.budget.lease() as lease:
+        lease.take(200 * 1024)
+        body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
+        assert 56 * 1024 < len(body) < 256 * 1024
+        reply = await calling.export(body)
+    assert grpc.StatusCode.UNAVAILABLE == reply.code
+    assert 1 == len(reply.details.details)
+    assert 0 == house.budget.held
+
+
+async def test_calls_are_counted_by_code(calling: Calling) -> None:
+    """tollhouse_requests_total holds gRPC codes by name."""
+    await calling.export(b"")
+    await calling.export(b"", metadata=())
+    answer = await calling.serving.send("/metrics", b"", None, method="GET")
+    text = answer.body.decode()
+    assert 'tollhouse_requests_total{door="grpc/traces",status="OK"} 1.0' in text
+    assert 'tollhouse_requests_total{door="grpc/traces",status="UNAUTHENTICATED"} 1.0' in text
+
+
+async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A real client that dials 4318 fails, and the operator reads why."""
+    async with grpc.aio.insecure_channel(serving.app.url.removeprefix("http://")) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channel.unary_unary(f"/{SERVICES['traces']}/Export")(b"", timeout=5)
+    assert "grpc_on_http_port" in {getattr(record, "action", None) for record in caplog.records}
+
+
+async def test_a_port_in_use_is_an_error(calling: Calling, serve: Serve) -> None:
+    """Two houses never share a gRPC port, and the one that failed to start lets go of everything."""
+    with pytest.raises(OSError, match="in use"):
+        await serve(grpc_listen=calling.serving.app.grpc_address)
+
+
+async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was accepted is answered after its commit."""
+    intake, begun, commit = calling.serving.app.rooms.house.intake, asyncio.Event(), asyncio.Event()
+    take = intake.take
+
+    async def slow(*arguments: Any) -> Any:
+        begun.set()
+        await commit.wait()
+        return await take(*arguments)
+
+    monkeypatch.setattr(intake, "take", slow)
+    exporting = asyncio.create_task(calling.export(traces(PROTOBUF)))
+    await begun.wait()
+    stopping = asyncio.create_task(calling.serving.app.stop())
+    await asyncio.sleep(0)
+    commit.set()
+    assert grpc.StatusCode.OK == (await exporting).code
+    await stopping
+
+
+async def test_tls_as_on_the_http_port(serve: Serve, certificates: Certificates) -> None:
+    """Mutual TLS from the same files: a certificate comes in, none does not."""
+    serving = await serve(grpc_listen="127.0.0.1:0", **certificates.server)
+    ca = certificates.path("ca.pem").read_bytes()
+    shown = grpc.ssl_channel_credentials(
+        ca, certificates.path("client.key").read_bytes(), certificates.path("client.pem").read_bytes()
+    )
+    async with grpc.aio.secure_channel(serving.app.grpc_address, shown) as channel:
+        assert grpc.StatusCode.OK == (await Calling(serving, channel).export(b"")).code
+    async with grpc.aio.secure_channel(serving.app.grpc_address, grpc.ssl_channel_credentials(ca)) as channel:
+        assert grpc.StatusCode.UNAVAILABLE == (await Calling(serving, channel).export(b"")).code
+
+
+async def test_a_stranger_is_refused_before_the_message_is_received(calling: Calling) -> None:
+    """The key is checked first: a message over every limit, under a wrong key, is a wrong key."""
+    reply = await calling.export(b"\0" * 8 * 1024 * 1024, metadata=(("authorization", "th_wrong"),))
+    assert grpc.StatusCode.UNAUTHENTICATED == reply.code

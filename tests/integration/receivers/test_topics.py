@@ -1,0 +1,305 @@
+"""The doors of usage events, unit cost and billing data, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.configuration.sections import Config, Duration, Server, Spool
+from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.registry.scopes import CREATE_EVENT, SEND_BILLING_DATA
+from tests.integration.conftest import Answer, Serve, Serving
+
+MANAGE = "unit-cost_v1:manage_telemetry_records"
+READ = "unit-cost_v1:read_telemetry"
+CREATE = "unit-cost_v1:create_telemetry_stream"
+DROP = "unit-cost_v1:delete_telemetry_stream"
+SUM = "/unit-cost/v1/telemetry/allocation/api-calls/sum"
+
+
+async def kept(serving: Serving, topic: str) -> list[Record]:
+    log = serving.app.rooms.spool.log
+    entries = await log.read(topic, 1, log.closed_below(topic) - 1)
+    return [record for entry in entries for record in entry.records if record is not None]
+
+
+def said(answer: Answer) -> Any:
+    return orjson.loads(answer.body)
+
+
+def usage(**changes: Any) -> dict[str, Any]:
+    record = {
+        "timestamp": "2026-11-01T10:20:00Z",
+        "granularity": "HOURLY",
+        "element_name": "acme",
+        "filter": {"Region": ["eu"]},
+        "value": 1,
+    }
+    return {**record, **changes}
+
+
+def body(*records: dict[str, Any]) -> bytes:
+    return orjson.dumps({"records": list(records)})
+
+
+# -- usage events ------------------------------------------------------------------------------------------------------
+
+EVENT = {"specversion": "1.0", "id": "1", "source": "/app", "type": "api.call", "data": {"count": 3}}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("sent", "content_type", "count"),
+    [
+        (orjson.dumps(EVENT), "application/cloudevents+json; charset=utf-8", 1),
+        (orjson.dumps([EVENT, {**EVENT, "id": "2"}]), "application/cloudevents-batch+json", 2),
+        (orjson.dumps(EVENT) + b"\n" + orjson.dumps({**EVENT, "id": "2"}), "application/x-ndjson", 2),
+        (orjson.dumps({"type": "signup", "data": {"plan": "pro"}}), "application/json", 1),
+        (orjson.dumps([{"type": "signup"}, {"type": "signup"}]), "application/json", 2),
+    ],
+)
+async def test_events_in_every_envelope(serving: Serving, sent: bytes, content_type: str, count: int) -> None:
+    """One, an array, lines, structured and batched CloudEvents are taken, and the answer counts every item."""
+    key = await serving.make_key("events", scopes=[CREATE_EVENT])
+    answer = await serving.send("/v1/events", sent, content_type, key=key)
+    assert (200, count) == (answer.status, said(answer)["accepted"])
+    assert count == len(await kept(serving, USAGE_EVENTS))
+    assert f"records={count}" in answer.headers["Tollhouse-Receipt"]
+
+
+@pytest.mark.asyncio
+async def test_a_binary_cloud_event(serving: Serving) -> None:
+    """Attributes come in headers, percent-encoded; the body is the data; further attributes are tags."""
+    key = await serving.make_key("events", scopes=[CREATE_EVENT])
+    headers = {
+        "ce-specversion": "1.0", "ce-id": "7", "ce-source": "/caf%C3%A9", "ce-type": "tokens", "ce-subject": "acme",
+        "ce-time": "2026-11-01T10:00:00Z", "ce-region": "eu",
+    }  # fmt: skip
+    answer = await serving.send("/v1/events", b'{"tokens": 12, "model": "m"}', key=key, headers=headers)
+    assert 200 == answer.status
+    (record,) = await kept(serving, USAGE_EVENTS)
+    assert isinstance(record, UsageEvent)
+    assert ("/café", "7", "tokens", "acme") == (record.source, record.event_id, record.event_type, record.subject)
+    assert ({"tokens": 12, "model": "m"}, {"region": "eu"}) == (record.data, record.tags)
+
+
+@pytest.mark.asyncio
+async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Serving) -> None:
+    """Source and id are the identity; a bad event is refused alone and the answer says which; all bad is a 400."""
+    key = await serving.make_key("events", scopes=[CREATE_EVENT])
+    bad = {"specversion": "1.0", "source": "/app", "type": "api.call"}
+    first = await serving.send("/v1/events", orjson.dumps([EVENT, bad, EVENT]), key=key)
+    assert ["accepted", "rejected", "accepted"] == [item["status"] for item in said(first)["events"]]
+    assert "id is required: text that is not empty" == said(first)["events"][1]["error"]["message"]
+    await serving.send("/v1/events", orjson.dumps(EVENT), key=key)
+    assert 1 == len(await kept(serving, USAGE_EVENTS))
+    assert 400 == (await serving.send("/v1/events", orjson.dumps([bad]), key=key)).status
+
+
+@pytest.mark.asyncio
+async def test_events_are_bounded_and_hold_no_content(serving: Serving) -> None:
+    """What stands under a content name, is too long or is no scalar never reaches the disk."""
+    key = await serving.make_key("events", scopes=[CREATE_EVENT])
+    data = {"prompt": "CANARY", "messages": ["CANARY"], "nested": {"input": "CANARY", "tokens": 5}, "long": "x" * 300}
+    await serving.send("/v1/events", orjson.dumps({**EVENT, "data": data, "body": "CANARY"}), key=key)
+    (record,) = await kept(serving, USAGE_EVENTS)
+    assert isinstance(record, UsageEvent)
+    assert ({"nested.tokens": 5}, {}) == (record.data, record.tags)
+
+
+# -- unit cost ---------------------------------------------------------------------------------------------------------
+
+
+async def writer(serving: Serving) -> str:
+    return await serving.make_key("writer", scopes=[MANAGE, READ, CREATE, DROP])
+
+
+async def values(serving: Serving, key: str, stream: str = "api-calls") -> list[str]:
+    answer = await serving.send(f"/unit-cost/v1/telemetry/{stream}/records", b"", method="GET", key=key)
+    assert 200 == answer.status
+    return [record["value"] for record in said(answer)["records"]]
+
+
+@pytest.mark.asyncio
+async def test_sum_replace_and_delete(serving: Serving) -> None:
+    """Sums add to the record of the hour, replace sets it, delete takes it away; each is read back at once."""
+    key = await writer(serving)
+    await serving.send(SUM, body(usage(value=1.5), usage(value="2")), key=key)
+    await serving.send(SUM, body(usage(timestamp="2026-11-01T10:59:59Z", value=0.1)), key=key)
+    assert ["3.6"] == await values(serving, key)
+    await serving.send(SUM.replace("sum", "replace"), body(usage(value=10)), key=key)
+    assert ["10"] == await values(serving, key)
+    gone = usage()
+    del gone["value"]
+    answer = await serving.send(SUM.replace("sum", "delete"), body(gone), key=key)
+    assert 201 == answer.status
+    assert [] == await values(serving, key)
+
+
+@pytest.mark.asyncio
+async def test_a_sum_repeated_under_its_idempotency_key_counts_once(serving: Serving) -> None:
+    """The same key again is the same request; another key, or none, is another sum."""
+    key = await writer(serving)
+    for _ in range(3):
+        await serving.send(SUM, body(usage(value=5)), key=key, headers={"Idempotency-Key": "a"})
+    await serving.send(SUM, body(usage(value=5)), key=key, headers={"Idempotency-Key": "b"})
+    await serving.send(SUM, body(usage(value=5)), key=key)
+    assert ["15"] == await values(serving, key)
+
+
+@pytest.mark.asyncio
+async def test_five_hundred_agents_sum_into_one_stream(serving: Serving) -> None:
+    """However the requests are grouped into commits, the total is the sum of all of them."""
+    key = await writer(serving)
+
+    async def agent(n: int) -> None:
+        answer = await serving.send(SUM, body(usage(value=n)), key=key)
+        assert 200 == answer.status
+
+    await asyncio.gather(*(agent(n) for n in range(1, 501)))
+    assert [str(500 * 501 // 2)] == await values(serving, key)
+
+
+@pytest.mark.asyncio
+async def test_older_forms(serving: Serving) -> None:
+    """The bare stream path is a sum, and so is the oldest form, whose records name their stream; so do old names."""
+    key = await writer(serving)
+    old = usage(value=1)
+    old["element-name"] = old.pop("element_name")
+    await serving.send(SUM.removesuffix("/sum"), body(old), key=key)
+    await serving.send("/unit-cost/v1/telemetry", body({**old, "telemetry-stream": "api-calls"}), key=key)
+    assert ["2"] == await values(serving, key)
+
+
+@pytest.mark.asyncio
+async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
+    """PUT fixes what a stream is, reads come in the service's envelope, a full stream is deleted only by force."""
+    key = await writer(serving)
+    path = "/unit-cost/v1/telemetry/allocation/api-calls"
+    made = await serving.send(path, b'{"granularity": "HOURLY", "filter": ["Region"]}', method="PUT", key=key)
+    again = await serving.send(path, b'{"granularity": "DAILY"}', method="PUT", key=key)
+    assert (201, 409) == (made.status, again.status)
+    refused = await serving.send(SUM, body(usage(granularity="DAILY")), key=key)
+    assert (400, "invalid_records") == (refused.status, said(refused)["error"]["type"])
+    await serving.send(SUM, body(*(usage(element_name=f"c{n}") for n in range(5))), key=key)
+    page = said(await serving.send(f"{path}/records?limit=2", b"", method="GET", key=key))
+    assert (2, 5, 3) == (len(page["records"]), page["pagination"]["total_count"], page["pagination"]["page_count"])
+    gone = "/unit-cost/v1/telemetry/api-calls"
+    assert 409 == (await serving.send(gone, b"", method="DELETE", key=key)).status
+    assert 200 == (await serving.send(gone, b"true", method="DELETE", key=key)).status
+    assert 404 == (await serving.send(f"{path}/records", b"", method="GET", key=key)).status
+
+
+@pytest.mark.asyncio
+async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> None:
+    """After a stop the totals are there, and a record of another shape is refused as before."""
+    first = await serve()
+    key = await writer(first)
+    await first.send(SUM, body(usage(value=7)), key=key)
+    config = dataclasses.replace(
+        Config(spool=Spool(hold=Duration(0))),
+        data_dir=first.app.rooms.spool.directory,
+        server=Server(listen="127.0.0.1:0", grpc_listen=""),
+    )
+    await first.app.stop()
+    from gateway.app import App
+
+    again = App(config, version="0")
+    await again.start()
+    try:
+        spool = again.rooms.spool
+        assert ["7"] == [total.value for total in await spool.streams.totals("api-calls")]
+        known = spool.book.find("api-calls")
+        assert known is not None
+        assert ("allocation", "HOURLY", ("Region",)) == (known.type, known.granularity, known.keys)
+        assert [] == list((await spool.log.verify()).imbalances)
+    finally:
+        await again.stop()
+        first.app = again
+
+
+# -- billing data ------------------------------------------------------------------------------------------------------
+
+ROW = {"time/usage_start": "2026-11-01T10:00:00Z", "cost/cost": "1.25", "resource/id": "r", "resource/tag:team": "a"}
+DROPS = "/v2/connections/billing/{}/connection-1/billing_drops"
+VALIDATE = "/v2/connections/billing/{}/validate_billing_drop"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("segment", ["external", "anycost"])
+async def test_a_billing_drop_is_kept_whole(serving: Serving, segment: str) -> None:
+    """Under both words a valid drop is kept as it came, and the answer is the service's."""
+    key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
+    sent = b'{"month":  "2026-11", "operation": "sum", "data": [' + orjson.dumps(ROW) + b"]}"
+    answer = await serving.send(DROPS.format(segment), sent, key=key)
+    assert 200 == answer.status
+    drop = said(answer)["connection"]
+    assert ("2026-11", 1, {"drop_id", "month", "row_count"}) == (drop["month"], drop["row_count"], set(drop))
+    (record,) = await kept(serving, BILLING_DATA)
+    assert isinstance(record, BillingDrop)
+    assert (sent, "connection-1", "sum") == (record.body, record.connection_id, record.operation)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"data": []}, "at least one row"),
+        ({"operation": "append"}, "operation must be one of"),
+        ({"month": "11/2026"}, "month must be written YYYY-MM"),
+        ({"month": "2026-10"}, "one month"),
+        ({"data": [{**ROW, "cost/cost": "1e3"}]}, "cost/cost must be a plain decimal number"),
+        ({"data": [{**ROW, "cost/cost": 1.5}]}, "numbers are written as text"),
+        ({"data": [{"cost/cost": "1"}]}, "time/usage_start is required"),
+        ({"data": [{**ROW, "colour": "red"}]}, "unknown column 'colour'"),
+        ({"data": [{**ROW, "resource/tag:team": "N/A"}]}, "must not be empty"),
+        ({"data": [{**ROW, "lineitem/type": "Fee"}]}, "lineitem/type must be one of"),
+        ({"data": [{name: value for name, value in ROW.items() if name != "resource/id"}]}, "resource/id is required"),
+        ({"data": [ROW, {**ROW, "time/usage_start": "2026-12-01T00:00:00Z"}]}, "one month"),
+    ],
+)
+async def test_drops_that_break_a_rule(serving: Serving, change: dict[str, Any], words: str) -> None:
+    """The refusal names the rule, the validating door says the same with a 200, and nothing is kept."""
+    key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
+    sent = orjson.dumps({"month": "2026-11", "operation": "sum", "data": [ROW], **change})
+    refused = await serving.send(DROPS.format("external"), sent, key=key)
+    assert (400, "invalid_drop") == (refused.status, said(refused)["error"]["type"])
+    assert words in said(refused)["error"]["message"]
+    checked = said(await serving.send(VALIDATE.format("external"), sent, key=key))["connection"]
+    assert (False, True) == (checked["is_valid"], any(words in error for error in checked["errors"]))
+    assert [] == await kept(serving, BILLING_DATA)
+
+
+@pytest.mark.asyncio
+async def test_a_billing_key_opens_the_billing_doors_and_nothing_else(serving: Serving) -> None:
+    """A key with only Send Billing Data is refused with 403 at every other door."""
+    key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
+    valid = orjson.dumps({"data": [ROW]})
+    assert 200 == (await serving.send(DROPS.format("anycost"), valid, key=key)).status
+    assert 200 == (await serving.send(VALIDATE.format("anycost"), valid, key=key)).status
+    others = [
+        ("POST", "/v1/traces"), ("POST", "/v1/metrics"), ("POST", "/v1/logs"), ("POST", "/v1/ai-telemetry"),
+        ("POST", "/v1/events"), ("POST", SUM), ("PUT", SUM.removesuffix("/sum")), ("GET", SUM.removesuffix("/sum")),
+        ("DELETE", "/unit-cost/v1/telemetry/x"), ("GET", "/v2/billing/costs?start_date=2026-11-01"),
+        ("GET", "/v2/insights"), ("POST", "/v1/ai-control-plane/enroll"), ("POST", "/v1/ai-control-plane/ping"),
+    ]  # fmt: skip
+    for method, path in others:
+        answer = await serving.send(path, b"{}", method=method, key=key)
+        assert 403 == answer.status, (method, path)
+    for topic in (USAGE_EVENTS, UNIT_COST):
+        assert [] == await kept(serving, topic)
+
+
+@pytest.mark.asyncio
+async def test_operations_are_kept_under_the_ids_of_another_tollhouse(serving: Serving) -> None:
+    """An operation that comes again with the id it had there is known."""
+    key = await writer(serving)
+    for _ in range(2):
+        await serving.send(SUM, body(usage(tollhouse_id="ab" * 16, value=4)), key=key)
+    (record,) = await kept(serving, UNIT_COST)
+    assert isinstance(record, UnitCostOperation)
+    assert ("ab" * 16, ["4"]) == (record.id.hex(), await values(serving, key))

@@ -1,0 +1,83 @@
+"""Two houses in a row: events, operations and drops that come to the first arrive at the second as they were."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import orjson
+import pytest
+
+from gateway.configuration.sections import Config, Duration, Spool, Upstream, UpstreamKey
+from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
+from spool.registry.scopes import CREATE_EVENT, SEND_BILLING_DATA
+from tests.integration.conftest import Serve, Serving
+from tests.integration.receivers.test_topics import (
+    CREATE,
+    DROP,
+    DROPS,
+    EVENT,
+    MANAGE,
+    READ,
+    ROW,
+    SUM,
+    body,
+    kept,
+    usage,
+)
+
+SCOPES = [CREATE_EVENT, MANAGE, DROP]
+
+
+async def settled(serving: Serving, topics: tuple[str, ...]) -> None:
+    """Until nothing of the topics waits to leave."""
+    async with asyncio.timeout(20):
+        while True:
+            routes = {route.topic: route for route in await serving.app.rooms.spool.deliveries.routes()}
+            if all(routes[topic].queued == 0 and routes[topic].delivered for topic in topics):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def ids(serving: Serving, topic: str) -> list[bytes]:
+    """But for the deletion of a stream, which has no place in its request for one."""
+    records = await kept(serving, topic)
+    return [one.id for one in records if not (isinstance(one, UnitCostOperation) and one.operation == "drop")]
+
+
+@pytest.mark.asyncio
+async def test_topics_pass_through_two_houses(serve: Serve, tmp_path: Path) -> None:
+    """Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second."""
+    site = await serve()
+    (tmp_path / "topics.key").write_text(await site.make_key("topics", scopes=SCOPES))
+    (tmp_path / "billing.key").write_text(await site.make_key("billing", use_cases=[SEND_BILLING_DATA]))
+    upstream = Upstream(
+        base_url=site.url,
+        kind="tollhouse",
+        keys=(
+            UpstreamKey(name="topics", secret_file=tmp_path / "topics.key", scopes=tuple(SCOPES)),
+            UpstreamKey(name="billing", secret_file=tmp_path / "billing.key", use_cases=(SEND_BILLING_DATA,)),
+        ),
+    )
+    first = await serve(config=Config(spool=Spool(hold=Duration(0)), upstream=upstream))
+    key = await first.make_key("all", scopes=[CREATE_EVENT, MANAGE, READ, CREATE, DROP])
+    billing = await first.make_key("drops", use_cases=[SEND_BILLING_DATA])
+    await first.send("/v1/events", orjson.dumps([EVENT, {"type": "plain"}]), key=key)
+    for value in (1, 2.5):
+        await first.send(SUM, body(usage(value=value)), key=key)
+    await first.send(SUM.replace("sum", "replace").replace("api-calls", "other"), body(usage(value=7)), key=key)
+    await first.send("/unit-cost/v1/telemetry/other", b"true", method="DELETE", key=key)
+    drop = b'{"operation": "sum",  "data": [' + orjson.dumps(ROW) + b"]}"
+    await first.send(DROPS.format("anycost"), drop, key=billing)
+    topics = (USAGE_EVENTS, UNIT_COST, BILLING_DATA)
+    await settled(first, topics)
+    for topic in topics[:2]:
+        assert await ids(first, topic) == await ids(site, topic)
+    (there,) = await kept(site, BILLING_DATA)
+    assert isinstance(there, BillingDrop)
+    assert drop == there.body
+    totals = {total.stream: total.value for total in await site.app.rooms.spool.streams.totals("api-calls")}
+    assert {"api-calls": "3.5"} == totals
+    assert ["api-calls"] == [stream.name for stream in site.app.rooms.spool.book.all()]
+    for serving in (first, site):
+        assert [] == list((await serving.app.rooms.spool.log.verify()).imbalances)

@@ -1,0 +1,124 @@
+"""Doors of a managed use case tell a sender nothing about the organization: not what is known, not who else sends."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+
+from gateway.api.catalogue import OPERATIONS
+from gateway.http.operations import BASIC, Operation
+from spool.registry.scopes import SEND_AI_TELEMETRY, SEND_BILLING_DATA, USE_CASES
+from tests.integration.conftest import Answer, Serve, Serving
+from tests.integration.payloads import JSON, PROTOBUF, json_span, json_traces, proto_span, proto_traces
+from tests.integration.receivers.test_otlp_grpc import SERVICES
+from tests.integration.receivers.test_topics import ROW
+
+pytestmark = pytest.mark.asyncio
+
+SPAN = json_span()
+TRACES = json_traces(SPAN)
+EVENT = {"id": "e1", "source": "s", "type": "tokens", "subject": "u", "specversion": "1.0", "data": {"tokens": 5}}
+LITELLM = {
+    "id": "chatcmpl-0123456789abcdef0123", "call_type": "acompletion", "model": "gpt-4o", "prompt_tokens": 12,
+    "completion_tokens": 3, "total_tokens": 15, "startTime": 1_790_000_000.0, "endTime": 1_790_000_001.0,
+    "response_cost": 0.1, "status": "success",
+}  # fmt: skip
+DROP = {"month": "2026-11", "operation": "sum", "data": [ROW]}
+BATCH = {"batch": [{"id": "one", "type": "trace-create", "timestamp": "2026-11-01T00:00:00Z", "body": {"id": "t"}}]}
+PATHS = {"format": "litellm", "segment": "external", "connection_id": "connection-1"}
+ADDRESSES_WITH_A_KEY = ("/v1/ai-telemetry/helicone/{hook}",)
+
+# By operation: submissions that are taken, and submissions that are refused.
+SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
+    "export_traces": (TRACES, b"{", json_traces({**SPAN, "startTimeUnixNano": "x"})),
+    "export_metrics": (b'{"resourceMetrics": []}', b"[]"),
+    "export_logs": (b'{"resourceLogs": []}', b"[]"),
+    "export_profiles": (b"{}",),
+    "ingest_recognised": (TRACES, LITELLM, {"nothing": "known"}, b"{"),
+    "ingest_format": (LITELLM, b"["),
+    "langfuse_ingestion": (BATCH, b"{"),
+    "langfuse_traces": (TRACES, b"{"),
+    "langfuse_projects": (b"",),
+    "openmeter_events": (EVENT, b"{"),
+    "create_billing_drop": (DROP, {**DROP, "month": "never"}, b"["),
+    "validate_billing_drop": (DROP, {"operation": "x"}, b"["),
+}
+
+
+def submissions(door: Operation) -> tuple[Any, ...]:
+    """What a door is sent, whichever of its methods brings it."""
+    return SUBMISSIONS[door.name.removesuffix("_by_put").removesuffix("_by_patch")]
+
+
+class Said(NamedTuple):
+    """An answer, without what must differ: the receipt's id and the time."""
+
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+
+@pytest.mark.parametrize("use_case", [SEND_AI_TELEMETRY, SEND_BILLING_DATA])
+async def test_equal_submissions_get_equal_answers_whatever_the_house_holds(serve: Serve, use_case: str) -> None:
+    """One house is empty; the other has other keys, another use of every door, and has seen every submission twice."""
+    empty, full = await serve(), await serve()
+    await full.make_key("somebody else", use_cases=[SEND_AI_TELEMETRY, SEND_BILLING_DATA])
+    for place, house in enumerate((full, full, full, empty)):
+        house.key = await house.make_key(f"sender {place}", use_cases=[use_case])
+    doors = [each for each in OPERATIONS if each.scope in USE_CASES[use_case] and each.path not in ADDRESSES_WITH_A_KEY]
+    for door in doors:
+        for _ in range(2):
+            for submission in submissions(door):
+                await submitted(full, door, submission)
+    for door in doors:
+        for submission in submissions(door):
+            here, there = await submitted(empty, door, submission), await submitted(full, door, submission)
+            assert here == there, door.name
+        assert (await submitted(full, door, submissions(door)[0])).status < 300, door.name
+
+
+async def test_over_grpc_a_known_call_is_answered_as_a_new_one(serve: Serve) -> None:
+    """The same message, trailing metadata but for the id, and code."""
+    body = proto_traces(proto_span(), proto_span())
+    empty, full = [await serve(grpc_listen="127.0.0.1:0") for _ in range(2)]
+    await full.send("/v1/traces", body, PROTOBUF)
+    assert await exported(empty, body) == await exported(full, body)
+    assert await exported(empty, b"\xff") == await exported(full, b"\xff")
+
+
+async def submitted(house: Serving, door: Operation, submission: Any) -> Said:
+    body = submission if isinstance(submission, bytes) else json.dumps(submission).encode()
+    path = door.path.format(**PATHS)
+    headers = {}
+    if BASIC in door.carriers:
+        headers["Authorization"] = "Basic " + b64encode(f"public:{house.key}".encode()).decode()
+    kind = None if door.method == "GET" else JSON
+    return said(await house.send(path, body, kind, method=door.method, headers=headers))
+
+
+def said(answer: Answer) -> Said:
+    headers = {name: value for name, value in answer.headers.items() if name not in ("Date", "Tollhouse-Receipt")}
+    receipt = answer.headers.get("Tollhouse-Receipt", "")
+    id = receipt.partition("id=")[2].partition(";")[0]
+    headers["receipt"] = receipt.replace(id, "ID") if id else receipt
+    body = answer.body.decode()
+    return Said(answer.status, headers, body.replace(id, "ID") if id else body)
+
+
+async def exported(house: Serving, body: bytes) -> tuple[object, ...]:
+    async with grpc.aio.insecure_channel(house.app.grpc_address) as channel:
+        call = channel.unary_unary(f"/{SERVICES['traces']}/Export")(
+            body, metadata=(("authorization", house.key),), timeout=20
+        )
+        try:
+            answer = await call
+        except grpc.aio.AioRpcError:
+            answer = b""
+        trailing = dict(await call.trailing_metadata())
+        receipt = str(trailing.pop("tollhouse-receipt", ""))
+        return answer, await call.code(), await call.details(), trailing, receipt.partition(";")[2]

@@ -1,0 +1,180 @@
+"""The insights of a registry: what looking again changes, what people changed, and what goes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from spool.errors import Invalid, NotAllowed, NotThere
+from spool.registry.insights import Draft, Finding, Insight, Merged
+from spool.registry.operators import Actor
+from spool.sqlite.registry import insights as insight_table
+from spool.sqlite.registry.insights import KEPT_S, InsightTable
+from spool.sqlite.registry.registry import Registry
+from tests.moved_clock import MovedClock
+
+ADA = Actor("ada@example.com", "local")
+DAY_S = 86400.0
+
+
+class World:
+    """A registry with a clock that tests move."""
+
+    def __init__(self, registry: Registry, clock: MovedClock) -> None:
+        self.registry = registry
+        self.clock = clock
+
+    @property
+    def table(self) -> InsightTable:
+        return self.registry.insights
+
+    async def look(self, *findings: Finding, for_: tuple[str, ...] = ("spike", "key")) -> Merged:
+        self.clock.move(600)
+        return await self.table.merge(findings, looked_for=for_)
+
+    async def all(self) -> dict[str | None, Insight]:
+        [rows] = await self.registry.select([("SELECT * FROM insights", ())])
+        return {insight.finding: insight for insight in map(insight_table.insight_of, rows)}
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    clock = MovedClock()
+    registry = await Registry.open(tmp_path, secret=b"s" * 32, clock=clock)
+    yield World(registry, clock)
+    await registry.close()
+
+
+def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
+    return Finding(key=key, draft=Draft(title=f"about {key}", cost_impact=impact), newest=newest)
+
+
+@pytest.mark.asyncio
+async def test_a_look_counts_what_it_changed(world: World) -> None:
+    """New, again, gone; the same finding twice in one look is one."""
+    assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await world.look(
+        found("spike:a"), found("spike:b")
+    )
+    assert Merged(new=1, again=1, reopened=0, gone=1, left_out=0) == await world.look(found("spike:a"), found("key:c"))
+    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await world.look(
+        found("spike:a"), found("spike:a")
+    )
+    assert {"spike:a": True, "spike:b": False, "key:c": False} == {
+        key: insight.present for key, insight in (await world.all()).items()
+    }
+
+
+@pytest.mark.asyncio
+async def test_a_detector_that_failed_takes_nothing_away(world: World) -> None:
+    """What was not looked for is as present as before, so that an addressed insight does not seem to return."""
+    await world.look(found("spike:a"), found("key:b"))
+    insight = (await world.all())["spike:a"]
+    await world.table.change(insight.id, status="addressed", actor=ADA)
+    assert 0 == (await world.look(found("key:b"), for_=("key",))).gone
+    assert 0 == (await world.look(found("spike:a"), found("key:b"))).reopened
+
+
+@pytest.mark.asyncio
+async def test_last_updated_moves_with_what_is_said(world: World) -> None:
+    """Finding the same again changes nothing that a reader sees; other words do."""
+    await world.look(found("spike:a"))
+    first = (await world.all())["spike:a"]
+    await world.look(found("spike:a"))
+    second = (await world.all())["spike:a"]
+    assert (first.last_updated, first.created) == (second.last_updated, second.created)
+    assert second.found_at == world.clock.now()
+    await world.look(found("spike:a", impact="6"))
+    third = (await world.all())["spike:a"]
+    assert (world.clock.now(), first.created, "6") == (third.last_updated, third.created, third.cost_impact)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("status", ["in_progress", "on_hold", "ignored"])
+async def test_only_addressed_ones_open_again(world: World, status: str) -> None:
+    """Any other status is kept when it goes and returns, with newer evidence too."""
+    await world.look(found("spike:a"))
+    await world.table.change((await world.all())["spike:a"].id, status=status, actor=ADA)
+    await world.look()
+    assert 0 == (await world.look(found("spike:a", newest=world.clock.now() + DAY_S))).reopened
+    assert status == (await world.all())["spike:a"].status
+
+
+@pytest.mark.asyncio
+async def test_what_is_over_and_nobodys_goes(world: World) -> None:
+    """After ninety days; what a person touched, wrote or that is still found stays for good."""
+    await world.look(found("spike:gone"), found("spike:commented"), found("spike:still"))
+    await world.table.comment((await world.all())["spike:commented"].id, "why?", actor=ADA)
+    await world.table.create(Draft(title="by hand"), actor=ADA)
+    await world.look(found("spike:still"))
+    world.clock.move(KEPT_S - 1200)
+    await world.look(found("spike:still"))
+    assert 4 == len(await world.all())
+    world.clock.move(1200)
+    await world.look(found("spike:still"))
+    assert {"spike:commented", "spike:still", None} == set(await world.all())
+
+
+@pytest.mark.asyncio
+async def test_deleted_and_still_true(world: World) -> None:
+    """It comes back as a new insight without the old one's comments: to silence it, ignore it."""
+    await world.look(found("spike:a"))
+    before = (await world.all())["spike:a"]
+    comment = await world.table.comment(before.id, "noise", actor=ADA)
+    assert (before.id, [comment.id]) == await world.table.delete(before.id, actor=ADA)
+    await world.look(found("spike:a"))
+    after = (await world.all())["spike:a"]
+    assert (True, "new", []) == (after.id != before.id, after.status, await world.table.comments(after.id))
+
+
+@pytest.mark.asyncio
+async def test_a_change_that_is_refused_changes_nothing(world: World) -> None:
+    """Half a good change is none."""
+    insight = await world.table.create(Draft(title="t"), actor=ADA)
+    with pytest.raises(Invalid, match="cost_impact"):
+        await world.table.change(insight.id, status="addressed", said={"cost_impact": "1e999"}, actor=ADA)
+    with pytest.raises(Invalid, match="status must be one of"):
+        await world.table.change(insight.id, status="done", actor=ADA)
+    with pytest.raises(NotThere):
+        await world.table.change_comment(insight.id, 1, "x", actor=ADA)
+    assert insight == await world.table.get(insight.id)
+
+
+@pytest.mark.asyncio
+async def test_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many insights and so many comments on one, and no more."""
+    monkeypatch.setattr(insight_table, "MAX_INSIGHTS", 2)
+    monkeypatch.setattr(insight_table, "MAX_COMMENTS", 1)
+    insight = await world.table.create(Draft(title="one"), actor=ADA)
+    await world.table.create(Draft(title="two"), actor=ADA)
+    with pytest.raises(NotAllowed, match="there are 2 insights"):
+        await world.table.create(Draft(title="three"), actor=ADA)
+    assert Merged(new=0, again=0, reopened=0, gone=0, left_out=1) == await world.look(found("spike:a"))
+    await world.table.comment(insight.id, "first", actor=ADA)
+    with pytest.raises(NotAllowed, match="at most 1 comments"):
+        await world.table.comment(insight.id, "second", actor=ADA)
+
+
+@pytest.mark.asyncio
+async def test_amounts_are_plain_decimals(world: World) -> None:
+    """No exponent, no rounding; a lone surrogate is no text that can be kept."""
+    insight = await world.table.create(Draft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
+    assert ("a?b", "0.0000001") == (insight.title, insight.cost_impact)
+    assert insight == await world.table.get(insight.id)
+
+
+@pytest.mark.asyncio
+async def test_they_survive_a_restart(tmp_path: Path) -> None:
+    """Status and comments are on disk when the answer is given."""
+    clock = MovedClock()
+    registry = await Registry.open(tmp_path, secret=b"s" * 32, clock=clock)
+    insight = await registry.insights.create(Draft(title="t"), status="on_hold", actor=ADA)
+    comment = await registry.insights.comment(insight.id, "soon", actor=ADA)
+    await registry.close()
+    registry = await Registry.open(tmp_path, secret=b"s" * 32, clock=clock)
+    assert replace(insight, touched=True) == await registry.insights.get(insight.id)
+    assert [comment] == await registry.insights.comments(insight.id)
+    await registry.close()
