@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.reading import vocabulary as words
 from gateway.normalise.reading.tags import LONGEST_CACHED, is_content
 
@@ -27,7 +28,7 @@ _DEEPEST = 6
 
 
 # Token counts of prompts and completions are named like them.
-_FIGURES = frozenset({*words.INPUT, *words.OUTPUT, *words.TOTAL})
+_FIGURES = frozenset({*semconv.INPUT, *semconv.OUTPUT, *semconv.TOTAL})
 
 
 class _Rules(dict[str, str]):
@@ -45,11 +46,11 @@ class _Rules(dict[str, str]):
 def _rule(name: str) -> str:
     if name in _REDUCTIONS:
         return REDUCED
-    if name in words.TAG_LISTS:
+    if name in semconv.TAG_LISTS:
         return WORDS
     if name in _FIGURES:
         return SCALAR
-    if is_content(name) or words.is_email(name):
+    if is_content(name) or semconv.is_email(name):
         return DROPPED
     return SCALAR
 

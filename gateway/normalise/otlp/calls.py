@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.normalise.otlp import containers
+from gateway.normalise.otlp import containers, semconv
 from gateway.normalise.otlp.decoding.model import Attributes, Span
 from gateway.normalise.otlp.dialect import Dialect, TokenNames, failed
 from gateway.normalise.otlp.shapes import Shape
@@ -57,23 +57,23 @@ def call_of(place: int, span: Span, shape: Shape, dialect: Dialect, operation: s
     """The call that a span describes by itself. Implausible when its figures cannot be."""
     attributes = span.attributes
     more = _contained(attributes, shape, dialect)
-    model_names = shape.request_model if dialect.model is words.REQUEST_MODEL else dialect.model
-    request_model = words.first_text(attributes, model_names) or more.get("model")
-    response_model = words.first_text(attributes, shape.response_model) if shape.response_model else None
+    model_names = shape.request_model if dialect.model is semconv.REQUEST_MODEL else dialect.model
+    request_model = semconv.first_text(attributes, model_names) or more.get("model")
+    response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
     model = request_model or response_model
     provider = _provider(attributes, shape, dialect, model, more)
     tokens = _tokens(span, shape, dialect, provider, model, more)
-    cost = words.cost_of(attributes, shape.cost) if shape.cost else None
+    cost = semconv.cost_of(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in more:
         cost = words.money(more["cost"])
     status, error_type, own_id = "ok", None, None
     if failed(span, shape):
-        status, error_type = "error", words.error_type(attributes, _exception_type(span))
+        status, error_type = "error", semconv.error_type(attributes, _exception_type(span))
     elif dialect.cached_id is not None and (own_id := dialect.cached_id(attributes)) is not None:
         status = "cached"
     elif cost == "0" and dialect.zero_cost_is_unknown and (tokens.input or tokens.output):
         cost = None
-    request_id = words.first_text(attributes, shape.request_id) if shape.request_id else None
+    request_id = semconv.first_text(attributes, shape.request_id) if shape.request_id else None
     record = Inference(
         id=b"",
         source=dialect.source,
@@ -127,7 +127,7 @@ def _contained(attributes: Attributes, shape: Shape, dialect: Dialect) -> contai
 def _provider(
     attributes: Attributes, shape: Shape, dialect: Dialect, model: str | None, more: containers.Fields
 ) -> str | None:
-    stated = words.provider_of(attributes, None, shape.provider) if shape.provider else None
+    stated = semconv.provider_of(attributes, None, shape.provider) if shape.provider else None
     if dialect.model_names_provider and model is not None:
         stated = words.model_provider(model) or stated
     if stated is None and "provider" in more:
@@ -158,7 +158,7 @@ def _tokens(
 def _total(attributes: Attributes, shape: Shape, more: containers.Fields) -> int | None:
     """The reported total. Nobody bills it: an impossible one says nothing."""
     try:
-        total = words.first_count(attributes, shape.total) if shape.total else None
+        total = semconv.first_count(attributes, shape.total) if shape.total else None
         return words.count(more.get("total")) if total is None and more else total
     except words.Implausible:
         return None
@@ -166,7 +166,7 @@ def _total(attributes: Attributes, shape: Shape, more: containers.Fields) -> int
 
 def _said(attributes: Attributes, shape: Shape) -> Tokens:
     """The counts under the names of the vocabulary."""
-    first_count = words.first_count
+    first_count = semconv.first_count
     return Tokens(
         first_count(attributes, shape.input) if shape.input else None,
         first_count(attributes, shape.output) if shape.output else None,
@@ -179,14 +179,14 @@ def _said(attributes: Attributes, shape: Shape) -> Tokens:
 def named_counts(attributes: Attributes, names: TokenNames) -> Tokens:
     """The counts under a dialect's own names."""
     fields = (names.input, names.output, names.cache_read, names.cache_write, names.reasoning)
-    return Tokens(*(words.first_count(attributes, field_names) for field_names in fields))
+    return Tokens(*(semconv.first_count(attributes, field_names) for field_names in fields))
 
 
 def _ids(attributes: Attributes, dialect: Dialect) -> tuple[str | None, str | None]:
     """The provider's id of the call, and an id that others may share."""
-    response_id = words.first_text(attributes, dialect.response_id)
+    response_id = semconv.first_text(attributes, dialect.response_id)
     if response_id is None:
-        return None, words.first_text(attributes, dialect.shared_id)
+        return None, semconv.first_text(attributes, dialect.shared_id)
     if dialect.not_unique is not None and attributes.get(dialect.not_unique) == response_id:
         return None, response_id
     return response_id, None

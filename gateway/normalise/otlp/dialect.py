@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.containers import Fields
 from gateway.normalise.otlp.decoding.model import Attributes, Span
 from gateway.normalise.otlp.shapes import KIND, LANGFUSE, Names, Shape
@@ -32,7 +33,7 @@ def never(span: Span, shape: Shape) -> str | None:
 
 def has_usage(span: Span, shape: Shape) -> bool:
     """Whether a span states any token count under the names of the vocabulary."""
-    return words.first(span.attributes, shape.usage) is not None
+    return semconv.first(span.attributes, shape.usage) is not None
 
 
 def failed(span: Span, shape: Shape) -> bool:
@@ -41,7 +42,7 @@ def failed(span: Span, shape: Shape) -> bool:
         return True
     if shape.marks & LANGFUSE and span.attributes.get("langfuse.observation.level") == "ERROR":
         return True  # all that its JavaScript SDK says of a failure
-    return bool(shape.error) and words.first(span.attributes, shape.error) is not None
+    return bool(shape.error) and semconv.first(span.attributes, shape.error) is not None
 
 
 _REQUEST_TYPES = {
@@ -92,7 +93,7 @@ def by_operation_name(span: Span, shape: Shape) -> str | None:
         return _REQUEST_TYPES.get(kind)
     if shape.marks & KIND and _says_so(span):
         return None
-    identified = words.first_text(attributes, shape.request_model + shape.response_model + shape.provider) is not None
+    identified = semconv.first_text(attributes, shape.request_model + shape.response_model + shape.provider) is not None
     return words.CHAT if identified and (has_usage(span, shape) or failed(span, shape)) else None
 
 
@@ -111,12 +112,12 @@ class Dialect:
     without_reasoning: Names = ()  # a span with one of these leaves the reasoning out of its output
     more: Callable[[Attributes], Fields] | None = None  # fields that stand in several attributes
     tokens: TokenNames | None = None  # None: those of the vocabulary
-    model: Names = words.REQUEST_MODEL
-    user: Names = words.USER
+    model: Names = semconv.REQUEST_MODEL
+    user: Names = semconv.USER
     provider: str | None = None  # when the span does not say
     model_names_provider: bool = False  # the model's name is stronger than the stated provider
-    response_id: Names = words.RESPONSE_ID
-    shared_id: Names = words.SHARED_ID
+    response_id: Names = semconv.RESPONSE_ID
+    shared_id: Names = semconv.SHARED_ID
     zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
     not_unique: str | None = None  # a response id that equals this attribute identifies no call
     cached_id: Callable[[Attributes], str | None] | None = None  # the source's own id of an answer from its own cache

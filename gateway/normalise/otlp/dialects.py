@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.normalise.otlp import shapes
+from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.decoding.model import Resource, Scope, Span
 from gateway.normalise.otlp.dialect import Dialect, by_operation_name, never
 from gateway.normalise.otlp.products import observations, openinference, vercel_ai
@@ -49,7 +49,7 @@ def _is_adk_agent(span: Span) -> bool:
 def _cloudflare_operation(span: Span, shape: Shape) -> str | None:
     """Each span is a request to a model, also one that counts no tokens, like an image."""
     is_unnamed = "gen_ai.operation.name" not in span.attributes
-    if is_unnamed and words.first_text(span.attributes, shape.request_model) is not None:
+    if is_unnamed and semconv.first_text(span.attributes, shape.request_model) is not None:
         return words.CHAT
     return by_operation_name(span, shape)
 
@@ -85,7 +85,7 @@ _TABLE = (
     Dialect(
         source="cloudflare",
         operation=_cloudflare_operation,
-        user=(*words.USER, "user_id"),
+        user=(*semconv.USER, "user_id"),
         zero_cost_is_unknown=True,
     ),
     Dialect(source="kong", zero_cost_is_unknown=True),

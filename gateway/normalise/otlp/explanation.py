@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp import containers
+from gateway.normalise.otlp import containers, semconv
 from gateway.normalise.otlp.calls import Call
 from gateway.normalise.otlp.decoding.model import Attributes, Span
 from gateway.normalise.otlp.dialect import Dialect
@@ -10,11 +10,11 @@ from gateway.normalise.otlp.who import Who
 from gateway.normalise.reading import vocabulary as words
 
 _FIELDS = {
-    "response_model": words.RESPONSE_MODEL,
-    "request_id": words.REQUEST_ID,
-    "team": words.TEAM,
-    "session": words.SESSION,
-    "api_key": words.API_KEY,
+    "response_model": semconv.RESPONSE_MODEL,
+    "request_id": semconv.REQUEST_ID,
+    "team": semconv.TEAM,
+    "session": semconv.SESSION,
+    "api_key": semconv.API_KEY,
 }
 _CONTAINED = {
     "input_tokens": "input",
@@ -35,16 +35,18 @@ def of(span: Span, call: Call, dialect: Dialect) -> dict[str, str]:
     tables = {
         **_FIELDS,
         "request_model": dialect.model,
-        "provider": words.PROVIDER,
-        "cost": words.COST,
+        "provider": semconv.PROVIDER,
+        "cost": semconv.COST,
         "user": dialect.user,
-        "input_tokens": own.input if own else words.INPUT,
-        "output_tokens": own.output if own else words.OUTPUT,
-        "cache_read_tokens": own.cache_read if own else words.CACHE_READ,
-        "cache_write_tokens": own.cache_write if own else words.CACHE_WRITE,
-        "reasoning_tokens": own.reasoning if own else words.REASONING,
+        "input_tokens": own.input if own else semconv.INPUT,
+        "output_tokens": own.output if own else semconv.OUTPUT,
+        "cache_read_tokens": own.cache_read if own else semconv.CACHE_READ,
+        "cache_write_tokens": own.cache_write if own else semconv.CACHE_WRITE,
+        "reasoning_tokens": own.reasoning if own else semconv.REASONING,
     }
-    why = {field: name for field, names in tables.items() if (name := words.first_name(attributes, names)) is not None}
+    why = {
+        field: name for field, names in tables.items() if (name := semconv.first_name(attributes, names)) is not None
+    }
     for field, contained in _CONTAINED.items():
         if field not in why and (container := _container(attributes, contained)) is not None:
             why[field] = f"{container} ({contained})"
@@ -69,7 +71,7 @@ def _container(attributes: Attributes, field: str) -> str | None:
 
 def _operation(attributes: Attributes) -> str:
     names = ("openinference.span.kind", "langfuse.observation.type", "mlflow.spanType", "ai.operationId", "span.type")
-    name = words.first_name(attributes, (*names, "gen_ai.operation.name", "llm.request.type"))
+    name = semconv.first_name(attributes, (*names, "gen_ai.operation.name", "llm.request.type"))
     return name or "a model or provider, and usage or an error"
 
 

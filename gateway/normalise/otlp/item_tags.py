@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.decoding.model import Attributes
 from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.reading import tags as tag_rules
@@ -26,7 +27,7 @@ def add_tags(tags: dict[str, str], attributes: Attributes, shape: Shape, keep: f
     """Put an item's tags over those that are there; the number of those that a bound left out."""
     left_out = 0
     for tag, names in shape.named_tags:
-        if (value := words.first_text(attributes, names)) is not None:
+        if (value := semconv.first_text(attributes, names)) is not None:
             left_out += not tag_rules.put(tags, tag, value)
     for name, key in shape.metadata:
         if name in keep:
@@ -34,7 +35,7 @@ def add_tags(tags: dict[str, str], attributes: Attributes, shape: Shape, keep: f
         if key is not None:
             value = attributes[name]
             left_out += _add_one(tags, key, words.unquoted(value) if name.startswith("langfuse.") else value)
-        elif name == words.METADATA_JSON:
+        elif name == semconv.METADATA_JSON:
             left_out += sum(_add_one(tags, key, part) for key, part in words.json_object(attributes[name]).items())
         elif (joined := _joined(attributes[name])) is not None:
             left_out += not tag_rules.put(tags, "tags", joined)
@@ -47,7 +48,7 @@ def add_tags(tags: dict[str, str], attributes: Attributes, shape: Shape, keep: f
 def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
     if type(value) is not str:
         value = words.text(value)  # None for what is nested
-    if value is None or value in words.ABSENT or key in words.IDENTITY_KEYS or words.is_email(key):
+    if value is None or value in words.ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
         return 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.calls import named_counts
 from gateway.normalise.otlp.decoding.model import Attributes, LogRecord
 from gateway.normalise.otlp.dialect import TokenNames
@@ -47,18 +48,18 @@ class Dialect:
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
         """The provider that the event states, else the one that goes without saying."""
-        stated = words.provider_of(attributes, None, self.provider)
+        stated = semconv.provider_of(attributes, None, self.provider)
         return stated or self.unnamed_provider(attributes, model)
 
     def count(self, attributes: Attributes, provider: str | None) -> Tokens:
         """The tokens of one call; Implausible when they cannot be."""
         said = named_counts(attributes, self.tokens)
-        tool_input = words.first_count(attributes, self.tool_input)
+        tool_input = semconv.first_count(attributes, self.tool_input)
         if tool_input and said.input is not None:
             said = said._replace(input=said.input + tool_input)
         return settle(
             said,
-            total=words.first_count(attributes, self.total),
+            total=semconv.first_count(attributes, self.total),
             without_cache=self.without_cache or provider in self.without_cache_at,
             without_reasoning=self.without_reasoning,
         )
@@ -137,19 +138,19 @@ CLINE = Dialect(
     without_cache=True,
 )
 SEMCONV = Dialect(
-    model=words.REQUEST_MODEL,
-    response_model=words.RESPONSE_MODEL,
-    provider=words.PROVIDER,
+    model=semconv.REQUEST_MODEL,
+    response_model=semconv.RESPONSE_MODEL,
+    provider=semconv.PROVIDER,
     tokens=TokenNames(
-        input=words.INPUT,
-        output=words.OUTPUT,
-        cache_read=words.CACHE_READ,
-        cache_write=words.CACHE_WRITE,
-        reasoning=words.REASONING,
+        input=semconv.INPUT,
+        output=semconv.OUTPUT,
+        cache_read=semconv.CACHE_READ,
+        cache_write=semconv.CACHE_WRITE,
+        reasoning=semconv.REASONING,
     ),
-    total=words.TOTAL,
-    response_id=words.RESPONSE_ID,
-    shared_id=words.SHARED_ID,
+    total=semconv.TOTAL,
+    response_id=semconv.RESPONSE_ID,
+    shared_id=semconv.SHARED_ID,
     own_span=True,
 )
 COPILOT_CHAT = replace(SEMCONV, source="copilot_chat", unnamed_provider=lambda attributes, model: "github")
@@ -160,25 +161,25 @@ OPENLIT = replace(SEMCONV, source="openlit", without_cache_at=frozenset({"anthro
 def _codex_completed(attributes: Attributes) -> bool:
     # Two such records come per call, and only one of them has counts.
     return attributes.get("event.kind") == "response.completed" and any(
-        words.first_count(attributes, names) is not None for names in (CODEX.tokens.input, CODEX.tokens.output)
+        semconv.first_count(attributes, names) is not None for names in (CODEX.tokens.input, CODEX.tokens.output)
     )
 
 
 def _http_failed(attributes: Attributes) -> bool:
-    status = words.first_count(attributes, words.HTTP_STATUS)
+    status = semconv.first_count(attributes, semconv.HTTP_STATUS)
     return status is not None and status >= 400
 
 
 def _cline_answered(attributes: Attributes) -> bool:
-    return words.first_count(attributes, CLINE.tokens.input) is not None
+    return semconv.first_count(attributes, CLINE.tokens.input) is not None
 
 
 def _semconv_call(attributes: Attributes) -> bool:
     operation = words.text(attributes.get("gen_ai.operation.name"))
     if operation is not None:
         return operation in words.OPERATIONS
-    named = words.first_text(attributes, (*SEMCONV.model, *SEMCONV.response_model, *SEMCONV.provider))
-    reported = words.first_name(attributes, (*SEMCONV.tokens.input, *SEMCONV.tokens.output, *words.ERROR_TYPE))
+    named = semconv.first_text(attributes, (*SEMCONV.model, *SEMCONV.response_model, *SEMCONV.provider))
+    reported = semconv.first_name(attributes, (*SEMCONV.tokens.input, *SEMCONV.tokens.output, *semconv.ERROR_TYPE))
     return named is not None and reported is not None
 
 

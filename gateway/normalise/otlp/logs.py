@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import log_dialects as dialects
-from gateway.normalise.otlp import rows
+from gateway.normalise.otlp import rows, semconv
 from gateway.normalise.otlp.decoding.model import LogRecord
 from gateway.normalise.otlp.log_dialects import CallEvent
 from gateway.normalise.otlp.products.gemini_twins import GeminiTwins
@@ -61,7 +61,7 @@ class Logs:
                 yield
 
     def _ignore(self, name: str, record: LogRecord) -> None:
-        if dialects.is_understood(name) or not words.looks_like_ai(record.attributes):
+        if dialects.is_understood(name) or not semconv.looks_like_ai(record.attributes):
             self._outcome.ignored[NOT_AI] += 1
         else:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
@@ -90,11 +90,11 @@ class Logs:
         dialect, attributes = event.dialect, record.attributes
         call = _inference(record, event)
         self._senders.sign(call, record.resource, attributes)
-        self._outcome.note_session(call, words.first_text(record.resource.attributes, words.RESOURCE_SESSION))
+        self._outcome.note_session(call, semconv.first_text(record.resource.attributes, semconv.RESOURCE_SESSION))
         identity = of_call(
             call,
-            response_id=words.first_text(attributes, dialect.response_id),
-            shared_id=words.first_text(attributes, dialect.shared_id),
+            response_id=semconv.first_text(attributes, dialect.response_id),
+            shared_id=semconv.first_text(attributes, dialect.shared_id),
             span=dialect.own_span,
             sequence=words.text(attributes.get("event.sequence")),
         )
@@ -104,15 +104,15 @@ class Logs:
 
 def _inference(record: LogRecord, event: CallEvent) -> Inference:
     dialect, attributes = event.dialect, record.attributes
-    failed = event.failed or words.first_text(attributes, words.ERROR_TYPE) is not None
-    model = words.first_text(attributes, dialect.model)
+    failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
+    model = semconv.first_text(attributes, dialect.model)
     provider = dialect.provider_of(attributes, model)
     tokens = dialect.count(attributes, provider)
     operation = words.text(attributes.get("gen_ai.operation.name"))
     return Inference(
         id=b"",
         source=dialect.source or source_of(record.resource, record.scope),
-        request_id=words.first_text(attributes, words.REQUEST_ID),
+        request_id=semconv.first_text(attributes, semconv.REQUEST_ID),
         trace_id=record.trace_id,
         span_id=record.span_id,
         start_time=_start(record, event),
@@ -120,15 +120,15 @@ def _inference(record: LogRecord, event: CallEvent) -> Inference:
         provider=provider,
         operation=words.OPERATIONS.get(operation or "", dialect.operation),
         request_model=model,
-        response_model=words.first_text(attributes, dialect.response_model),
+        response_model=semconv.first_text(attributes, dialect.response_model),
         input_tokens=tokens.input,
         output_tokens=tokens.output,
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
         reasoning_tokens=tokens.reasoning,
-        cost=words.cost_of(attributes),
+        cost=semconv.cost_of(attributes),
         status="error" if failed else "ok",
-        error_type=words.error_type(attributes) if failed else None,
+        error_type=semconv.error_type(attributes) if failed else None,
     )
 
 
@@ -144,14 +144,16 @@ def _why(record: LogRecord, event: CallEvent, call: Inference) -> dict[str, str]
     """Field by field, the attribute that was read and the rule that was applied to it."""
     dialect, attributes = event.dialect, record.attributes
     tables = {
-        "request_id": words.REQUEST_ID,
+        "request_id": semconv.REQUEST_ID,
         "request_model": dialect.model,
         "response_model": dialect.response_model,
         "provider": dialect.provider,
-        "cost": words.COST,
+        "cost": semconv.COST,
         **{f"{field}_tokens": getattr(dialect.tokens, field) for field in Tokens._fields},
     }
-    why = {field: name for field, names in tables.items() if (name := words.first_name(attributes, names)) is not None}
+    why = {
+        field: name for field, names in tables.items() if (name := semconv.first_name(attributes, names)) is not None
+    }
     for field, part in (("input_tokens", "cache or tool prompts"), ("output_tokens", "reasoning")):
         if field in why and getattr(call, field) != words.count(attributes[why[field]]):
             why[field] += f" + {part} (the dialect, the total or the figures say that it excludes it)"

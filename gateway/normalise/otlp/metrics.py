@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import families, shapes
+from gateway.normalise.otlp import families, semconv, shapes
 from gateway.normalise.otlp.decoding.model import Point, Resource, Scope
 from gateway.normalise.otlp.families import Family
 from gateway.normalise.otlp.products import tollhouse, tollhouse_points
@@ -137,13 +137,13 @@ def _source(point: Point, family: Family) -> str:
 
 
 def _model(point: Point) -> str | None:
-    return words.first_text(point.attributes, MODEL)
+    return semconv.first_text(point.attributes, MODEL)
 
 
 def _token_type(family: Family, point: Point) -> str | None:
     if family.token_type is not None or not family.type_keys:
         return family.token_type
-    said = words.first_text(point.attributes, family.type_keys)
+    said = semconv.first_text(point.attributes, family.type_keys)
     if said is None or len(said) > families.LONGEST_TYPE:
         return None
     return family.types.get(said, said)

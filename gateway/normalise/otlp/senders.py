@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import item_tags, shapes
+from gateway.normalise.otlp import item_tags, semconv, shapes
 from gateway.normalise.otlp.decoding.model import Attributes, Resource
 from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.otlp.who import NOBODY, device_of, end_user_of, nearest, resource_who, who_of
@@ -13,10 +13,10 @@ from gateway.normalise.reading import vocabulary as words
 from spool.record import AiRecord
 
 # Names that mean this only in one source.
-_USER = {"claude_code": words.CLAUDE_USER, "cline": ("user_id",)}
+_USER = {"claude_code": semconv.CLAUDE_USER, "cline": ("user_id",)}
 _SESSION = {"cline": ("ulid",)}
 _TAGS: dict[str, dict[str, tuple[str, ...]]] = {
-    "claude_code": {name: (name,) for name in words.CLAUDE_TAGS},
+    "claude_code": {name: (name,) for name in semconv.CLAUDE_TAGS},
     "cline": {"organization": ("organization_id",), "device": ("distinct_id",)},
 }
 
@@ -38,9 +38,9 @@ class Senders:
         self._read(resource)
         source = record.source
         shape = shape_of(attributes)
-        own = who_of(attributes, shape, _USER.get(source, words.USER))
+        own = who_of(attributes, shape, _USER.get(source, semconv.USER))
         if source in _SESSION:
-            own = own._replace(session=words.first_text(attributes, _SESSION[source]))
+            own = own._replace(session=semconv.first_text(attributes, _SESSION[source]))
         record.user, record.team, record.session, record.api_key = nearest(own, self._resource_who)
         record.tags = self._tags(source, record.user, attributes, shape)
 
@@ -61,7 +61,7 @@ class Senders:
         left_out = 0
         # The names that every source may use are stronger and come last.
         for tag, names in _TAGS.get(source, {}).items():
-            if (value := words.first_text(attributes, names)) is not None:
+            if (value := semconv.first_text(attributes, names)) is not None:
                 left_out += not tag_rules.put(tags, tag, value)
         if source == "claude_code" and (device := words.text(attributes.get("user.id"))) not in (None, user):
             left_out += not tag_rules.put(tags, "device", device)

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from gateway.normalise.otlp import containers
+from gateway.normalise.otlp import containers, semconv
 from gateway.normalise.otlp.decoding.model import Attributes
-from gateway.normalise.reading import vocabulary as words
 
 Names = tuple[str, ...]
 
@@ -60,8 +59,8 @@ _MARKS: dict[str, int] = {
     "gen_ai.tool.name": KIND,
     "gen_ai.span.kind": KIND,
     "span.type": KIND,
-    words.END_USER: END_USER,
-    words.PRINCIPAL: END_USER,
+    semconv.END_USER: END_USER,
+    semconv.PRINCIPAL: END_USER,
 }
 _MARKED_BEGINNINGS = (
     ("ai.usage.inputTokenDetails.", VERCEL_DETAILS),
@@ -113,23 +112,23 @@ class Shape(Struct, frozen=True, gc=False):
 
 
 _TABLES: dict[str, Iterable[str]] = {
-    "input": words.INPUT,
-    "output": words.OUTPUT,
-    "cache_read": words.CACHE_READ,
-    "cache_write": words.CACHE_WRITE,
-    "reasoning": words.REASONING,
-    "total": words.TOTAL,
-    "request_model": words.REQUEST_MODEL,
-    "response_model": words.RESPONSE_MODEL,
-    "provider": words.PROVIDER,
-    "request_id": words.REQUEST_ID,
-    "cost": words.COST,
-    "error": words.ERROR_TYPE,
-    "user": words.USER,
-    "team": words.TEAM,
-    "session": words.SESSION,
-    "api_key": words.API_KEY,
-    "agent": words.NAMED_TAGS["agent"],
+    "input": semconv.INPUT,
+    "output": semconv.OUTPUT,
+    "cache_read": semconv.CACHE_READ,
+    "cache_write": semconv.CACHE_WRITE,
+    "reasoning": semconv.REASONING,
+    "total": semconv.TOTAL,
+    "request_model": semconv.REQUEST_MODEL,
+    "response_model": semconv.RESPONSE_MODEL,
+    "provider": semconv.PROVIDER,
+    "request_id": semconv.REQUEST_ID,
+    "cost": semconv.COST,
+    "error": semconv.ERROR_TYPE,
+    "user": semconv.USER,
+    "team": semconv.TEAM,
+    "session": semconv.SESSION,
+    "api_key": semconv.API_KEY,
+    "agent": semconv.NAMED_TAGS["agent"],
     "containers": containers.READERS,
 }
 _ROLES: dict[str, list[tuple[str, int]]] = {}
@@ -169,17 +168,17 @@ def _shape(names: Names) -> Shape:
 
 def _named_tags(names: Names) -> tuple[tuple[str, Names], ...]:
     there = set(names)
-    found = ((tag, tuple([name for name in table if name in there])) for tag, table in words.NAMED_TAGS.items())
+    found = ((tag, tuple([name for name in table if name in there])) for tag, table in semconv.NAMED_TAGS.items())
     return tuple([(tag, present) for tag, present in found if present])
 
 
 def _metadata(names: Names) -> tuple[tuple[str, str | None], ...]:
     found: list[tuple[str, str | None]] = []
     for name in names:
-        if name == words.METADATA_JSON or name in words.TAG_LISTS:
+        if name == semconv.METADATA_JSON or name in semconv.TAG_LISTS:
             found.append((name, None))
-        elif name.startswith(words.METADATA_BEGINNINGS) and not name.startswith(words.NO_METADATA):
-            beginning = next(beginning for beginning in words.METADATA_BEGINNINGS if name.startswith(beginning))
+        elif name.startswith(semconv.METADATA_BEGINNINGS) and not name.startswith(semconv.NO_METADATA):
+            beginning = next(beginning for beginning in semconv.METADATA_BEGINNINGS if name.startswith(beginning))
             found.append((name, name[len(beginning) :]))
     return tuple(found)
 
@@ -189,6 +188,6 @@ def _marks(name: str) -> int:
     for beginning, mark in _MARKED_BEGINNINGS:
         if name.startswith(beginning):
             marks |= mark
-    if words.is_ai_name(name):
+    if semconv.is_ai_name(name):
         marks |= AI_NAME
     return marks

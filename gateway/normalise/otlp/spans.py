@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import dialects, explanation, item_tags, rows, shapes
+from gateway.normalise.otlp import dialects, explanation, item_tags, rows, semconv, shapes
 from gateway.normalise.otlp.calls import Call, call_of
 from gateway.normalise.otlp.decoding.model import Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.dialect import Dialect, has_usage, is_tool_or_agent, never
@@ -150,7 +150,7 @@ class Spans:
         """What the spans below may ask of this one; None when there is nothing to ask."""
         attributes = span.attributes
         who = call.who if call is not None else who_of(attributes, shape)
-        agent = words.first_text(attributes, shape.agent) if shape.agent else None
+        agent = semconv.first_text(attributes, shape.agent) if shape.agent else None
         if call is not None:
             call.agent = agent
             is_border = call.record.operation == "invoke_agent"
@@ -192,11 +192,11 @@ class Spans:
 def _is_strange(span: Span, shape: Shape, dialect: Dialect) -> bool:
     """Whether a span counts something under an operation that nobody has described."""
     operation = words.text(span.attributes.get("gen_ai.operation.name"))
-    if operation is None or operation in words.NO_CALLS or operation.endswith("_memory"):
+    if operation is None or operation in semconv.NO_CALLS or operation.endswith("_memory"):
         return False
     if operation in words.OPERATIONS or dialect.operation is never or dialects.says_its_kind(shape):
         return False
-    return has_usage(span, shape) or words.first(span.attributes, shape.cost) is not None
+    return has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None
 
 
 def _repeated_runs(calls: Iterable[Call]) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.decoding.model import Attributes
 from gateway.normalise.otlp.shapes import Names, Shape
 from gateway.normalise.reading import vocabulary as words
@@ -36,16 +37,16 @@ def nearest(who: Who, further: Who) -> Who:
     )
 
 
-def who_of(attributes: Attributes, shape: Shape, user_names: Names = words.USER) -> Who:
+def who_of(attributes: Attributes, shape: Shape, user_names: Names = semconv.USER) -> Who:
     """The identity that an item states itself."""
-    if user_names is words.USER:
+    if user_names is semconv.USER:
         user_names = shape.user
     if not (user_names or shape.session or shape.team or shape.api_key):
         return NOBODY
     return Who(
-        words.first_text(attributes, user_names),
-        words.first_text(attributes, shape.team) if shape.team else None,
-        words.first_text(attributes, shape.session) if shape.session else None,
+        semconv.first_text(attributes, user_names),
+        semconv.first_text(attributes, shape.team) if shape.team else None,
+        semconv.first_text(attributes, shape.session) if shape.session else None,
         _key_name(attributes, shape.api_key) if shape.api_key else None,
     )
 
@@ -53,27 +54,27 @@ def who_of(attributes: Attributes, shape: Shape, user_names: Names = words.USER)
 def resource_who(attributes: Attributes) -> Who:
     """What a resource says for everything that it sends."""
     who = Who(
-        words.first_text(attributes, words.RESOURCE_USER),
-        words.first_text(attributes, words.RESOURCE_TEAM),
-        words.first_text(attributes, words.RESOURCE_SESSION),
+        semconv.first_text(attributes, semconv.RESOURCE_USER),
+        semconv.first_text(attributes, semconv.RESOURCE_TEAM),
+        semconv.first_text(attributes, semconv.RESOURCE_SESSION),
     )
     return NOBODY if who == NOBODY else who
 
 
 def device_of(attributes: Attributes, host_id: bool) -> str | None:
     """The device that a resource names; `service.instance.id` is a process and never one."""
-    return words.first_text(attributes, words.RESOURCE_DEVICE_OR_HOST if host_id else words.RESOURCE_DEVICE)
+    return semconv.first_text(attributes, semconv.RESOURCE_DEVICE_OR_HOST if host_id else semconv.RESOURCE_DEVICE)
 
 
 def end_user_of(attributes: Attributes, user: str | None) -> str | None:
     """The end user beside an authenticated principal, for the tag `end_user`."""
-    stated = words.text(attributes.get(words.END_USER))
-    if stated is None and words.PRINCIPAL in attributes:
+    stated = words.text(attributes.get(semconv.END_USER))
+    if stated is None and semconv.PRINCIPAL in attributes:
         stated = words.text(attributes.get("llm.user"))
     return stated if stated is not None and stated != user else None
 
 
 def _key_name(attributes: Attributes, names: Names) -> str | None:
     """The alias of a caller's key, unless somebody named it after the key itself."""
-    alias = words.first_text(attributes, names)
+    alias = semconv.first_text(attributes, names)
     return None if is_secret(alias) else alias

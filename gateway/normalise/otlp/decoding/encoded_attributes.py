@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
-from gateway.normalise.otlp import admission
+from gateway.normalise.otlp import admission, semconv
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import wire_view
 from gateway.normalise.otlp.decoding.model import Attributes
-from gateway.normalise.reading import vocabulary as words
 
 Pair = tuple[str, Any]
 
@@ -42,8 +41,8 @@ _LONGEST_KNOWN = 160
 # New on every span, so not worth remembering.
 _VARYING = frozenset(
     {
-        *words.INPUT, *words.OUTPUT, *words.CACHE_READ, *words.CACHE_WRITE, *words.REASONING, *words.TOTAL,
-        *words.REQUEST_ID, *words.COST, *words.SESSION, *words.USER,
+        *semconv.INPUT, *semconv.OUTPUT, *semconv.CACHE_READ, *semconv.CACHE_WRITE, *semconv.REASONING, *semconv.TOTAL,
+        *semconv.REQUEST_ID, *semconv.COST, *semconv.SESSION, *semconv.USER,
     }
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.decoding.model import Span
 from gateway.normalise.otlp.dialect import Dialect, by_operation_name, has_usage
 from gateway.normalise.otlp.shapes import Shape
@@ -31,5 +32,5 @@ AZURE_AI = Dialect(
     operation=_operation,
     refine=_refine,
     run_id=_RUN_ID,
-    response_id=(_RUN_ID, *words.RESPONSE_ID),
+    response_id=(_RUN_ID, *semconv.RESPONSE_ID),
 )

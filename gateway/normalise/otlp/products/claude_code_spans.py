@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.decoding.model import Span
 from gateway.normalise.otlp.dialect import Dialect, TokenNames
 from gateway.normalise.otlp.shapes import Shape
@@ -21,7 +22,7 @@ def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
 
 def _refine(span: Span, record: Inference) -> None:
     if span.attributes.get("success") in (False, "false") and record.status == "ok":
-        record.status, record.error_type = "error", words.error_type(span.attributes)
+        record.status, record.error_type = "error", semconv.error_type(span.attributes)
     device = words.text(span.attributes.get("user.id"))  # random, one for each installation
     if device is not None and record.user is not None and device != record.user:
         record.tags = {**record.tags, "device": device}
@@ -29,21 +30,21 @@ def _refine(span: Span, record: Inference) -> None:
 
 # Events count under the same names, and leave the cache out of the input just so.
 TOKENS = TokenNames(
-    input=(*words.INPUT, "input_tokens"),
-    output=(*words.OUTPUT, "output_tokens"),
-    cache_read=(*words.CACHE_READ, "cache_read_tokens"),
-    cache_write=(*words.CACHE_WRITE, "cache_creation_tokens"),
+    input=(*semconv.INPUT, "input_tokens"),
+    output=(*semconv.OUTPUT, "output_tokens"),
+    cache_read=(*semconv.CACHE_READ, "cache_read_tokens"),
+    cache_write=(*semconv.CACHE_WRITE, "cache_creation_tokens"),
 )
 CLAUDE_CODE = Dialect(
     source="claude_code",
     operation=_operation,
     without_cache=_without_cache,
     tokens=TOKENS,
-    model=(*words.REQUEST_MODEL, "model"),
+    model=(*semconv.REQUEST_MODEL, "model"),
     model_names_provider=True,
-    user=words.CLAUDE_USER,
-    response_id=(*words.RESPONSE_ID, "request_id"),
+    user=semconv.CLAUDE_USER,
+    response_id=(*semconv.RESPONSE_ID, "request_id"),
     shared_id=("client_request_id",),
     refine=_refine,
-    tags=words.CLAUDE_TAGS,
+    tags=semconv.CLAUDE_TAGS,
 )

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator
 
 import msgspec
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.decoding.model import LogRecord
 from gateway.normalise.otlp.log_dialects import CallEvent
 from gateway.normalise.reading import vocabulary as words
@@ -18,7 +19,7 @@ from gateway.normalise.reading import vocabulary as words
 _ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
 _WHEN_OK = ("gen_ai.response.model",)
 # The record that is written when a request starts has none of these.
-_ENDED = ("gen_ai.response.id", "gen_ai.response.model", *words.INPUT, *words.OUTPUT, *words.ERROR_TYPE)
+_ENDED = ("gen_ai.response.id", "gen_ai.response.model", *semconv.INPUT, *semconv.OUTPUT, *semconv.ERROR_TYPE)
 
 
 class GeminiTwins:
@@ -33,9 +34,9 @@ class GeminiTwins:
 
     def hold_twin(self, record: LogRecord) -> bool:
         """False for the record of a request's start: it is the twin of no call."""
-        if words.first_name(record.attributes, _ENDED) is None:
+        if semconv.first_name(record.attributes, _ENDED) is None:
             return False
-        model = words.first_text(record.attributes, ("gen_ai.request.model",))
+        model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
         self._twins[_key(record, model)].setdefault(_session(record), deque()).append(record)
         return True
 
@@ -49,7 +50,7 @@ class GeminiTwins:
 
     def _twin_of(self, record: LogRecord) -> LogRecord | None:
         """The first that waits for it; where both name a session it is the same one."""
-        waiting = self._twins.get(_key(record, words.first_text(record.attributes, ("model",))), {})
+        waiting = self._twins.get(_key(record, semconv.first_text(record.attributes, ("model",))), {})
         session = _session(record)
         if session is None:
             session = next(iter(waiting), None)

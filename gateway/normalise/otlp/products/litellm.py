@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway.normalise.formats.litellm import operation_of
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.decoding.model import Attributes, Span
 from gateway.normalise.otlp.dialect import Dialect, by_operation_name
 from gateway.normalise.otlp.shapes import Shape
@@ -19,7 +20,7 @@ CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it ide
 def _operation(span: Span, shape: Shape) -> str | None:
     if span.name == _RAW_TWIN:
         return None
-    call_type = words.first_text(span.attributes, ("gen_ai.operation.name", "llm.request.type"))
+    call_type = semconv.first_text(span.attributes, ("gen_ai.operation.name", "llm.request.type"))
     if call_type is None:
         return by_operation_name(span, shape)
     return words.OPERATIONS.get(call_type) or operation_of(call_type)
@@ -51,7 +52,7 @@ LITELLM = Dialect(
     operation=_operation,
     cached_id=_cached_id,
     refine=_refine,
-    shared_id=(*words.SHARED_ID, CALL_ID),
+    shared_id=(*semconv.SHARED_ID, CALL_ID),
     not_unique=CALL_ID,
     zero_cost_is_unknown=True,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp import shapes
+from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.decoding.model import Span
 from gateway.normalise.otlp.dialect import Dialect
 from gateway.normalise.otlp.shapes import Shape, shape_of
@@ -22,7 +22,7 @@ def without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     attributes = span.attributes
     if OPERATION_ID not in attributes or shape_of(attributes).marks & shapes.VERCEL_DETAILS:
         return False
-    stated = words.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
+    stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
     return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated  # `vertex.anthropic.messages`
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import BadPayload
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import containers, shapes
+from gateway.normalise.otlp import containers, semconv, shapes
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import vocabulary as words
 from spool.record import AMENDABLE, as_json, pack, unpack
@@ -30,9 +30,11 @@ PAYLOADS = [
 
 NAMES = sorted(
     {
-        *words.INPUT, *words.OUTPUT, *words.CACHE_READ, *words.CACHE_WRITE, *words.REASONING, *words.TOTAL,
-        *words.REQUEST_MODEL, *words.RESPONSE_MODEL, *words.PROVIDER, *words.REQUEST_ID, *words.COST, *words.USER,
-        *words.TEAM, *words.SESSION, *words.API_KEY, *words.ERROR_TYPE, *words.HTTP_STATUS, *words.TAG_LISTS,
+        *semconv.INPUT, *semconv.OUTPUT, *semconv.CACHE_READ, *semconv.CACHE_WRITE, *semconv.REASONING, *semconv.TOTAL,
+        *semconv.REQUEST_MODEL, *semconv.RESPONSE_MODEL, *semconv.PROVIDER, *semconv.REQUEST_ID,
+        *semconv.COST, *semconv.USER,
+        *semconv.TEAM, *semconv.SESSION, *semconv.API_KEY, *semconv.ERROR_TYPE, *semconv.HTTP_STATUS,
+        *semconv.TAG_LISTS,
         *containers.READERS, *shapes._MARKS, "metadata", "success", "model", "traceloop.span.kind",
         "langsmith.metadata.a", "trace.metadata.b", "gen_ai.prompt", "user.email", "litellm.model_group",
         "langsmith.span.kind", "spring.ai.kind", "logfire.span_type", "langfuse.observation.level", "ai.model.provider",

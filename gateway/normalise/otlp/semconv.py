@@ -1,0 +1,236 @@
+"""
+Attribute names by canonical field, strongest first: the semantic conventions and other spellings of products.
+
+Knows names alone: what a value means is read by gateway.normalise.reading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from gateway.normalise.otlp.decoding.model import Attributes
+from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading.error_types import first_readable
+from gateway.normalise.reading.vocabulary import (
+    ABSENT,
+    FRAMEWORKS,
+    MAX_TEXT,
+    MAX_TOKENS,
+    count,
+    model_provider,
+    money,
+    plain,
+    provider,
+    text,
+)
+
+# --- Tokens: first present name wins, names never add up ------------------------------------------------------------
+
+_USAGE = "gen_ai.usage."
+
+INPUT = (
+    "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens",
+    "ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens",
+    "gen_ai.response.input_tokens",  # Portkey's first gen_ai traces
+    "gen_ai.response.prompt_tokens",  # Semantic Kernel's first ones
+)  # fmt: skip
+OUTPUT = (
+    "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
+    "llm.usage.completion_tokens", "ai.usage.outputTokens", "ai.usage.completionTokens",
+    "gen_ai.response.output_tokens", "gen_ai.response.completion_tokens",
+)  # fmt: skip
+CACHE_READ = (
+    *(_USAGE + name for name in (
+        "cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens",
+        "details.cache_read_input_tokens", "input_tokens.cached", "prompt_tokens_details.cached_tokens",
+        "prompt_token_details.cached_read_tokens", "cached_tokens", "input_tokens_details.cached_tokens",
+        "cache_read_tokens", "details.cached_tokens", "details.cached_content_tokens",
+    )),
+    "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens",
+    "ai.usage.inputTokenDetails.cacheReadTokens",
+)  # fmt: skip
+CACHE_WRITE = (
+    *(_USAGE + name for name in (
+        "cache_write.input_tokens", "cache_creation.input_tokens", "cache_creation_input_tokens",
+        "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
+        "input_tokens.cache_write", "prompt_token_details.cached_write_tokens", "cache_write_tokens",
+        "cache_creation_tokens", "prompt_tokens_details.cache_creation_tokens",
+    )),
+    "llm.token_count.prompt_details.cache_write", "ai.usage.inputTokenDetails.cacheWriteTokens",
+)  # fmt: skip
+REASONING = (
+    *(_USAGE + name for name in (
+        "reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning",
+        "completion_tokens_details.reasoning_tokens", "completion_token_details.reasoning_tokens",
+        "details.reasoning_tokens", "experimental.reasoning_tokens", "output_tokens_details.reasoning_tokens",
+        "details.thoughts_tokens",
+    )),
+    "llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens",
+    "ai.usage.outputTokenDetails.reasoningTokens",
+)  # fmt: skip
+TOTAL = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total", "ai.usage.totalTokens")
+
+# --- Other fields ---------------------------------------------------------------------------------------------------
+
+REQUEST_MODEL = (
+    "gen_ai.request.model", "llm.model_name", "llm.request.model_name", "embedding.model_name", "reranker.model_name",
+    "ai.model.id", "langfuse.observation.model.name",
+)  # fmt: skip
+RESPONSE_MODEL = ("gen_ai.response.model", "ai.response.model", "llm.response.model_name")
+PROVIDER = (
+    "gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system", "ai.model.provider", "gen_ai.model.provider",
+)  # fmt: skip
+REQUEST_ID = (
+    "gen_ai.response.id", "ai.response.id", "request_id", "response_id", "gen_ai.request.id", "client_request_id",
+    "gen_ai.thread.run.id",
+)  # fmt: skip
+# Of these, who gave the id: the provider, or somebody who may give it twice.
+RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "response_id")
+SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
+COST = (
+    "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
+    "llm.cost.total", "operation.cost", "agw.ai.usage.cost.total", "totalCost",
+    "litellm.cost.total",
+)  # fmt: skip
+ERROR_TYPE = ("error.type", "gen_ai.error.type")
+HTTP_STATUS = ("status_code", "http.response.status_code")
+
+# --- Identity -------------------------------------------------------------------------------------------------------
+
+END_USER = "metadata.user_api_key_end_user_id"
+PRINCIPAL = "metadata.user_api_key_user_id"
+USER = (
+    "user.id", "enduser.id", "langfuse.user.id", "traceloop.association.properties.user_id",
+    "ai.telemetry.metadata.userId", PRINCIPAL, "llm.user", END_USER, "user.account_id",
+    "kong.auth.consumer.name", "jwt.sub", "user",
+)  # fmt: skip
+CLAUDE_USER = ("user.account_uuid", "user.account_id", "user.id")
+TEAM = ("team.id", "team", "metadata.user_api_key_team_id", "gen_ai.team_id", "litellm.team.id")
+SESSION = (
+    "session.id", "gen_ai.conversation.id", "conversation.id", "traceloop.association.properties.session_id",
+    "ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id",
+    "langsmith.metadata.thread_id", "spring.ai.chat.client.conversation.id", "gen_ai.thread.id",
+)  # fmt: skip
+API_KEY = (
+    "metadata.user_api_key_alias", "trace.metadata.openrouter.api_key_name", "gen_ai.virtual_key_name",
+)  # fmt: skip
+# The resource is the last place, and only under the names that can be meant for everything the process sends.
+RESOURCE_USER = ("user.id", "enduser.id")
+RESOURCE_TEAM = ("team.id", "team")
+RESOURCE_SESSION = ("session.id",)
+RESOURCE_DEVICE = ("device.id",)
+RESOURCE_DEVICE_OR_HOST = ("device.id", "host.id")
+
+# --- Tags -----------------------------------------------------------------------------------------------------------
+
+NAMED_TAGS: dict[str, tuple[str, ...]] = {
+    "environment": ("langfuse.environment", "deployment.environment.name", "deployment.environment", "env"),
+    "agent": ("gen_ai.agent.name", "agent.name"),
+    "organization": ("organization.id",),
+    "department": ("department",),
+    "cost_center": ("cost_center",),
+    "device": ("device.id", "host.id", "installation.id"),
+}
+CLAUDE_TAGS = ("query_source", "effort", "speed")
+TAG_LISTS = ("tag.tags", "langfuse.trace.tags", "langsmith.span.tags")
+METADATA_JSON = "metadata"  # OpenInference: a JSON object as text
+METADATA_BEGINNINGS = (
+    "traceloop.association.properties.", "ai.telemetry.metadata.", "langfuse.trace.metadata.",
+    "langfuse.observation.metadata.", "langsmith.metadata.", "trace.metadata.",
+)  # fmt: skip
+NO_METADATA = ("trace.metadata.openrouter.", "trace.metadata.provider_responses")
+IDENTITY_KEYS = frozenset({
+    "user", "user_id", "userId", "user_name", "userName", "username", "session", "session_id", "sessionId", "thread_id",
+    "threadId",
+})  # fmt: skip
+# Steps around calls; some of them repeat the calls' sums.
+NO_CALLS = frozenset({
+    "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow", "plan",
+    "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser", "llm_call",
+})  # fmt: skip
+
+# What a model is called, or how tokens are counted, in attributes of senders that nobody has described yet.
+_AI_NAME = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
+_TOKEN_COUNT = re.compile(
+    r"(?:^|[._])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)|model(?:_name|_id)?$)"
+    r"|tokens(?:In|Out)$"
+)
+
+
+def first(attributes: Attributes, names: Iterable[str]) -> Any:
+    """The value of the first name that says something, else None."""
+    for name in names:
+        value = attributes.get(name)
+        if value is not None and not (type(value) is str and value in ABSENT):
+            return value
+    return None
+
+
+def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
+    """The text of the first name that says something, else None."""
+    for name in names:
+        value = attributes.get(name)
+        if type(value) is str:
+            if value not in ABSENT and len(value) <= MAX_TEXT:
+                return value
+        elif value is not None and (words := tag_rules.text_of(value)) is not None:
+            return words
+    return None
+
+
+def first_name(attributes: Attributes, names: Iterable[str]) -> str | None:
+    """The name that `first` would take the value of: what an explanation cites."""
+    return next((name for name in names if first(attributes, (name,)) is not None), None)
+
+
+def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
+    """The token count under the first name that says something, else None."""
+    for name in names:
+        value = attributes.get(name)
+        if type(value) is int and 0 <= value <= MAX_TOKENS:
+            return value
+        if value is not None and not (type(value) is str and value in ABSENT):
+            return count(value)
+    return None
+
+
+def cost_of(attributes: Attributes, names: Iterable[str] = COST) -> str | None:
+    """The reported cost of a call, in dollars."""
+    for name in names:
+        if name in attributes and (amount := money(attributes[name])) is not None:
+            return plain(Decimal(amount).scaleb(-6)) if name == "cost_usd_micros" else amount
+    return None
+
+
+def error_type(attributes: Attributes, exception: str | None = None) -> str:
+    """The machine-readable type of a failure, never a message; `exception` is that of a span's exception event."""
+    own = (text(attributes.get(name)) for name in ERROR_TYPE)
+    others = (text(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS))
+    return first_readable((*own, exception, *others))
+
+
+def is_ai_name(name: str) -> bool:
+    """Whether an attribute's name speaks of a model or of token counts."""
+    return bool(_AI_NAME.match(name) or _TOKEN_COUNT.search(name))
+
+
+def looks_like_ai(attributes: Attributes) -> bool:
+    """Whether an item that no dialect took has names of models or token counts: an operator ought to see its shape."""
+    return any(is_ai_name(name) for name in attributes)
+
+
+def provider_of(attributes: Attributes, model: str | None, names: Iterable[str] = PROVIDER) -> str | None:
+    """The stated provider unless it is a framework's name; else the one that the model's name gives away."""
+    for name in names:
+        stated = text(attributes.get(name))
+        if stated is not None and (known := provider(stated)) not in FRAMEWORKS:
+            return known
+    return model_provider(model) if model else None
+
+
+def is_email(name: str) -> bool:
+    """Attributes that hold an e-mail address are never read."""
+    return "email" in name.lower()
