@@ -24,7 +24,7 @@ def nobody(complaint: str) -> None:
     raise AssertionError(complaint)
 
 
-def test_lines_are_cut_by_their_number():
+def test_lines_are_cut_by_their_number() -> None:
     """512 a body, joined as they were."""
     lines = [json.dumps({"n": n}).encode() for n in range(1100)]
     found = cut(b"\n".join(lines) + b"\n\n")
@@ -32,7 +32,7 @@ def test_lines_are_cut_by_their_number():
     assert lines == b"\n".join(body.content for body in found).split(b"\n")
 
 
-def test_arrays_are_cut_by_their_size():
+def test_arrays_are_cut_by_their_size() -> None:
     """4 MiB a body, each an array of its own; an item larger than that goes alone."""
     items = ["x" * 1_500_000, "y" * 1_500_000, "z" * 1_500_000, "w" * 5_000_000, "v"]
     found = cut(json.dumps(items).encode())
@@ -41,18 +41,18 @@ def test_arrays_are_cut_by_their_size():
 
 
 @pytest.mark.parametrize("document", [b'{"batch": []}', b'{\n "result": [\n {}, {} ]\n}\n', b'\n\n{"a": 1}'])
-def test_a_document_stays_whole(document: bytes):
+def test_a_document_stays_whole(document: bytes) -> None:
     """Over several lines or on one."""
     assert [json.loads(document)] == [json.loads(body.content) for body in cut(document)]
 
 
-def test_a_broken_line_does_not_stop_the_others():
+def test_a_broken_line_does_not_stop_the_others() -> None:
     """It goes along, and the gateway rejects it by itself."""
     assert [3] == [len(body.items) for body in cut(b'{"a": \n{"b": 1}\n{"c": 2}')]
     assert [3] == [len(body.items) for body in cut(b'{"b": 1}\n{"a": \n{"c": 2}')]
 
 
-def test_otlp_requests_are_bodies_of_their_own():
+def test_otlp_requests_are_bodies_of_their_own() -> None:
     """As a collector's file exporter writes them, one a line."""
     otlp = b'{"resourceSpans": []}'
     assert [otlp, b'{"a": 1}\n{"b": 2}', otlp] == [
@@ -60,19 +60,19 @@ def test_otlp_requests_are_bodies_of_their_own():
     ]
 
 
-def test_gzip_is_told_by_its_first_bytes():
+def test_gzip_is_told_by_its_first_bytes() -> None:
     """Whatever the name."""
     assert [b'{"a": 1}\n{"b": 2}'] == [body.content for body in cut(gzip.compress(b'{"a": 1}\n{"b": 2}\n'))]
 
 
 @pytest.mark.parametrize("content", [b"", b"  \n", b"a,b\n1,2", b'{"a": '])
-def test_what_is_no_json_is_said_so(content: bytes):
+def test_what_is_no_json_is_said_so(content: bytes) -> None:
     """Before anything is sent."""
     with pytest.raises(BadPayload):
         cut(content)
 
 
-def test_directories_are_walked_in_order(tmp_path: Path):
+def test_directories_are_walked_in_order(tmp_path: Path) -> None:
     """Files of data only, and none that is hidden."""
     for name in ("b.ndjson", "a/x.json.gz", "a/.hidden.json", ".git/y.json", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -81,7 +81,7 @@ def test_directories_are_walked_in_order(tmp_path: Path):
     assert [*named, "-"] == list(cuts.files([str(tmp_path), "-"], nobody))
 
 
-def test_a_directory_without_data_is_complained_of(tmp_path: Path):
+def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
     """Nothing is left out in silence; a link that leads around in a circle is not followed, a broken one is named."""
     said: list[str] = []
     (tmp_path / "notes.txt").touch()
@@ -92,20 +92,20 @@ def test_a_directory_without_data_is_complained_of(tmp_path: Path):
     assert [str(tmp_path / "gone.json")] == list(cuts.files([str(tmp_path)], nobody))
 
 
-def test_a_body_of_lines_begins_with_an_object():
+def test_a_body_of_lines_begins_with_an_object() -> None:
     """A body is told by its first byte: a line of text there would make the gateway refuse its neighbours."""
     lines = [b'{"n": 0}'] * 512 + [b"plain text", b'{"n": 1}', b"more", b'{"n": 2}']
     assert [b'{"n": 1}', b'{"n": 2}', b"plain text", b"more"] == cut(b"\n".join(lines))[1].content.split(b"\n")
     assert [3] == [len(body.items) for body in cut(b'started\n{"n": 1}\n{"n": 2}')]
 
 
-def test_arrays_on_lines_are_arrays():
+def test_arrays_on_lines_are_arrays() -> None:
     """As a capture of several requests holds them; a broken one goes along and is refused by itself."""
     found = cut(b'[{"n": 1}, null]\n{"n": 2}\n[{"n": 3}]\n[{"n": \n')
     assert [b'[{"n": 1},null]', b'{"n": 2}', b'[{"n": 3}]', b'[{"n":'] == [body.content for body in found]
 
 
-def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch):
+def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever what was read ends: in a text, behind a backslash, between two elements."""
     items = [{"a": ['x]"\\', {"b": "}, ["}]}, None, -1.5, "ü\\", [], {"c": {}}] * 3
     for content in (json.dumps(items, indent=1, ensure_ascii=False), json.dumps(items)):
@@ -118,7 +118,7 @@ def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("content", "words"), [(b'[\n {"a": 1},\n {"b"', "breaks off"), (b'[\n {"a": 1}]\n, 5', "more behind")]
 )
-def test_what_stands_before_a_break_is_given_out(content: bytes, words: str):
+def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> None:
     """And then the break is told."""
     found = cuts.bodies(io.BytesIO(content), Trail(()))
     assert b'[{"a": 1}]' == next(found).content
@@ -126,7 +126,7 @@ def test_what_stands_before_a_break_is_given_out(content: bytes, words: str):
         next(found)
 
 
-def test_gzip_that_breaks_off_gives_what_it_holds():
+def test_gzip_that_breaks_off_gives_what_it_holds() -> None:
     """The last line of it is cut, and goes along as a broken one; then the break is told."""
     content = b"".join(json.dumps({"n": n, "id": f"{n * 7919:x}"}).encode() + b"\n" for n in range(2000))
     with cuts.opened(io.BytesIO(gzip.compress(content)[:-2000])) as opened:
@@ -136,7 +136,7 @@ def test_gzip_that_breaks_off_gives_what_it_holds():
             list(found)
 
 
-def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPatch):
+def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line by itself, and it is told; a document or an element with all that comes behind it."""
     for bound, n in (("MAX_DOCUMENT", 100), ("MAX_BYTES", 100), ("_CHUNK", 50)):
         monkeypatch.setattr(cuts, bound, n)
@@ -156,13 +156,13 @@ def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPa
     assert [b'{"broken":', *lines] == [line for body in found for line in body.items]
 
 
-def test_a_body_can_be_halved():
+def test_a_body_can_be_halved() -> None:
     """For a gateway that takes less at once: every item is in one half."""
     (body,) = cut(b"[1, 2, 3]")
     assert [b"[1]", b"[2,3]"] == [half.content for half in body.halves()]
 
 
-def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed otherwise or with lines added behind it, too; not behind other lines, and what was not taken is not."""
     monkeypatch.setattr(cuts, "MAX_ITEMS", 2)
     lines = [b'{"n": %d}' % n for n in range(5)]
@@ -176,7 +176,7 @@ def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pyt
     assert [True, False] == [body.known for body in repeated]
 
 
-def test_what_was_taken_is_remembered_by_address_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_was_taken_is_remembered_by_address_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another address or another key has taken nothing yet; a damaged file has forgotten."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     one, two, three = (bytes([n]) * 16 for n in range(3))
@@ -190,7 +190,7 @@ def test_what_was_taken_is_remembered_by_address_and_key(tmp_path: Path, monkeyp
     assert one not in Acknowledged(url="http://a", key="k")
 
 
-def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk may leave one behind, and noise in its place."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     marks = [bytes([n]) * 16 for n in range(4)]
@@ -204,7 +204,7 @@ def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.Mon
     assert [True, True, False, True] == [mark in again for mark in marks]
 
 
-def test_the_oldest_marks_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_oldest_marks_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file does not grow for ever."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     taken = Acknowledged(url="http://a", key=None)

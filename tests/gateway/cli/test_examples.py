@@ -14,13 +14,13 @@ from spool.record import NS
 from tests.gateway.normalise.formats.payloads import one
 
 
-def test_there_is_one_for_every_gateway_format():
+def test_there_is_one_for_every_gateway_format() -> None:
     """And one of OTLP."""
     assert {name for name in any_format.FORMATS if "/" not in name} | {"otlp/traces"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("format", EXAMPLES)
-def test_it_is_recognised_and_becomes_one_call_of_now(format: str):
+def test_it_is_recognised_and_becomes_one_call_of_now(format: str) -> None:
     """With tokens, a model and a provider."""
     body = example(format)
     assert format == recognise(body)
@@ -33,7 +33,7 @@ def test_it_is_recognised_and_becomes_one_call_of_now(format: str):
 
 
 @pytest.mark.parametrize("format", EXAMPLES)
-def test_each_time_it_is_another_call(format: str):
+def test_each_time_it_is_another_call(format: str) -> None:
     """Its ids are new, so it is no duplicate."""
     assert one(None, example(format)).id != one(None, example(format)).id
     json.loads(example(format))

@@ -13,7 +13,7 @@ from gateway.cli.examples import example
 from gateway.cli.explain import explain
 
 
-def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path):
+def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
     """It is named with its reason and the exit code is 1; the others are explained."""
     good, packed, cut, damaged = (tmp_path / name for name in ("good", "packed", "cut", "damaged"))
     body = example("litellm")
@@ -28,14 +28,14 @@ def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path):
     assert 3 == result.stderr.count("cannot be read")
 
 
-def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path):
+def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
     """Wrong use, before anything is read."""
     result = CliRunner().invoke(explain, [str(tmp_path / "none"), "--as", "bedrok"])
     assert (2, True) == (result.exit_code, "did you mean 'bedrock'?" in result.stderr)
 
 
 @pytest.mark.parametrize(("temporality", "why"), [(1, "delta of cline.cost.total"), (2, "cline.cost.total grew by")])
-def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: str):
+def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: str) -> None:
     """A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same."""
     point = {"asDouble": 0.5, "startTimeUnixNano": "1790000000000000000", "timeUnixNano": "1790000060000000000"}
     counter = {"aggregationTemporality": temporality, "isMonotonic": True, "dataPoints": [point]}

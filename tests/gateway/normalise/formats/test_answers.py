@@ -27,7 +27,7 @@ def body_of(format: str, name: str) -> bytes:
     return next(one.body for one in cases(format) if one.name == name)
 
 
-def test_the_house_says_what_it_took_and_what_not():
+def test_the_house_says_what_it_took_and_what_not() -> None:
     """By item, with a reason and a field."""
     event = json.loads(body_of("litellm", "slp-batch-array"))[0]
     body = json.dumps([event, None, event | {"prompt_tokens": -1}]).encode()
@@ -37,14 +37,14 @@ def test_the_house_says_what_it_took_and_what_not():
     }) == said("litellm", body)  # fmt: skip
 
 
-def test_a_payload_of_bad_items_only_is_400():
+def test_a_payload_of_bad_items_only_is_400() -> None:
     """It was not taken, and the message says how to mend the first."""
     status, words = said("kong", b"[3, 4]")
     assert (400, "bad_payload") == (status, words["error"]["type"])
     assert "(0)" in words["error"]["message"]
 
 
-def test_a_line_of_which_one_call_is_good_was_taken():
+def test_a_line_of_which_one_call_is_good_was_taken() -> None:
     """Kong would send it again otherwise, the good call with it."""
     line = json.loads(body_of("kong", "http-log-bedrock-unpriced"))
     good = line["ai"]["proxy"]
@@ -53,7 +53,7 @@ def test_a_line_of_which_one_call_is_good_was_taken():
     assert (200, 1, ["malformed"]) == (status, words["accepted"], [one["reason"] for one in words["rejected"]])
 
 
-def test_a_payload_of_impossible_figures_only_was_read():
+def test_a_payload_of_impossible_figures_only_was_read() -> None:
     """As at the doors of OTLP: it is told what was rejected, and need not come again."""
     event = json.loads(body_of("litellm", "slp-batch-array"))[0]
     status, words = said("litellm", json.dumps(event | {"prompt_tokens": -1}).encode())
@@ -62,7 +62,7 @@ def test_a_payload_of_impossible_figures_only_was_read():
     )  # fmt: skip
 
 
-def test_langfuse_hears_of_every_event():
+def test_langfuse_hears_of_every_event() -> None:
     """207, under the sender's own event ids: 201 for what was taken or passed over, 400 for what was not."""
     body = batch(trace(), create(), update(usageDetails={"input": -1}), "text")
     status, words = said("langfuse", body)
@@ -75,7 +75,7 @@ def test_langfuse_hears_of_every_event():
     ]
 
 
-def test_langfuse_hears_of_every_event_of_a_body_that_no_strict_parser_takes():
+def test_langfuse_hears_of_every_event_of_a_body_that_no_strict_parser_takes() -> None:
     """NaN in one of them, which Python senders write: the ids are read like the events themselves."""
     body = batch(create(temperature=float("nan")), update(usageDetails={"input": -1}))
     words = said("langfuse", body)[1]
@@ -84,7 +84,7 @@ def test_langfuse_hears_of_every_event_of_a_body_that_no_strict_parser_takes():
     ]
 
 
-def test_firehose_reads_its_own_request_id():
+def test_firehose_reads_its_own_request_id() -> None:
     """Else it would repeat the request whole; refused, it hears why."""
     body = body_of("bedrock", "cloudwatch-subscription-via-firehose")
     request_id = json.loads(body)["requestId"]
@@ -95,25 +95,25 @@ def test_firehose_reads_its_own_request_id():
     )  # fmt: skip
 
 
-def test_a_bare_bedrock_record_is_answered_by_the_house():
+def test_a_bare_bedrock_record_is_answered_by_the_house() -> None:
     """Only Firehose has an id to be told."""
     assert 200 == said("bedrock", body_of("bedrock", "converse-stream"))[0]
     assert 1 == said("bedrock", body_of("bedrock", "converse-stream"))[1]["accepted"]
 
 
-def test_openmeter_hears_nothing():
+def test_openmeter_hears_nothing() -> None:
     """204."""
     assert (204, None) == said("openmeter", body_of("openmeter", "cloudevent-single"))
 
 
 @pytest.mark.parametrize(("format", "key"), [("langfuse", "message"), ("kong", "error"), (None, "error")])
-def test_a_refusal_is_dressed_for_its_reader(format: str | None, key: str):
+def test_a_refusal_is_dressed_for_its_reader(format: str | None, key: str) -> None:
     """With the same status."""
     answer = answers.refusal_answer(format, b"{}", Refusal(429, "too_many", "later"), now=NOW)
     assert (429, True) == (answer.status, key in json.loads(answer.body))
 
 
-def test_helicones_signature_is_of_the_raw_body():
+def test_helicones_signature_is_of_the_raw_body() -> None:
     """Hex in either case; another body, another secret or no signature are refused."""
     body = b'{"request_id": "r"}'
     signature = hmac.new(b"secret", body, sha256).hexdigest()

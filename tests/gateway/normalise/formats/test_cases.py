@@ -37,7 +37,7 @@ def cut(instant: str) -> str:
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "found"])
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
-def test_the_case_becomes_the_expected_records(case: Case, named: bool):
+def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
     """Whether the sender names its format or not, every field a case lists is what it says."""
     outcome = read(case.format if named else None, case.body)
     got = [as_json(record) for record in outcome.records]
@@ -52,14 +52,14 @@ def test_the_case_becomes_the_expected_records(case: Case, named: bool):
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
-def test_the_case_is_told_apart(case: Case):
+def test_the_case_is_told_apart(case: Case) -> None:
     """Its own format, or OTLP where the gateway pushes that."""
     expected = "otlp/traces" if (case.format, case.name) in OTLP else case.format
     assert expected == recognise(case.body)
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
-def test_every_number_is_explained(case: Case):
+def test_every_number_is_explained(case: Case) -> None:
     """With `explain`, each record says which field of the payload stands behind its tokens and its cost."""
     outcome = read(None, case.body, options=Options(explain=True))
     assert outcome.why is not None
@@ -68,7 +68,7 @@ def test_every_number_is_explained(case: Case):
         assert said <= set(why)
 
 
-def test_formats_are_the_published_names():
+def test_formats_are_the_published_names() -> None:
     """The names that the doors, the command line and the record's source use."""
     assert (
         "litellm", "openrouter", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway", "helicone", "bifrost",

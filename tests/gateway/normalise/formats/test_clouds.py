@@ -43,7 +43,7 @@ def firehose(*data: str) -> dict[str, Any]:
     return {"requestId": "r-1", "timestamp": 1, "records": [{"data": one} for one in data]}
 
 
-def test_bedrock_in_every_wrapper_is_the_same_call():
+def test_bedrock_in_every_wrapper_is_the_same_call() -> None:
     """Bare, a subscription, a Lambda's, Firehose's of lines, and Firehose's of a subscription."""
     record = bedrock_record()
     lines = json.dumps(record).encode() + b"\n"
@@ -59,14 +59,14 @@ def test_bedrock_in_every_wrapper_is_the_same_call():
     assert {digest(2, record["requestId"])} == {one(None, body).id for body in wrapped}
 
 
-def test_bedrock_control_messages_are_passed_over():
+def test_bedrock_control_messages_are_passed_over() -> None:
     """CloudWatch asks whether somebody is there; the answer is a 2xx like any other."""
     probe = subscription("CWL CONTROL MESSAGE: Checking health of destination Firehose.", kind="CONTROL_MESSAGE")
     outcome = read(None, firehose(packed(probe), packed(subscription(bedrock_record()))))
     assert (1, {NOT_AI: 1}) == (len(outcome.records), dict(outcome.ignored))
 
 
-def test_bedrock_bad_data_costs_only_itself():
+def test_bedrock_bad_data_costs_only_itself() -> None:
     """No base64, no gzip, no JSON, no text: four rejects that name their place, and the good one is kept."""
     good = packed(subscription(bedrock_record(), "not json"))
     body = firehose("*", packed(b"x", zipped=False), base64.b64encode(b"\x1f\x8bzz").decode(), good)
@@ -78,7 +78,7 @@ def test_bedrock_bad_data_costs_only_itself():
     assert outcome.rejects[0].message.startswith("records[0].data")
 
 
-def test_bedrock_records_may_stand_without_anything_between_them():
+def test_bedrock_records_may_stand_without_anything_between_them() -> None:
     """Firehose puts records one behind the other, and so do the files that CloudWatch writes."""
     record = case("bedrock", "converse-stream")
     run = json.dumps(record) + json.dumps(record | {"requestId": "another-request-of-the-same-run"})
@@ -87,7 +87,7 @@ def test_bedrock_records_may_stand_without_anything_between_them():
         assert 2 == len(read(None, body).records)
 
 
-def test_bedrock_bombs_are_rejected_before_they_unfold():
+def test_bedrock_bombs_are_rejected_before_they_unfold() -> None:
     """One that can never pass costs only itself; a delivery with too much of it is refused as a whole."""
     bomb = base64.b64encode(gzip.compress(bytes(MAX_PIECE + 1), 1)).decode()
     outcome = read("bedrock", firehose(bomb, packed(bedrock_record())))
@@ -98,7 +98,7 @@ def test_bedrock_bombs_are_rejected_before_they_unfold():
     assert (413, "body_too_large") == (refused.value.status, refused.value.type)
 
 
-def test_bedrock_tells_what_it_holds_beside_the_body():
+def test_bedrock_tells_what_it_holds_beside_the_body() -> None:
     """So that the doors count it with the bytes of all requests, and can refuse it."""
     held: list[int] = []
     line = json.dumps(bedrock_record()).encode()
@@ -107,7 +107,7 @@ def test_bedrock_tells_what_it_holds_beside_the_body():
     assert [len(line)] * 2 == held
 
 
-def test_bedrock_arns_errors_and_embeddings():
+def test_bedrock_arns_errors_and_embeddings() -> None:
     """A profile's ARN is its last part; an error has a code and no tokens; Titan embeds."""
     arn = "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc123"
     assert "abc123" == one("bedrock", bedrock_record(modelId=arn)).request_model
@@ -117,7 +117,7 @@ def test_bedrock_arns_errors_and_embeddings():
     assert "embeddings" == one("bedrock", titan).operation
 
 
-def test_bedrock_null_entries_are_passed_over():
+def test_bedrock_null_entries_are_passed_over() -> None:
     """Wherever they stand: they are no calls, and nothing to complain of."""
     wrapped = subscription(bedrock_record())
     wrapped["logEvents"].append(None)
@@ -126,12 +126,12 @@ def test_bedrock_null_entries_are_passed_over():
 
 
 @pytest.mark.parametrize("said", ["", "-", None])
-def test_bedrock_codes_that_stand_for_nothing_are_no_error(said: Any):
+def test_bedrock_codes_that_stand_for_nothing_are_no_error(said: Any) -> None:
     """An empty text is null."""
     assert "ok" == one("bedrock", bedrock_record(errorCode=said)).status
 
 
-def test_bedrock_whose_principal_is_unknown_has_the_callers_user():
+def test_bedrock_whose_principal_is_unknown_has_the_callers_user() -> None:
     """The metadata of the request names it."""
     record = one(
         "bedrock", bedrock_record(identity=None, requestMetadata={"userId": "u", "sessionId": "s", "x": {"a": 1}})
@@ -142,7 +142,7 @@ def test_bedrock_whose_principal_is_unknown_has_the_callers_user():
 # -- vertex, azure -----------------------------------------------------------------------------------------------------
 
 
-def test_vertex_columns_may_be_text_and_times_bigquerys():
+def test_vertex_columns_may_be_text_and_times_bigquerys() -> None:
     """The id keeps every digit, written as a number or as text."""
     row = case("vertex", "bigquery-row-thoughts")
     exported = row | {
@@ -162,7 +162,7 @@ def test_vertex_columns_may_be_text_and_times_bigquerys():
     assert "4bf92f3577b34da6a3ce929d0e0e4736" == record.trace_id
 
 
-def test_vertex_ids_in_exponent_form_are_shared_by_others():
+def test_vertex_ids_in_exponent_form_are_shared_by_others() -> None:
     """Their last digits are lost: the text is kept, and the identity looks at tokens and time too."""
     body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", "9.8765432E+16").encode()
     outcome = read(None, body)
@@ -171,14 +171,14 @@ def test_vertex_ids_in_exponent_form_are_shared_by_others():
 
 
 @pytest.mark.parametrize("written", ["-9876543210123456789", "98765432101234567.0", "123456789012345678901234567890"])
-def test_vertex_ids_stay_as_they_are_written(written: str):
+def test_vertex_ids_stay_as_they_are_written(written: str) -> None:
     """Whatever number a column holds."""
     body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", written).encode()
     assert written == one(None, body).request_id
 
 
 @pytest.mark.parametrize("resource", ["models/", "publishers/google/models/", "projects/p/publishers/google/models/"])
-def test_vertex_models_may_be_named_as_resources(resource: str):
+def test_vertex_models_may_be_named_as_resources(resource: str) -> None:
     """Their last part is the model."""
     row = case("vertex", "bigquery-row-thoughts")
     assert "gemini-2.5-pro" == one(None, row | {"model": resource + "gemini-2.5-pro"}).request_model
@@ -193,13 +193,13 @@ def test_vertex_models_may_be_named_as_resources(resource: str):
     ],
 )
 @pytest.mark.parametrize("write", [dict, json.dumps, lambda answer: "\n " + json.dumps(answer)])
-def test_vertex_answers_may_be_errors(answer: Any, error_type: str, write: Any):
+def test_vertex_answers_may_be_errors(answer: Any, error_type: str, write: Any) -> None:
     """Google's own and those of its partners, as objects and as text."""
     record = one(None, case("vertex", "bigquery-row-thoughts") | {"full_response": write(answer)})
     assert ("error", error_type, None) == (record.status, record.error_type, record.input_tokens)
 
 
-def test_vertex_partner_models_count_in_their_own_way():
+def test_vertex_partner_models_count_in_their_own_way() -> None:
     """Anthropic's answer stands in the same column; the provider is still Vertex."""
     row = case("vertex", "bigquery-row-thoughts") | {
         "api_method": "streamRawPredict",
@@ -219,7 +219,7 @@ def test_vertex_partner_models_count_in_their_own_way():
     )
 
 
-def test_azure_rows_of_messages_belong_to_the_row_with_figures():
+def test_azure_rows_of_messages_belong_to_the_row_with_figures() -> None:
     """In any order, as an Event Hub sends them; seven digits of a second are no hindrance."""
     rows = case("azure_apim", "llm-log-rows")
     outcome = read(None, {"records": rows[::-1]})
@@ -227,7 +227,7 @@ def test_azure_rows_of_messages_belong_to_the_row_with_figures():
     assert "2025-11-04T09:12:33.456789Z" == rfc3339(outcome.records[0].start_time)
 
 
-def test_azure_rows_with_figures_are_calls_without_a_deployment():
+def test_azure_rows_with_figures_are_calls_without_a_deployment() -> None:
     """Models of other providers have none; a row that has neither is a piece of a message."""
     header, *messages = case("azure_apim", "llm-log-rows")
     record = one("azure_apim", header | {"DeploymentName": "", "ModelName": "claude-sonnet-4-5"})
@@ -235,7 +235,7 @@ def test_azure_rows_with_figures_are_calls_without_a_deployment():
     assert {MERGED: 2} == dict(read("azure_apim", messages).ignored)
 
 
-def test_azure_numbers_may_be_text_and_a_long_response_id_is_the_identity():
+def test_azure_numbers_may_be_text_and_a_long_response_id_is_the_identity() -> None:
     """A short one could be anybody's."""
     row = case("azure_apim", "llm-log-rows")[0]
     long = row | {

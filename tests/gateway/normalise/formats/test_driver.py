@@ -18,14 +18,14 @@ def rows(count: int) -> bytes:
     return json.dumps([{"DeploymentName": "gpt-4o", "CorrelationId": f"call-{n}"} for n in range(count)]).encode()
 
 
-def test_records_of_a_large_body_are_packed_on_the_way():
+def test_records_of_a_large_body_are_packed_on_the_way() -> None:
     """A part of them at a time is objects; all of them are counted."""
     outcome = read("azure_apim", rows(4 * PART))
     assert 4 * PART == outcome.count + len(outcome.records) == outcome.received
     assert len(outcome.records) < 2 * PART
 
 
-def test_the_smallest_items_are_work_too():
+def test_the_smallest_items_are_work_too() -> None:
     """However many fit into the bytes of a slice, the loop gets its turn."""
     count = 10_000
     outcome, turns = run(any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options()))
@@ -33,7 +33,7 @@ def test_the_smallest_items_are_work_too():
     assert turns >= count * driver.ITEM_BYTES // driver.SLICE_BYTES
 
 
-def test_a_body_of_unreadable_items_is_given_up(monkeypatch: pytest.MonkeyPatch):
+def test_a_body_of_unreadable_items_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told by its place, which takes memory: a body of millions of them is refused as a whole."""
     monkeypatch.setattr(driver, "MAX_REJECTS", 10)
     assert 10 == len(read("kong", [1] * 10).rejects)
@@ -41,7 +41,7 @@ def test_a_body_of_unreadable_items_is_given_up(monkeypatch: pytest.MonkeyPatch)
         read("kong", [1] * 11)
 
 
-def test_a_body_of_too_many_items_is_given_up(monkeypatch: pytest.MonkeyPatch):
+def test_a_body_of_too_many_items_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nulls pack to nothing, and each is work."""
     monkeypatch.setattr(driver, "MAX_ITEMS", 10)
     assert 10 == read("kong", [None] * 10).received

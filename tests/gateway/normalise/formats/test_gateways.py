@@ -18,7 +18,7 @@ from tests.gateway.normalise.formats.payloads import case, one, read
 
 
 @pytest.mark.parametrize("block", ["ai-proxy", "ai-proxy-advanced"])
-def test_kong_older_blocks_take_the_requests_id(block: str):
+def test_kong_older_blocks_take_the_requests_id(block: str) -> None:
     """Before `proxy` the block bore the plugin's name."""
     line = case("kong", "http-log-bedrock-unpriced")
     line["ai"] = {block: line["ai"]["proxy"]}
@@ -28,7 +28,7 @@ def test_kong_older_blocks_take_the_requests_id(block: str):
     assert digest(5, "kong", record.request_id) == record.id
 
 
-def test_kong_a_bad_block_costs_no_other():
+def test_kong_a_bad_block_costs_no_other() -> None:
     """The answer's figures are refused, the judge's call is counted, and the books of the line are right."""
     line = case("kong", "http-log-bedrock-unpriced")
     good = line["ai"]["proxy"]
@@ -40,7 +40,7 @@ def test_kong_a_bad_block_costs_no_other():
     assert (1, 1) == (outcome.received, outcome.split)
 
 
-def test_kong_plain_requests_on_the_same_logger_are_no_calls():
+def test_kong_plain_requests_on_the_same_logger_are_no_calls() -> None:
     """They have no `ai`, or a block of a plugin that called nobody."""
     line = case("kong", "http-log-bedrock-unpriced")
     del line["ai"]
@@ -49,21 +49,21 @@ def test_kong_plain_requests_on_the_same_logger_are_no_calls():
     assert ([], {NOT_AI: 3}) == (outcome.records, dict(outcome.ignored))
 
 
-def test_kong_errors_carry_their_status():
+def test_kong_errors_carry_their_status() -> None:
     """And are no cache hits, whatever the block says."""
     line = case("kong", "http-log-batch-priced-and-cache-hit")[1]
     record = one("kong", line | {"response": {"status": 503}})
     assert ("error", "503", "0") == (record.status, record.error_type, record.cost)
 
 
-def test_kong_two_calls_of_one_line_are_split():
+def test_kong_two_calls_of_one_line_are_split() -> None:
     """The books see the second one."""
     outcome = read("kong", case("kong", "http-log-two-llm-blocks"))
     assert (1, 1, 2) == (outcome.received, outcome.split, len(outcome.records))
 
 
 @pytest.mark.timeout(20)
-def test_kong_objects_in_json_text_are_read_once_for_all_blocks():
+def test_kong_objects_in_json_text_are_read_once_for_all_blocks() -> None:
     """A line may have thousands of blocks."""
     line = case("kong", "http-log-two-llm-blocks")
     block = line["ai"]["ai-llm-as-judge"]
@@ -72,7 +72,7 @@ def test_kong_objects_in_json_text_are_read_once_for_all_blocks():
     assert ["alice"] * 1000 == [record.user for record in outcome.records]
 
 
-def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order():
+def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order() -> None:
     """The newest name takes the request's id, wherever it stands; the others are told apart by theirs."""
     line = case("kong", "http-log-bedrock-unpriced")
     block = line["ai"]["proxy"]
@@ -85,7 +85,7 @@ def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order():
         assert "plugin" not in next(record.tags for record in records if record.request_id == request_id)
 
 
-def test_kong_writes_an_empty_list_as_an_object():
+def test_kong_writes_an_empty_list_as_an_object() -> None:
     """As Lua does: no target was tried, and the call is kept, with the operation of its path."""
     line = case("kong", "http-log-two-llm-blocks")
     for block in line["ai"].values():
@@ -93,7 +93,7 @@ def test_kong_writes_an_empty_list_as_an_object():
     assert ["generate_content"] * 2 == [record.operation for record in read(None, line).records]
 
 
-def test_kong_counted_in_the_singular_once():
+def test_kong_counted_in_the_singular_once() -> None:
     """Version 3.7 and today's documentation: `prompt_token` and `completion_token`."""
     line = case("kong", "http-log-bedrock-unpriced")
     line["ai"]["ai-proxy"] = line["ai"].pop("proxy")
@@ -102,7 +102,7 @@ def test_kong_counted_in_the_singular_once():
     assert (28, 20, "0.0038") == (record.input_tokens, record.output_tokens, record.cost)
 
 
-def test_kong_did_not_name_its_first_plugin():
+def test_kong_did_not_name_its_first_plugin() -> None:
     """Version 3.6 has `meta` and `usage` where later ones have blocks."""
     line = case("kong", "http-log-bedrock-unpriced")
     block = line["ai"]["proxy"]
@@ -111,7 +111,7 @@ def test_kong_did_not_name_its_first_plugin():
     assert one(None, line) == one(None, first)
 
 
-def test_kong_unspecified_stands_for_nothing():
+def test_kong_unspecified_stands_for_nothing() -> None:
     """It is written where a request was answered before its model was known; the answer's model tells the provider."""
     line = case("kong", "http-log-bedrock-unpriced")
     proxy = line["ai"]["proxy"]
@@ -123,7 +123,7 @@ def test_kong_unspecified_stands_for_nothing():
     assert {NOT_AI: 1} == dict(read("kong", line).ignored)
 
 
-def test_kong_falls_back_to_the_consumers_own_id():
+def test_kong_falls_back_to_the_consumers_own_id() -> None:
     """And takes whom it authenticated for the key."""
     line = case("kong", "http-log-bedrock-unpriced")
     line["consumer"] = {"username": None, "custom_id": "c-7"}
@@ -133,7 +133,7 @@ def test_kong_falls_back_to_the_consumers_own_id():
 # -- portkey -----------------------------------------------------------------------------------------------------------
 
 
-def test_portkey_cents_may_be_text():
+def test_portkey_cents_may_be_text() -> None:
     """They become dollars with every digit."""
     row = case("portkey", "analytics-row")
     assert "0.0001234567" == one("portkey", row | {"cost": "0.01234567"}).cost
@@ -142,7 +142,7 @@ def test_portkey_cents_may_be_text():
 
 
 @pytest.mark.parametrize("cost", ["1e99999999", "1e-99999999", "1E+15"])
-def test_portkey_cents_that_cannot_be_are_rejected(cost: str):
+def test_portkey_cents_that_cannot_be_are_rejected(cost: str) -> None:
     """Whatever their exponent, and they cost only their own row."""
     row = json.dumps(case("portkey", "analytics-row"))
     outcome = read("portkey", f"{row}\n{row.replace('1.65', cost)}".encode())
@@ -150,20 +150,20 @@ def test_portkey_cents_that_cannot_be_are_rejected(cost: str):
 
 
 @pytest.mark.parametrize(("said", "status", "cost"), [("semantic HIT", "cached", "0"), ("miss", "ok", None)])
-def test_portkey_hits_are_in_a_word(said: str, status: str, cost: str | None):
+def test_portkey_hits_are_in_a_word(said: str, status: str, cost: str | None) -> None:
     """0 cents of a hit are its cost; of a call they are no price."""
     record = one("portkey", case("portkey", "analytics-row") | {"cache_status": said, "cost": 0})
     assert (status, cost) == (record.status, record.cost)
 
 
-def test_portkey_failures_by_flag_and_by_status():
+def test_portkey_failures_by_flag_and_by_status() -> None:
     """A flag without a status names no type."""
     row = case("portkey", "analytics-row")
     assert "429" == one("portkey", row | {"response_status_code": 429.0, "is_success": 0.0}).error_type
     assert "_OTHER" == one("portkey", row | {"response_status_code": None, "is_success": 0.0}).error_type
 
 
-def test_portkey_metadata_may_be_json_text_or_uneven_lists():
+def test_portkey_metadata_may_be_json_text_or_uneven_lists() -> None:
     """A value without a name is nobody's."""
     row = case("portkey", "analytics-row") | {"user_id": None, "_user": None}
     record = one("portkey", row | {"metadata": json.dumps({"_user": "u", "_environment": "dev", "a": 1})})
@@ -172,7 +172,7 @@ def test_portkey_metadata_may_be_json_text_or_uneven_lists():
     assert {"a": "1", "environment": "production"} == uneven.tags
 
 
-def test_portkey_lines_may_hold_what_a_file_holds():
+def test_portkey_lines_may_hold_what_a_file_holds() -> None:
     """Their own figures come first; where they have none, those of the answer count."""
     line = case("portkey", "log-file") | case("portkey", "analytics-row")
     assert (150, "gpt-4") == (one(None, line).input_tokens, one(None, line).request_model)
@@ -181,7 +181,7 @@ def test_portkey_lines_may_hold_what_a_file_holds():
     assert (line["id"], 9, "gpt-3.5-turbo") == (record.request_id, record.input_tokens, record.request_model)
 
 
-def test_portkey_rows_of_the_store_have_dotted_columns():
+def test_portkey_rows_of_the_store_have_dotted_columns() -> None:
     """As the table names them; and a model that was not found stands for nothing."""
     row = case("portkey", "analytics-row")
     facts = row.pop("metadata")
@@ -190,7 +190,7 @@ def test_portkey_rows_of_the_store_have_dotted_columns():
     assert None is one("portkey", dotted | {"ai_model": "NA"}).request_model
 
 
-def test_portkey_log_files_may_hold_their_row():
+def test_portkey_log_files_may_hold_their_row() -> None:
     """Which prices them, and is all there is where bodies are not logged; the time is then a text of JavaScript."""
     file, row = case("portkey", "log-file"), case("portkey", "analytics-row")
     file |= {"metrics": row, "created_at": "Wed Aug 28 2024 10:30:45 GMT+0000 (Coordinated Universal Time)"}
@@ -200,7 +200,7 @@ def test_portkey_log_files_may_hold_their_row():
     assert one("portkey", row) == one(None, file)
 
 
-def test_portkey_log_files_count_anthropics_cache():
+def test_portkey_log_files_count_anthropics_cache() -> None:
     """Raw Anthropic bodies leave it out of the input; the response id is the identity."""
     file = case("portkey", "log-file")
     file["response"]["body"] = {
@@ -218,7 +218,7 @@ def test_portkey_log_files_count_anthropics_cache():
     assert digest(2, "msg_01AbCdEfGhIjKlMnOpQrStUv") == record.id
 
 
-def test_portkey_log_files_never_name_a_masked_key():
+def test_portkey_log_files_never_name_a_masked_key() -> None:
     """Neither the key of the caller nor that of the provider."""
     outcome = read("portkey", case("portkey", "log-file"))
     assert "****" not in repr(outcome.records)
@@ -227,7 +227,7 @@ def test_portkey_log_files_never_name_a_masked_key():
 # -- cloudflare, envoy, helicone ---------------------------------------------------------------------------------------
 
 
-def test_cloudflare_pages_lists_and_lines_are_alike():
+def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
     """An empty page is understood, too."""
     entry = case("cloudflare", "log-single-failed")
     lines = b"\n".join(json.dumps(entry | {"id": str(n)}).encode() for n in range(2))
@@ -236,7 +236,7 @@ def test_cloudflare_pages_lists_and_lines_are_alike():
     assert 0 == read(None, {"result": [], "result_info": {"count": 0}, "success": True}).received
 
 
-def test_cloudflare_prices_and_types():
+def test_cloudflare_prices_and_types() -> None:
     """0 of a call is no price; without a path the request's type tells; a failure without a status is of no type."""
     entry = case("cloudflare", "logs-list")["result"][0]
     record = one("cloudflare", entry | {"cost": 0, "path": None, "request_type": "embedding"})
@@ -245,21 +245,21 @@ def test_cloudflare_prices_and_types():
 
 
 @pytest.mark.parametrize("success", [True, None])
-def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None):
+def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None) -> None:
     """Whatever the flag says, and a cached answer is none then."""
     entry = case("cloudflare", "logs-list")["result"][1]
     record = one("cloudflare", entry | {"success": success, "status_code": 502})
     assert ("error", "502") == (record.status, record.error_type)
 
 
-def test_envoy_where_nobody_answered():
+def test_envoy_where_nobody_answered() -> None:
     """Code 0 is an error of the flags' type, also when the code is text."""
     line = case("envoy_ai_gateway", "access-log-line")
     assert "UF,URX" == one("envoy_ai_gateway", line | {"response_code": 0, "response_flags": "UF,URX"}).error_type
     assert "_OTHER" == one("envoy_ai_gateway", line | {"response_code": "0"}).error_type
 
 
-def test_envoy_numbers_may_be_text():
+def test_envoy_numbers_may_be_text() -> None:
     """And what is unknown a dash."""
     line = case("envoy_ai_gateway", "access-log-line") | {
         "gen_ai.usage.input_tokens": "15",
@@ -279,7 +279,7 @@ def test_envoy_numbers_may_be_text():
     )
 
 
-def test_envoys_first_versions_had_keys_of_their_own():
+def test_envoys_first_versions_had_keys_of_their_own() -> None:
     """What the documents of that time wrote under `genai_*` is the same call."""
     line = case("envoy_ai_gateway", "access-log-line")
     old = {
@@ -295,14 +295,14 @@ def test_envoys_first_versions_had_keys_of_their_own():
     assert "gpt-4o" == one(None, line | old | {"genai_model_name_override": "gpt-4o"}).request_model
 
 
-def test_envoy_lines_without_a_model_are_no_calls():
+def test_envoy_lines_without_a_model_are_no_calls() -> None:
     """Also when a filter wrote token counts of zero on them."""
     line = case("envoy_ai_gateway", "access-log-line")
     models = [name for name in line if name.startswith("gen_ai.") and "model" in name]
     assert [] == read("envoy_ai_gateway", line | dict.fromkeys(models, "-")).records
 
 
-def test_envoy_lines_may_hold_the_answers_model_alone():
+def test_envoy_lines_may_hold_the_answers_model_alone() -> None:
     """It tells the provider where the backend is a path."""
     line = case("envoy_ai_gateway", "access-log-line") | {
         "gen_ai.request.model": "-",
@@ -312,7 +312,7 @@ def test_envoy_lines_may_hold_the_answers_model_alone():
     assert ("openai", None, "gpt-4o") == (record.provider, record.request_model, record.response_model)
 
 
-def test_envoys_request_id_is_the_callers_choice():
+def test_envoys_request_id_is_the_callers_choice() -> None:
     """So two calls that share it are told apart by their tokens and time; rule 3."""
     line = case("envoy_ai_gateway", "access-log-line")
     outcome = read("envoy_ai_gateway", [line, line | {"gen_ai.usage.output_tokens": 8}])
@@ -320,14 +320,14 @@ def test_envoys_request_id_is_the_callers_choice():
     assert [2, 2] == [len(found.lookups) for found in outcome.identities]
 
 
-def test_helicone_truncated_bodies_tell_nothing():
+def test_helicone_truncated_bodies_tell_nothing() -> None:
     """A body that was cut is no JSON; the call has a model all the same."""
     hook = case("helicone", "webhook-standard-json-bodies")
     record = one("helicone", hook | {"response_body": hook["response_body"][:60]})
     assert ("gpt-4o-mini", None, None) == (record.request_model, record.input_tokens, record.response_model)
 
 
-def test_helicone_bodies_may_be_objects_of_anthropic():
+def test_helicone_bodies_may_be_objects_of_anthropic() -> None:
     """The cache is not in Anthropic's input, nor in the webhook's count of it; 0 is no price."""
     body = {
         "id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
@@ -350,7 +350,7 @@ def test_helicone_bodies_may_be_objects_of_anthropic():
     )
 
 
-def test_helicone_without_a_time_is_known_by_its_own_id():
+def test_helicone_without_a_time_is_known_by_its_own_id() -> None:
     """A short response id repeats on local servers, and only a time would tell such calls apart."""
     record = one("helicone", case("helicone", "webhook-standard-json-bodies"))
     assert digest(5, "helicone", record.request_id) == record.id
@@ -359,7 +359,7 @@ def test_helicone_without_a_time_is_known_by_its_own_id():
 # -- openmeter, openrouter ---------------------------------------------------------------------------------------------
 
 
-def test_openmeter_events_are_known_by_source_and_id():
+def test_openmeter_events_are_known_by_source_and_id() -> None:
     """Alone, in an array, with numbers as text; other events are passed over here."""
     event = case("openmeter", "cloudevent-single")
     event["data"]["prompt_tokens"] = "1320"
@@ -369,7 +369,7 @@ def test_openmeter_events_are_known_by_source_and_id():
     assert [of_event("litellm-proxy", event["id"])] == [record.id for record in outcome.records]
 
 
-def test_openrouter_stats_that_were_cancelled():
+def test_openrouter_stats_that_were_cancelled() -> None:
     """Are errors; a price of 0 is real for free models; the native counts are billed."""
     stats = case("openrouter", "generation-stats")
     stats["data"] |= {"cancelled": True, "total_cost": 0, "tokens_prompt": 99}
@@ -378,13 +378,13 @@ def test_openrouter_stats_that_were_cancelled():
     assert digest(2, stats["data"]["id"]) == record.id
 
 
-def test_otlp_is_taken_under_any_name():
+def test_otlp_is_taken_under_any_name() -> None:
     """OpenRouter, Cloudflare and others push it to the address they were given."""
     span = case("cloudflare", "otel-span")
     assert 1 == len(read("portkey", span).records) == len(read("otlp/traces", span).records)
 
 
-def test_a_name_that_is_no_format_is_refused():
+def test_a_name_that_is_no_format_is_refused() -> None:
     """So is a body that shows none."""
     for format, body in (("smoke", {"id": 1}), (None, {"id": 1}), (None, [])):
         with pytest.raises(BadPayload):
@@ -393,7 +393,7 @@ def test_a_name_that_is_no_format_is_refused():
 
 @pytest.mark.parametrize("format", [name for name in any_format.FORMATS if "/" not in name])
 @pytest.mark.parametrize("item", [{}, {"data": None, "metadata": [], "usage": 3}, None])
-def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any):
+def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any) -> None:
     """They yield no record, and no error; Langfuse's stand in a batch."""
     outcome = read(format, {"batch": [item, item]} if format == "langfuse" else [item, item])
     assert (2, [], []) == (outcome.received, outcome.records, outcome.rejects)
@@ -413,7 +413,7 @@ def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any):
 @pytest.mark.parametrize(("value", "reason"), [(-1, IMPLAUSIBLE), (1.5, IMPLAUSIBLE), ("CANARY", MALFORMED)])
 def test_counts_that_cannot_be_are_rejected_by_name(
     format: str, name: str, path: tuple[str, ...], value: Any, reason: str
-):
+) -> None:
     """Never negative, never a fraction, and never the value in the message."""
     payload = inner = case(format, name)
     for step in path[:-1]:

@@ -18,7 +18,7 @@ def hook(body: Any, **fields: Any) -> dict[str, Any]:
     return {"request_id": "r-1", "request_body": "{}", "response_body": body, **fields}
 
 
-def test_geminis_answer_names_its_model_in_a_place_of_its_own():
+def test_geminis_answer_names_its_model_in_a_place_of_its_own() -> None:
     """Its request names none: the model is in the address."""
     record = one(None, hook(json.dumps(GEMINI), provider="GOOGLE"))
     assert (None, "gemini-2.5-pro", "gcp.gemini") == (record.request_model, record.response_model, record.provider)
@@ -26,7 +26,7 @@ def test_geminis_answer_names_its_model_in_a_place_of_its_own():
     assert "gcp.gen_ai" == one(None, hook(GEMINI)).provider
 
 
-def test_the_webhooks_own_figures_go_before_those_of_the_body():
+def test_the_webhooks_own_figures_go_before_those_of_the_body() -> None:
     """They may be text and floats; the details still come from the body."""
     usage = {"input_tokens": 10, "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 3}}
     figures = {"promptTokens": "12", "completionTokens": 7.0, "cost": "0.010"}

@@ -30,7 +30,7 @@ def tokens(record: Inference) -> tuple[int | None, ...]:
     )
 
 
-def test_create_and_update_of_one_batch_are_one_call():
+def test_create_and_update_of_one_batch_are_one_call() -> None:
     """The update is merged, and the trace says who called, wherever it stands."""
     outcome = read(None, batch(create(), update(), trace()))
     (record,) = outcome.records
@@ -46,7 +46,7 @@ def test_create_and_update_of_one_batch_are_one_call():
     assert {MERGED: 1, NOT_AI: 1} == dict(outcome.ignored)
 
 
-def test_later_values_that_are_not_null_win():
+def test_later_values_that_are_not_null_win() -> None:
     """Null says nothing."""
     record = one(None, batch(create(model="a"), update(model=None), update(model="gpt-4o", endTime=None)))
     assert ("gpt-4o", 10) == (record.request_model, record.input_tokens)
@@ -138,7 +138,7 @@ def test_later_values_that_are_not_null_win():
         ({"usageDetails": {"input": 1, "output": 2}, "usage": {"input": 7, "output": 8}}, (1, 2, None, None, None)),
     ],
 )
-def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, ...]):
+def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, ...]) -> None:
     """Buckets exclude one another unless OpenAI-shaped, or unless the total says that they do not."""
     assert expected == tokens(one(None, batch(whole(**said))))
 
@@ -156,12 +156,12 @@ def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, 
         ({}, None),
     ],
 )
-def test_cost_in_every_shape(said: dict[str, Any], expected: str | None):
+def test_cost_in_every_shape(said: dict[str, Any], expected: str | None) -> None:
     """The total, else the sum; Langfuse is taken at its word."""
     assert expected == one(None, batch(whole(**said))).cost
 
 
-def test_an_error_and_a_hit_in_the_gateways_cache():
+def test_an_error_and_a_hit_in_the_gateways_cache() -> None:
     """An error has no type; a hit is LiteLLM's word in the metadata, merged like everything."""
     outcome = read(
         None, batch(whole(level="ERROR", statusMessage="CANARY"), whole(own_id="g-2", metadata={"cache_hit": True}))
@@ -171,7 +171,7 @@ def test_an_error_and_a_hit_in_the_gateways_cache():
     ]
 
 
-def test_an_id_that_litellm_wrote_holds_the_providers():
+def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
     """So the call is the same as in LiteLLM's other reports, whatever its ids look like; others are our own."""
     written = "time-14-13-16-469836_"
     for response_id in ("chatcmpl-3803a9e9-aa68-4493", "31aec259-5224-4903-ad2a-91ade65c0987"):
@@ -179,14 +179,14 @@ def test_an_id_that_litellm_wrote_holds_the_providers():
     assert digest(5, "langfuse", "g-1") == one(None, batch(whole())).id
 
 
-def test_what_is_no_generation_is_no_call():
+def test_what_is_no_generation_is_no_call() -> None:
     """Spans, scores, logs of the SDK, and observations of another type."""
     others = [event("span-create", id="s"), event("score-create", id="x", value=1), event("sdk-log", log="CANARY")]
     outcome = read(None, batch(*others, event("observation-create", id="o", type="SPAN"), None, {}))
     assert (6, {NOT_AI: 6}) == (outcome.received, dict(outcome.ignored))
 
 
-def test_the_older_observation_events_are_generations_too():
+def test_the_older_observation_events_are_generations_too() -> None:
     """When they say so; an embedding is a call like any other, what only runs calls is none."""
     for type, calls in (("GENERATION", 1), ("EMBEDDING", 1), ("AGENT", 0), ("TOOL", 0), ("CHAIN", 0), (None, 0)):
         body = create()["body"] | {"type": type, "endTime": "2026-11-20T07:15:07Z"}
@@ -195,14 +195,14 @@ def test_the_older_observation_events_are_generations_too():
     assert 0 == len(read(None, batch(event("agent-create", **body))).records)
 
 
-def test_a_bad_event_is_rejected_alone():
+def test_a_bad_event_is_rejected_alone() -> None:
     """Its neighbours are calls, also those of the same generation."""
     outcome = read(None, batch(whole(), update(usageDetails={"input": -1}), whole(own_id="g-2"), "text"))
     assert 2 == len(outcome.records)
     assert [(1, IMPLAUSIBLE), (3, "malformed")] == [(reject.item, reject.reason) for reject in outcome.rejects]
 
 
-def test_a_batch_that_cannot_be_read_is_refused_whole():
+def test_a_batch_that_cannot_be_read_is_refused_whole() -> None:
     """Nested beyond any parser: no event of it was taken."""
     deep = b'{"batch": [' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]}"
     with pytest.raises(BadPayload):
@@ -212,14 +212,14 @@ def test_a_batch_that_cannot_be_read_is_refused_whole():
 @pytest.mark.parametrize(
     "body", [b"{}", b'{"batch": null}', b'{"batch": {}}', b'{"batch": "x"}', b'{"events": []}', b"1"]
 )
-def test_a_body_without_a_batch_is_refused_whole(body: bytes):
+def test_a_body_without_a_batch_is_refused_whole(body: bytes) -> None:
     """As Langfuse does; an empty batch is a batch."""
     with pytest.raises(BadPayload):
         read("langfuse", body)
     assert 0 == read("langfuse", batch()).received
 
 
-def test_lines_of_batches_and_of_events_are_read_too():
+def test_lines_of_batches_and_of_events_are_read_too() -> None:
     """What a shipper makes of them."""
     body = batch(whole()) + b"\n{}\n" + json.dumps(whole(own_id="g-2")).encode()
     outcome = read("langfuse", body)
@@ -227,7 +227,7 @@ def test_lines_of_batches_and_of_events_are_read_too():
     assert (1, {NOT_AI: 1}) == (read("langfuse", b"[{}]").received, dict(read("langfuse", b"[{}]").ignored))
 
 
-def test_halves_are_pending_and_records_when_nothing_else_will_come():
+def test_halves_are_pending_and_records_when_nothing_else_will_come() -> None:
     """A batch on its own, in a file, releases them as they are."""
     outcome = read(None, batch(create(), update("g-2", model="gpt-4o"), trace()))
     assert (2, 0, 3) == (outcome.pending, len(outcome.records), len(outcome.halves))
@@ -236,7 +236,7 @@ def test_halves_are_pending_and_records_when_nothing_else_will_come():
     assert ["u-1", None] == [record.user for record in outcome.records if isinstance(record, Inference)]
 
 
-def test_a_trace_bounds_its_tags_and_names_no_secret():
+def test_a_trace_bounds_its_tags_and_names_no_secret() -> None:
     """However many events it has; a key in the place of a user is no user."""
     events = [trace(tags=[f"tag-{number}-{place}" for place in range(20)]) for number in range(3)]
     outcome = read(None, batch(whole(), *events, trace(userId="sk-proj-0123456789abcdef", tags=None)))

@@ -35,7 +35,7 @@ def records(outcome: Outcome) -> list[Inference]:
     return [record for record in outcome.records if isinstance(record, Inference)]
 
 
-def test_a_create_waits_for_its_update():
+def test_a_create_waits_for_its_update() -> None:
     """The call is one record, with the model of the one and the tokens of the other; nothing is pending any more."""
     waiting = room()
     first, second = join(waiting, create()), join(waiting, update())
@@ -46,7 +46,7 @@ def test_a_create_waits_for_its_update():
     assert 0 == len(waiting)
 
 
-def test_an_update_waits_for_its_create():
+def test_an_update_waits_for_its_create() -> None:
     """Requests overtake one another; the model of the answer stays, because its event is the later one."""
     waiting = room()
     answered = update(model="gpt-4o-mini-2024-07-18") | {"timestamp": "2026-11-20T07:15:07Z"}
@@ -57,7 +57,7 @@ def test_an_update_waits_for_its_create():
     ]
 
 
-def test_a_half_that_comes_again_is_counted_once():
+def test_a_half_that_comes_again_is_counted_once() -> None:
     """The sender never heard our answer and repeats the request."""
     waiting = room()
     first, again = join(waiting, create()), join(waiting, create())
@@ -65,7 +65,7 @@ def test_a_half_that_comes_again_is_counted_once():
     assert 1 == len(waiting)
 
 
-def test_an_old_half_that_comes_again_takes_nothing_back():
+def test_an_old_half_that_comes_again_takes_nothing_back() -> None:
     """A repeat has the time stamps of its first."""
     waiting = room()
     join(waiting, create())
@@ -76,7 +76,7 @@ def test_an_old_half_that_comes_again_takes_nothing_back():
     assert "gpt-4o" == record.request_model
 
 
-def test_a_whole_report_makes_its_half_obsolete():
+def test_a_whole_report_makes_its_half_obsolete() -> None:
     """A second create with everything in it; what only the half knew is taken over."""
     waiting = room()
     join(waiting, create())
@@ -86,7 +86,7 @@ def test_a_whole_report_makes_its_half_obsolete():
     assert (True, "gpt-4o-mini") == (record.start_time is not None, record.request_model)
 
 
-def test_what_is_said_of_a_call_on_record_is_no_half():
+def test_what_is_said_of_a_call_on_record_is_no_half() -> None:
     """The end first, the usage in a later request, and every repeat: the same call at once, under the same identity."""
     waiting = room()
     join(waiting, create())
@@ -104,7 +104,7 @@ def test_what_is_said_of_a_call_on_record_is_no_half():
     assert 0 == len(waiting)
 
 
-def test_an_id_that_attempts_share_does_not_split_a_call_on_record():
+def test_an_id_that_attempts_share_does_not_split_a_call_on_record() -> None:
     """LiteLLM's call id is known with its tokens: what comes later keeps the identity that the record has."""
     waiting = room()
     shared = "time-14-13-16-469836_31aec259-5224-4903-ad2a-91ade65c0987"
@@ -114,7 +114,7 @@ def test_an_id_that_attempts_share_does_not_split_a_call_on_record():
     assert [record.id for record in first.records] == [record.id for record in later.records]
 
 
-def test_a_generation_that_names_no_model_yet_waits():
+def test_a_generation_that_names_no_model_yet_waits() -> None:
     """Ended without usage and model it is no call, until an update says more."""
     waiting = room()
     first = join(waiting, create(model=None, endTime="2026-11-20T07:15:07Z"))
@@ -126,7 +126,7 @@ def test_a_generation_that_names_no_model_yet_waits():
     assert ({NOT_AI: 1}, -1) == (dict(released.outcome.ignored), released.outcome.pending)
 
 
-def test_a_trace_of_another_batch_says_who_called():
+def test_a_trace_of_another_batch_says_who_called() -> None:
     """Before the generation, for whole and for halved ones; a later trace event adds to it."""
     waiting = room()
     join(waiting, trace(userId=None), create())
@@ -138,7 +138,7 @@ def test_a_trace_of_another_batch_says_who_called():
         assert expected == [(record.user, record.session, record.tags) for record in records(outcome)]
 
 
-def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open():
+def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() -> None:
     """An amendment of each: the same identity and figures, counted as split off the trace's event. Later ones none."""
     waiting = room(hold_s=10)
     join(waiting, create("old"), update("old"), now=0.0)
@@ -152,7 +152,7 @@ def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open():
     assert [] == join(waiting, trace(userId="u-2"), now=15.0).records
 
 
-def test_a_trace_is_remembered_while_its_calls_ask_for_it():
+def test_a_trace_is_remembered_while_its_calls_ask_for_it() -> None:
     """Long sessions: the window begins again with each of them."""
     waiting = room()
     join(waiting, trace(), now=0.0)
@@ -162,7 +162,7 @@ def test_a_trace_is_remembered_while_its_calls_ask_for_it():
         assert ["u-1"] == [record.user for record in records(outcome)]
 
 
-def test_many_trace_events_do_not_pile_up_tags():
+def test_many_trace_events_do_not_pile_up_tags() -> None:
     """The bound is that of every record; what is over it is counted."""
     waiting = room()
     for number in range(10):
@@ -172,7 +172,7 @@ def test_many_trace_events_do_not_pile_up_tags():
     assert 32 == len(record.tags)
 
 
-def test_nobody_completes_what_another_key_reported():
+def test_nobody_completes_what_another_key_reported() -> None:
     """The same id under two keys is two halves, and a trace names users for its own sender only."""
     waiting = room()
     join(waiting, create())
@@ -182,7 +182,7 @@ def test_nobody_completes_what_another_key_reported():
     assert [None] == [record.user for record in records(mine)]
 
 
-def test_when_the_window_ends_the_generation_is_released_as_it_is():
+def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
     """Under its own sender and with its trace, and the books get it back out of pending."""
     waiting = room()
     join(waiting, trace(), create(), now=100.0)
@@ -198,7 +198,7 @@ def test_when_the_window_ends_the_generation_is_released_as_it_is():
         assert_balanced(one.outcome)
 
 
-def test_what_a_request_has_in_hand_is_not_released():
+def test_what_a_request_has_in_hand_is_not_released() -> None:
     """It is about to become a record with its other half."""
     waiting = room()
     join(waiting, create(), now=0.0)
@@ -207,7 +207,7 @@ def test_what_a_request_has_in_hand_is_not_released():
     assert 1 == len(waiting.released(now=600.0))
 
 
-def test_a_restart_finds_what_was_kept():
+def test_a_restart_finds_what_was_kept() -> None:
     """Halves and traces, from the bytes on disk alone; what is damaged there is counted and spoils no other."""
     before, after = room(), room()
     kept = join(before, trace(), create()).keep
@@ -217,7 +217,7 @@ def test_a_restart_finds_what_was_kept():
     ]
 
 
-def test_no_damaged_byte_keeps_the_house_from_starting_or_releasing():
+def test_no_damaged_byte_keeps_the_house_from_starting_or_releasing() -> None:
     """Whatever one byte of a half became on disk, it is read, or counted as damaged; nothing fails because of it."""
     kept = join(room(), trace(), create()).keep
     for half in kept:
@@ -230,7 +230,7 @@ def test_no_damaged_byte_keeps_the_house_from_starting_or_releasing():
             assert 1 == damaged + sum(len(one.entries) for one in released)
 
 
-def test_a_refused_request_leaves_no_trace():
+def test_a_refused_request_leaves_no_trace() -> None:
     """Its sender comes again, and everything happens as if for the first time."""
     waiting = room()
     _, before = begin(waiting, create())
@@ -243,7 +243,7 @@ def test_a_refused_request_leaves_no_trace():
     assert (1, -1) == (len(outcome.records), outcome.pending)
 
 
-def test_what_could_not_be_made_a_record_is_the_next_to_go():
+def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
     """A full disk when the window ended."""
     waiting = room()
     join(waiting, create(), now=0.0)
@@ -253,7 +253,7 @@ def test_what_could_not_be_made_a_record_is_the_next_to_go():
     assert [list(first.entries)] == [list(one.entries) for one in waiting.released(now=600.0)]
 
 
-def test_the_window_is_bounded_by_number_and_bytes():
+def test_the_window_is_bounded_by_number_and_bytes() -> None:
     """The oldest make room: released as they are, never lost."""
     waiting = room(max_halves=3)
     for number in range(3):
@@ -269,7 +269,7 @@ def test_the_window_is_bounded_by_number_and_bytes():
     assert 1 == len(small.released(now=0.0))
 
 
-def test_traces_make_room_before_halves():
+def test_traces_make_room_before_halves() -> None:
     """A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first."""
     waiting = room(max_halves=3)
     join(waiting, create("a", traceId="t-0"), now=0.0)
@@ -286,14 +286,14 @@ def test_traces_make_room_before_halves():
     assert "u-1" == late.user
 
 
-def test_a_trace_that_names_nobody_takes_no_room():
+def test_a_trace_that_names_nobody_takes_no_room() -> None:
     """LiteLLM writes one beside every call."""
     waiting = room()
     outcome = join(waiting, trace(userId=None, sessionId=None, tags=[]))
     assert ([], 0, {NOT_AI: 1}) == (outcome.keep, len(waiting), dict(outcome.ignored))
 
 
-def test_what_is_on_record_is_remembered_within_bounds():
+def test_what_is_on_record_is_remembered_within_bounds() -> None:
     """By number and by time: what comes later waits like any half, and meets its record in the log."""
     waiting = room(max_halves=2)
     for number in range(3):
@@ -303,7 +303,7 @@ def test_what_is_on_record_is_remembered_within_bounds():
     assert 1 == join(waiting, update("g-2"), now=700.0).pending
 
 
-def test_a_trace_of_many_calls_on_record_names_them_in_turns():
+def test_a_trace_of_many_calls_on_record_names_them_in_turns() -> None:
     """Each of the open ones gets its user, whatever else is told while the loop has its turn."""
     waiting, before = room(hold_s=10), Before()
     ids = [f"g-{number}" for number in range(2 * TURN)]
@@ -317,7 +317,7 @@ def test_a_trace_of_many_calls_on_record_names_them_in_turns():
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool):
+def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool) -> None:
     """Neither stops the house for long; the trace is there until its last generation is released."""
     waiting, before = room(), Before()
     outcome = read("langfuse", batch(trace(), *(create(f"g-{number}") for number in range(2 * TURN))))

@@ -37,7 +37,7 @@ def identity(payload: dict[str, Any]) -> bytes:
     return one("litellm", payload).id
 
 
-def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]):
+def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]) -> None:
     """Its place, a reason and a field; the other 511 are kept, and the loop gets its turn between slices."""
     events: list[Any] = [event | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[300] = event | {"prompt_tokens": "CANARY"}
@@ -48,26 +48,26 @@ def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]):
     assert turns >= 3
 
 
-def test_a_member_that_is_no_json_is_rejected_alone(event: dict[str, Any]):
+def test_a_member_that_is_no_json_is_rejected_alone(event: dict[str, Any]) -> None:
     """The array around it is cut by its commas."""
     good = json.dumps(event).encode()
     outcome = read("litellm", b"[" + good + b', {"id": }, ' + good + b"]")
     assert (2, [1]) == (len(outcome.records), [reject.item for reject in outcome.rejects])
 
 
-def test_null_members_are_passed_over(event: dict[str, Any]):
+def test_null_members_are_passed_over(event: dict[str, Any]) -> None:
     """LiteLLM's queue holds them now and then."""
     outcome = read(None, [None, event, None])
     assert (1, {NOT_AI: 2}, []) == (len(outcome.records), dict(outcome.ignored), outcome.rejects)
 
 
-def test_members_of_another_shape_are_rejected_alone(event: dict[str, Any]):
+def test_members_of_another_shape_are_rejected_alone(event: dict[str, Any]) -> None:
     """Numbers, text and lists are no events."""
     outcome = read("litellm", [3, event, "text", []])
     assert (1, [0, 2, 3]) == (len(outcome.records), [reject.item for reject in outcome.rejects])
 
 
-def test_nan_and_lone_surrogates_cost_nothing(event: dict[str, Any]):
+def test_nan_and_lone_surrogates_cost_nothing(event: dict[str, Any]) -> None:
     """What Python writes and JSON forbids is cleaned in its own event, digits kept."""
     odd = json.dumps(event | {"response_time": float("nan"), "end_user": "\ud800"}).encode()
     record = one("litellm", b"[" + odd + b"]")
@@ -76,13 +76,13 @@ def test_nan_and_lone_surrogates_cost_nothing(event: dict[str, Any]):
 
 
 @pytest.mark.parametrize("field", ["prompt_tokens", "completion_tokens", "response_cost"])
-def test_figures_below_zero_are_never_billed(event: dict[str, Any], field: str):
+def test_figures_below_zero_are_never_billed(event: dict[str, Any], field: str) -> None:
     """The reject names the field."""
     outcome = read("litellm", event | {field: -3})
     assert [(0, IMPLAUSIBLE, f"{field} is negative")] == outcome.rejects
 
 
-def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, Any]):
+def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, Any]) -> None:
     """LiteLLM writes 0 for a model that it has no price for."""
     assert one("litellm", event | {"response_cost": 0.0}).cost is None
     assert "0" == one("litellm", event | {"response_cost": 0.0, "cache_hit": True}).cost
@@ -91,7 +91,7 @@ def test_a_price_of_zero_is_no_price_but_for_hits_and_failures(event: dict[str, 
     assert "0" == one("litellm", event | untokened | {"response_cost": 0}).cost
 
 
-def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any]):
+def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any]) -> None:
     """They share the call id and the trace, which are therefore no identity."""
     failed = event | {
         "id": event["litellm_call_id"],
@@ -106,7 +106,7 @@ def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any
     assert 2 == len({record.id for record in outcome.records})
 
 
-def test_the_response_id_is_the_identity_whatever_reports_it(event: dict[str, Any], row: dict[str, Any]):
+def test_the_response_id_is_the_identity_whatever_reports_it(event: dict[str, Any], row: dict[str, Any]) -> None:
     """The event and the spend row of one call are one; rule 2."""
     assert digest(2, event["id"]) == identity(event) == identity(row)
 
@@ -121,25 +121,25 @@ def test_the_response_id_is_the_identity_whatever_reports_it(event: dict[str, An
         {"status": "failure"},
     ],
 )
-def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], more: dict[str, Any]):
+def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], more: dict[str, Any]) -> None:
     """Embeddings and failures have a uuid there; rule 3, with both neighbour steps."""
     outcome = read("litellm", event | {"id": CALL_ID} | more)
     assert [2] == [len(found.lookups) for found in outcome.identities]
 
 
 @pytest.mark.parametrize("more", [{}, {"litellm_call_id": None}, {"litellm_call_id": None, "call_type": "arerank"}])
-def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: dict[str, Any]):
+def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: dict[str, Any]) -> None:
     """Perplexity's, for one: rule 2, as for the spans that report the same call."""
     assert digest(2, CALL_ID) == identity(event | {"id": CALL_ID} | more)
 
 
-def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]):
+def test_a_hit_in_the_gateways_cache_is_its_own_call(event: dict[str, Any]) -> None:
     """Its id repeats the first call's; rule 5 under the whole of it."""
     hit = event | {"id": event["id"] + "_cache_hit1795158584.59", "cache_hit": True}
     assert digest(5, "litellm", hit["id"]) == identity(hit)
 
 
-def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any]):
+def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any]) -> None:
     """Unless it is the model that was asked for."""
     aliased = event | {"model_group": "fast", "response": {"model": "fast"}}
     assert one("litellm", aliased).response_model is None
@@ -164,12 +164,12 @@ def test_an_alias_stamped_over_the_response_model_is_none(event: dict[str, Any])
         (7, None),
     ],
 )
-def test_operations_by_call_type(event: dict[str, Any], call_type: object, expected: str | None):
+def test_operations_by_call_type(event: dict[str, Any], call_type: object, expected: str | None) -> None:
     """OpenTelemetry's words where it has one."""
     assert expected == one("litellm", event | {"call_type": call_type}).operation
 
 
-def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]):
+def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]) -> None:
     """The totals stand beside it; both spellings of the cache's writes are known, the details' own first."""
     event["metadata"]["usage_object"] = {
         "prompt_tokens_details": {"cached_tokens": 1, "cache_creation_tokens": 2},
@@ -185,7 +185,7 @@ DETAILS: dict[str, Any] = {
 }
 
 
-def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, Any]):
+def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, Any]) -> None:
     """Whatever else it has become there: text, a list, nothing."""
     del event["metadata"]["usage_object"]
     answer = event["response"] | {"usage": {"prompt_tokens": 1320, "completion_tokens": 212, **DETAILS}}
@@ -197,21 +197,21 @@ def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, An
 
 
 @pytest.mark.parametrize("usage", [None, {}, "None"])
-def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str, Any], usage: object):
+def test_an_older_spend_row_has_its_details_apart_from_the_totals(row: dict[str, Any], usage: object) -> None:
     """Under a name of their own, before there was a usage object."""
     row["metadata"] = json.dumps({"usage_object": usage, "additional_usage_values": DETAILS})
     record = one("litellm", row)
     assert (1320, 1024, 7) == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
 
 
-def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]):
+def test_a_tool_call_with_a_tool_for_a_model_is_none(event: dict[str, Any]) -> None:
     """MCP traffic goes through the same callback."""
     untokened = {"metadata": {}, "response": {}, "prompt_tokens": 0, "completion_tokens": 0}
     tool = event | untokened | {"call_type": "call_mcp_tool", "model": "MCP: search"}
     assert {NOT_AI: 1} == dict(read("litellm", tool | {"response_cost": 0}).ignored)
 
 
-def test_spend_metadata_fills_and_tags(event: dict[str, Any]):
+def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
     """It names the end user; the principal goes first."""
     event["metadata"] |= {
         "user_api_key_end_user_id": None,
@@ -222,38 +222,38 @@ def test_spend_metadata_fills_and_tags(event: dict[str, Any]):
     assert {"env": "prod", "feature": "triage", "ticket": "7", "end_user": "end"} == record.tags
 
 
-def test_the_session_of_a_client_stands_deeper(event: dict[str, Any]):
+def test_the_session_of_a_client_stands_deeper(event: dict[str, Any]) -> None:
     """`session_id` first, then the one that came with the request."""
     assert "sess-0001" == one("litellm", event | {"session_id": ""}).session
     assert "other" == one("litellm", event | {"session_id": "other"}).session
 
 
-def test_a_secret_in_the_place_of_a_hash_is_not_taken(event: dict[str, Any]):
+def test_a_secret_in_the_place_of_a_hash_is_not_taken(event: dict[str, Any]) -> None:
     """Not even for want of an alias."""
     event["metadata"] |= {"user_api_key_alias": None, "user_api_key_hash": "sk-1234567890abcdef"}
     assert one("litellm", event).api_key is None
 
 
 @pytest.mark.parametrize("metadata", [None, "", "text", 7, [], {}])
-def test_metadata_of_another_shape_costs_no_call(event: dict[str, Any], metadata: object):
+def test_metadata_of_another_shape_costs_no_call(event: dict[str, Any], metadata: object) -> None:
     """The tokens are still counted."""
     assert 1320 == one("litellm", event | {"metadata": metadata}).input_tokens
 
 
-def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]):
+def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]) -> None:
     """They are UTC, and a cache hit is text."""
     record = one(None, row | {"startTime": "2026-11-20 07:09:42.098113", "cache_hit": "True", "spend": 0.0})
     assert ("2026-11-20T07:09:42.098113Z", "cached", "0") == (rfc3339(record.start_time), record.status, record.cost)
 
 
-def test_a_failed_spend_row_names_its_error(row: dict[str, Any]):
+def test_a_failed_spend_row_names_its_error(row: dict[str, Any]) -> None:
     """The error stands in the JSON text of the metadata."""
     metadata = json.dumps({"error_information": {"error_class": "Timeout", "error_message": "CANARY"}})
     record = one("litellm", row | {"status": "failure", "metadata": metadata})
     assert ("error", "Timeout") == (record.status, record.error_type)
 
 
-def test_free_text_is_never_an_error_type(event: dict[str, Any]):
+def test_free_text_is_never_an_error_type(event: dict[str, Any]) -> None:
     """It may quote a prompt."""
     failed = event | {
         "status": "failure",
@@ -262,7 +262,7 @@ def test_free_text_is_never_an_error_type(event: dict[str, Any]):
     assert "429" == one("litellm", failed).error_type
 
 
-def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str, Any]):
+def test_older_versions_are_recognised_too(event: dict[str, Any], row: dict[str, Any]) -> None:
     """They had neither a provider nor LiteLLM's call id."""
     for payload in (event, row):
         older = {name: payload[name] for name in payload.keys() - {"litellm_call_id", "custom_llm_provider"}}
@@ -298,7 +298,7 @@ def old_payload() -> dict[str, str]:
     }
 
 
-def test_the_old_payload_is_read_out_of_its_text():
+def test_the_old_payload_is_read_out_of_its_text() -> None:
     """Recognised without being told; numbers, key and team come out of Python's text form."""
     record = one(None, [old_payload()])
     assert (1310, 20, 1024, 5) == (
@@ -317,7 +317,7 @@ def test_the_old_payload_is_read_out_of_its_text():
     assert "2025-03-04T10:11:12.123456Z" == rfc3339(record.start_time)
 
 
-def test_the_old_payloads_usage_may_be_a_dict():
+def test_the_old_payloads_usage_may_be_a_dict() -> None:
     """So may its metadata, when every value in it is a literal."""
     old = old_payload() | {
         "usage": "{'completion_tokens': 2, 'prompt_tokens': 3, 'prompt_tokens_details': {'cached_tokens': 1}}",
@@ -333,7 +333,7 @@ def test_the_old_payloads_usage_may_be_a_dict():
     )
 
 
-def test_the_old_payload_is_read_at_its_outermost_names():
+def test_the_old_payload_is_read_at_its_outermost_names() -> None:
     """What a caller writes into its own metadata stands deeper, and stands for nobody's key or team."""
     forged = (
         "{'requester_metadata': {'user_api_key_team_id': 'CANARY', 'note': \"it's } 'user_api_key_alias': 'CANARY'\"}, "
@@ -346,7 +346,7 @@ def test_the_old_payload_is_read_at_its_outermost_names():
 @pytest.mark.parametrize(
     "unit", ["{'a': ", "Usage(", "prompt_tokens_details=X(", "'", "\\'", '"\\', "a.", "(]", "a=", ","]
 )
-def test_what_looks_like_python_and_is_not_costs_no_time(unit: str):
+def test_what_looks_like_python_and_is_not_costs_no_time(unit: str) -> None:
     """One pass over the text, however deep or unfinished it is."""
     begin = time.process_time()
     of_literal("'" + unit * (65_536 // len(unit)), Usage)
@@ -354,18 +354,18 @@ def test_what_looks_like_python_and_is_not_costs_no_time(unit: str):
     assert time.process_time() - begin < 0.5
 
 
-def test_parameters_that_are_no_text_make_it_no_old_payload(event: dict[str, Any]):
+def test_parameters_that_are_no_text_make_it_no_old_payload(event: dict[str, Any]) -> None:
     """Other callbacks of LiteLLM write them as an object beside the same names."""
     assert 1320 == one("litellm", event | {"modelParameters": {"temperature": 0.2}}).input_tokens
 
 
-def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]):
+def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]) -> None:
     """They are long encrypted texts."""
     long = "resp_" + "bGl0ZWxsbTpjdXN0b20" * 20
     assert long == one("litellm", event | {"id": long}).request_id
 
 
-def test_an_event_without_an_id_is_told_by_its_call_id(event: dict[str, Any]):
+def test_an_event_without_an_id_is_told_by_its_call_id(event: dict[str, Any]) -> None:
     """Which several attempts share."""
     (found,) = read("litellm", event | {"id": None, "session_id": ""}).identities
     assert found.certain

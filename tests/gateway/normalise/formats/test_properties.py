@@ -115,7 +115,7 @@ def assert_sound(outcome: Outcome) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject):
+def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject) -> None:
     """Numbers for text, text for objects, NaN, lone surrogates, giants, nulls."""
     payload = data.draw(st.sampled_from(payloads(format)))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -130,7 +130,7 @@ def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject)
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_no_bytes_break_a_format(format: str, data: st.DataObject):
+def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
     """Cut off, overwritten, doubled, or not JSON at all."""
     body = bytearray(data.draw(st.sampled_from([one.body for one in cases(format)])))
     at = data.draw(st.integers(0, len(body)))
@@ -147,7 +147,7 @@ def test_no_bytes_break_a_format(format: str, data: st.DataObject):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_number_beyond_any_number_breaks_no_format(format: str):
+def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
     """Its exponent has more digits than a Decimal can hold: whatever stands there is unknown or refused, alone."""
     marker = json.dumps(CANARY).encode()
     for payload in payloads(format):
@@ -161,7 +161,7 @@ def test_a_number_beyond_any_number_breaks_no_format(format: str):
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_content_never_leaves_a_decoder(format: str, data: st.DataObject):
+def test_content_never_leaves_a_decoder(format: str, data: st.DataObject) -> None:
     """Planted under every name that carries content, in every object: not in a record, nor in a message."""
     payload = copy.deepcopy(data.draw(st.sampled_from(payloads(format))))
     objects = [inner for path in places(payload) if isinstance(inner := _at(payload, path), dict)]
@@ -180,7 +180,7 @@ def test_content_never_leaves_a_decoder(format: str, data: st.DataObject):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_prefix_of_a_case_is_refused_or_counted(format: str):
+def test_every_prefix_of_a_case_is_refused_or_counted(format: str) -> None:
     """A connection that breaks off leaves no exception behind."""
     for one in cases(format):
         for length in range(0, len(one.body), max(1, len(one.body) // 40)):

@@ -13,7 +13,7 @@ from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
 
 
-def test_bifrost_errors_and_several_calls():
+def test_bifrost_errors_and_several_calls() -> None:
     """Each span of the kind is a call; the span's own ids are the identity, as in its OTLP."""
     trace = case("bifrost", "trace-offset-times")
     span = trace["Spans"][2]
@@ -28,7 +28,7 @@ def test_bifrost_errors_and_several_calls():
     assert digest(4, trace["TraceID"], "aaaaaaaaaaaaaaaa") == outcome.records[1].id
 
 
-def test_bifrost_bad_spans_cost_no_other():
+def test_bifrost_bad_spans_cost_no_other() -> None:
     """A trace is one message, and each of its spans an item."""
     trace = case("bifrost", "trace-offset-times")
     span = trace["Spans"][2]
@@ -39,7 +39,7 @@ def test_bifrost_bad_spans_cost_no_other():
 
 
 @pytest.mark.timeout(20)
-def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span():
+def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span() -> None:
     """Of a megabyte and 20,000 spans they would make 20 gigabytes."""
     trace = case("bifrost", "trace-offset-times")
     call = trace["Spans"][2]
@@ -66,7 +66,7 @@ def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span():
         ),
     ],
 )
-def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]):
+def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]) -> None:
     """Its releases renamed them; what a call cost does not depend on the release."""
     trace = case("bifrost", "trace-offset-times")
     usage = {f"gen_ai.usage.{name}": number for name, number in zip(names, (100, 50, 20, 10, 5), strict=True)}
@@ -83,12 +83,12 @@ def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]):
     assert ("vk", None) == (record.api_key, record.operation)
 
 
-def test_bifrost_without_a_call_is_none():
+def test_bifrost_without_a_call_is_none() -> None:
     """A trace of plugins and health checks."""
     assert {NOT_AI: 1} == dict(read("bifrost", case("bifrost", "trace-offset-times") | {"Spans": None}).ignored)
 
 
-def test_apisix_entries_without_a_model_are_no_calls():
+def test_apisix_entries_without_a_model_are_no_calls() -> None:
     """The summary's defaults are empty text and "0"."""
     entry = case("apisix", "http-logger-summary")[0]
     empty = dict.fromkeys(entry["llm_summary"], "") | {"prompt_tokens": "0", "completion_tokens": "0"}
@@ -96,7 +96,7 @@ def test_apisix_entries_without_a_model_are_no_calls():
     assert {NOT_AI: 2} == dict(outcome.ignored)
 
 
-def test_apisix_names_the_end_user_beside_the_consumer():
+def test_apisix_names_the_end_user_beside_the_consumer() -> None:
     """And both ids of the way the request took."""
     entry = case("apisix", "http-logger-summary")[0]
     entry["llm_summary"]["end_user_id"] = "end"
@@ -105,7 +105,7 @@ def test_apisix_names_the_end_user_beside_the_consumer():
     assert {"route": "ai-route", "service": "svc", "end_user": "end"} == record.tags
 
 
-def test_higress_details_are_json_in_json():
+def test_higress_details_are_json_in_json() -> None:
     """Three times text; a dash is no call."""
     line = case("higress", "access-log-ai-log")
     log = json.loads(line["ai_log"]) | {
@@ -124,7 +124,7 @@ def higress_line(outside: dict[str, Any] | None = None, **inside: Any) -> dict[s
     return line | {"ai_log": json.dumps(json.loads(line["ai_log"]) | inside)} | (outside or {})
 
 
-def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log():
+def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log() -> None:
     """Its default format has the trace; the consumer stands outside where the operator asked for that."""
     record = one(None, higress_line({"trace_id": "463ac35c9f6413ad48485a3953bb6124", "consumer": "c-1"}))
     assert ("463ac35c9f6413ad48485a3953bb6124", "c-1") == (record.trace_id, record.user)
@@ -132,21 +132,21 @@ def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log():
     assert (None, None) == (unnamed.trace_id, unnamed.user)
 
 
-def test_higress_calls_are_known_by_the_providers_response_id():
+def test_higress_calls_are_known_by_the_providers_response_id() -> None:
     """An SDK reports the same id; a short one is nobody's own, and the request's is the caller's choice."""
     response_id = "chatcmpl-9Ri1u4Va0IOdj525McVFHn6RZJU9I"
     assert digest(2, response_id) == one(None, higress_line(chat_id=response_id)).id
     assert one(None, higress_line()).id == one(None, higress_line(chat_id="chatcmpl-7")).id
 
 
-def test_higress_answers_out_of_its_own_cache_are_cached():
+def test_higress_answers_out_of_its_own_cache_are_cached() -> None:
     """Unless the call failed."""
     assert "cached" == one(None, higress_line(cache_status="hit")).status
     assert "ok" == one(None, higress_line(cache_status="miss")).status
     assert "error" == one(None, higress_line({"response_code": "503"}, cache_status="hit")).status
 
 
-def test_agentgateways_time_is_the_end():
+def test_agentgateways_time_is_the_end() -> None:
     """The duration leads back, whatever its unit."""
     line = case("agentgateway", "json-log-line")
     starts = {
@@ -159,7 +159,7 @@ def test_agentgateways_time_is_the_end():
     } == starts
 
 
-def test_agentgateway_before_august_2026_counted_without_the_cache():
+def test_agentgateway_before_august_2026_counted_without_the_cache() -> None:
     """Which shows only where the input is smaller than its cache."""
     line = case("agentgateway", "json-log-line") | {
         "gen_ai.usage.input_tokens": 50,
@@ -171,7 +171,7 @@ def test_agentgateway_before_august_2026_counted_without_the_cache():
     assert (110, "500") == (record.input_tokens, record.error_type)
 
 
-def test_agentgateway_mcp_lines_are_no_calls():
+def test_agentgateway_mcp_lines_are_no_calls() -> None:
     """They have the same scope, and no model."""
     line = {
         "scope": "request",

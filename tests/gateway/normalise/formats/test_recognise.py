@@ -87,14 +87,14 @@ def wrapped(items: list[Any]) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(("format", "item"), SIGNS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_sign_is_seen_in_every_wrapping(format: str, item: dict[str, Any]):
+def test_a_sign_is_seen_in_every_wrapping(format: str, item: dict[str, Any]) -> None:
     """And wherever it stands among members that show nothing."""
     assert {format} == {recognise(body) for body in wrapped([dict(reversed(item.items())), item])}
     assert format == recognise(json.dumps(item).encode())
 
 
 @pytest.mark.parametrize("item", UNKNOWN)
-def test_half_a_sign_is_none(item: dict[str, Any]):
+def test_half_a_sign_is_none(item: dict[str, Any]) -> None:
     """A format that is guessed wrong would pass its payloads over."""
     assert {None} == {recognise(body) for body in wrapped([item])}
 
@@ -102,7 +102,7 @@ def test_half_a_sign_is_none(item: dict[str, Any]):
 @pytest.mark.parametrize(
     "case", [one for one in cases() if b"resource" not in one.body[:99]], ids=lambda case: case.name
 )
-def test_records_do_not_depend_on_the_wrapping(case: Case):
+def test_records_do_not_depend_on_the_wrapping(case: Case) -> None:
     """Nor on the order of items and members."""
     expected = rows(read(None, case.body))
     shuffler = random.Random(case.name)
@@ -116,20 +116,20 @@ def test_records_do_not_depend_on_the_wrapping(case: Case):
 
 
 @pytest.mark.parametrize("one_by_one", [True, False], ids=["lines", "array"])
-def test_a_sign_may_come_late(one_by_one: bool):
+def test_a_sign_may_come_late(one_by_one: bool) -> None:
     """A logger of all traffic sends a thousand entries at once, and few of them are AI calls."""
     entries = [{"request": {"uri": "/"}, "response": {"status": 200}}] * 1999 + [{"llm_summary": {}}]
     assert "apisix" == recognise(lines(entries) if one_by_one else json.dumps(entries).encode())
 
 
-def test_a_large_member_before_the_sign_is_no_hindrance():
+def test_a_large_member_before_the_sign_is_no_hindrance() -> None:
     """Not even one that is no JSON."""
     large = {"x": "}],[{" * 500_000}
     for first in (json.dumps(large), json.dumps(large)[:-1] + ", 'y': NaN}"):
         assert "kong" == recognise(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
 
 
-def test_the_first_that_shows_itself_decides():
+def test_the_first_that_shows_itself_decides() -> None:
     """One body is of one product; where an item has two signs, the table's order decides."""
     kong, portkey = {"started_at": 1, "latencies": {}}, {"ai_org": "openai"}
     assert "kong" == recognise(lines([{"x": 1}, kong, portkey]))
@@ -138,7 +138,7 @@ def test_the_first_that_shows_itself_decides():
 
 
 @pytest.mark.parametrize("name", [None, "kong"])
-def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None):
+def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -> None:
     """They are ignored like anything unknown, but an operator sees which names they have, and never a value."""
     call, plain = case("kong", "http-log-bedrock-unpriced"), {"started_at": 1, "latencies": {}}
     outcome = read(name, lines([call, {"ai_org": "CANARY", "ai_model": "m"}, plain, {"x": 1}, {"resourceSpans": []}]))
@@ -146,7 +146,7 @@ def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None):
     assert [("ai_model", "ai_org"), ("resourceSpans",)] == outcome.unrecognised
 
 
-def test_what_shows_nothing_is_told_what_to_do():
+def test_what_shows_nothing_is_told_what_to_do() -> None:
     """Which formats there are, and how one of them is named; what is no JSON is told that instead."""
     with pytest.raises(BadPayload) as refused:
         format_shown(b'{"x": 1}', how="name it with --as")

@@ -138,7 +138,7 @@ def loaded(path: Path, *changes: Callable[[dict[str, Any]], None]) -> dict[str, 
 
 
 @every_case
-def test_no_canary_gets_into_an_outcome(key: str, path: Path):
+def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
     """Records, tags, templates, explanations, rejections and shapes: none of them holds a canary."""
     outcome = read(key, loaded(path, add_canaries), Options(explain=True))
     assert_balanced(outcome)
@@ -146,7 +146,7 @@ def test_no_canary_gets_into_an_outcome(key: str, path: Path):
 
 
 @every_case
-def test_canaries_change_no_record(key: str, path: Path):
+def test_canaries_change_no_record(key: str, path: Path) -> None:
     """Content has no say in what is counted."""
     before, after = read(key, loaded(path)), read(key, loaded(path, add_canaries))
     assert [as_json(r) | {"id": ""} for r in before.records] == [as_json(r) | {"id": ""} for r in after.records]
@@ -154,14 +154,14 @@ def test_canaries_change_no_record(key: str, path: Path):
 
 
 @every_case
-def test_content_can_not_be_kept_by_configuration(key: str, path: Path):
+def test_content_can_not_be_kept_by_configuration(key: str, path: Path) -> None:
     """privacy.keep_attributes may name content; it is left out all the same."""
     options = Options(keep_attributes=frozenset(CONTENT) - {"error"})
     assert CANARY not in repr(read(key, loaded(path, add_canaries), options))
 
 
 @every_case
-def test_rejections_say_nothing_of_content(key: str, path: Path):
+def test_rejections_say_nothing_of_content(key: str, path: Path) -> None:
     """Every item has impossible numbers: messages name places, neither values nor content."""
     outcome = read(key, loaded(path, add_canaries, change_numbers), Options(explain=True))
     assert_balanced(outcome)
@@ -170,7 +170,7 @@ def test_rejections_say_nothing_of_content(key: str, path: Path):
 
 
 @every_case
-def test_a_malformed_item_is_not_quoted(key: str, path: Path):
+def test_a_malformed_item_is_not_quoted(key: str, path: Path) -> None:
     """An answer to a sender names a field and an offset, never what stood there."""
     payload = loaded(path, add_canaries)
     for item in items(payload):

@@ -66,7 +66,7 @@ def comparable(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("key", "path"), cases(), ids=lambda part: getattr(part, "stem", None))
 @pytest.mark.parametrize("encoding", ["json", "protobuf"])
-def test_the_case_becomes_the_expected_records(key: str, path: Path, encoding: str):
+def test_the_case_becomes_the_expected_records(key: str, path: Path, encoding: str) -> None:
     """Field by field, in either encoding, and the books balance."""
     payload, signal = json.loads(path.read_text()), SIGNALS[key][0]
     body = path.read_bytes() if encoding == "json" else in_protobuf(key, payload)

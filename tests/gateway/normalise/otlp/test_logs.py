@@ -35,7 +35,7 @@ def details(changes: dict[str, Any] | None = None, **how: Any) -> Inference:
     return record
 
 
-def test_the_event_of_the_conventions_is_a_call():
+def test_the_event_of_the_conventions_is_a_call() -> None:
     """It repeats the span, so it has the span's identity: the response id, the same for both."""
     record = details(trace_id=TRACE, span_id=SPAN)
     assert {
@@ -49,12 +49,12 @@ def test_the_event_of_the_conventions_is_a_call():
     assert digest(2, CALL["gen_ai.response.id"]) == record.id
 
 
-def test_without_a_response_id_the_span_is_the_identity():
+def test_without_a_response_id_the_span_is_the_identity() -> None:
     """Only this event carries the ids of the call itself; others carry those of what encloses them."""
     assert digest(4, TRACE, SPAN) == details({"gen_ai.response.id": None}, trace_id=TRACE, span_id=SPAN).id
 
 
-def test_without_any_id_a_record_is_never_a_duplicate():
+def test_without_any_id_a_record_is_never_a_duplicate() -> None:
     """Two such events are two records, and the books count them as unidentified."""
     nameless = {name: value for name, value in CALL.items() if name != "gen_ai.response.id"}
     first, second = read_logs(*(log(nameless, event_name=DETAILS),) * 2).identities
@@ -65,12 +65,12 @@ def test_without_any_id_a_record_is_never_a_duplicate():
     "how",
     [{"event_name": DETAILS}, {"event_name": "", "body": DETAILS}],
 )
-def test_the_name_stands_in_the_field_or_in_the_body(how: dict[str, str]):
+def test_the_name_stands_in_the_field_or_in_the_body(how: dict[str, str]) -> None:
     """Senders before proto 1.5 have no eventName."""
     assert details() == details(**how)
 
 
-def test_the_attribute_names_the_event_before_the_field():
+def test_the_attribute_names_the_event_before_the_field() -> None:
     """event.name is what the sender's own code wrote."""
     named = {"event.name": DETAILS}
     assert details().input_tokens == details(named, event_name="event src/lib.rs:3").input_tokens
@@ -80,30 +80,30 @@ def test_the_attribute_names_the_event_before_the_field():
     ("operation", "canonical"),
     [("embeddings", "embeddings"), ("generate_content", "generate_content"), (None, "chat"), ("acompletion", "chat")],
 )
-def test_operations(operation: str | None, canonical: str):
+def test_operations(operation: str | None, canonical: str) -> None:
     """The stated operation in canonical words; chat when the event has none."""
     assert canonical == details({"gen_ai.operation.name": operation}).operation
 
 
 @pytest.mark.parametrize("operation", ["invoke_agent", "execute_tool", "create_agent", "plan", "retrieval"])
-def test_events_of_other_operations_are_no_calls(operation: str):
+def test_events_of_other_operations_are_no_calls(operation: str) -> None:
     """An agent's event sums up the calls below it."""
     attributes = CALL | {"gen_ai.operation.name": operation}
     assert {NOT_AI: 1} == read_logs(log(attributes, event_name=DETAILS)).ignored
 
 
-def test_an_event_without_operation_needs_a_model_and_usage():
+def test_an_event_without_operation_needs_a_model_and_usage() -> None:
     """A model alone may be any talk about a model."""
     assert {NOT_AI: 1} == read_logs(log({"gen_ai.request.model": "gpt-4o"}, event_name=DETAILS)).ignored
 
 
-def test_a_failed_call_is_an_error_record():
+def test_a_failed_call_is_an_error_record() -> None:
     """error.type makes the error, and names it."""
     record = details({"error.type": "RateLimitError", "gen_ai.usage.input_tokens": None})
     assert ("error", "RateLimitError", None) == (record.status, record.error_type, record.input_tokens)
 
 
-def test_copilot_chat_is_githubs_unless_it_says_otherwise():
+def test_copilot_chat_is_githubs_unless_it_says_otherwise() -> None:
     """A key of one's own names its provider."""
     copilot = {"scope": "copilot-chat", "resource": {"service.name": "copilot-chat", "session.id": "window-1"}}
     records = [
@@ -115,7 +115,7 @@ def test_copilot_chat_is_githubs_unless_it_says_otherwise():
     ]
 
 
-def test_openlit_passes_anthropics_input_on_without_the_cache():
+def test_openlit_passes_anthropics_input_on_without_the_cache() -> None:
     """Its events count like its spans: exclusive at Anthropic and Bedrock only."""
     openlit = {"resource": {"telemetry.sdk.name": "openlit"}}
     assert [164, 100] == [
@@ -132,7 +132,7 @@ def test_openlit_passes_anthropics_input_on_without_the_cache():
         ({"gen_ai.usage.total_tokens": 184}, 164),
     ],
 )
-def test_the_input_holds_the_cache(changes: dict[str, int], expected: int):
+def test_the_input_holds_the_cache(changes: dict[str, int], expected: int) -> None:
     """A total or a cache above the input shows that it was left out."""
     assert expected == details(changes).input_tokens
 
@@ -144,25 +144,25 @@ def test_the_input_holds_the_cache(changes: dict[str, int], expected: int):
         "copilot_chat.agent.turn", "copilot_chat.session.start",
     ],
 )  # fmt: skip
-def test_messages_choices_evaluations_and_turns_are_no_calls(name: str):
+def test_messages_choices_evaluations_and_turns_are_no_calls(name: str) -> None:
     """A turn of an agent repeats the tokens of its calls."""
     assert {NOT_AI: 1} == read_logs(log(CALL, event_name=name)).ignored
 
 
-def test_a_plain_log_line_is_no_call():
+def test_a_plain_log_line_is_no_call() -> None:
     """Nothing in it speaks of models or tokens."""
     line = log({"http.route": "/login", "auth.method": "password", "log.iostream": "stdout"}, body="started")
     assert ({NOT_AI: 1}, []) == ((outcome := read_logs(line)).ignored, outcome.unrecognised)
 
 
-def test_what_looks_like_ai_is_shown_by_its_names_alone():
+def test_what_looks_like_ai_is_shown_by_its_names_alone() -> None:
     """An operator sees the shape of what nobody took, and never a value."""
     outcome = read_logs(log({"llm.model_name": "canary", "output_tokens": 5, "user": "canary"}, body="my_llm_event"))
     assert {UNRECOGNISED_AI: 1} == outcome.ignored
     assert [("llm.model_name", "output_tokens", "user")] == outcome.unrecognised
 
 
-def test_a_rejection_names_the_place_and_no_value():
+def test_a_rejection_names_the_place_and_no_value() -> None:
     """The sender learns which of its records was refused."""
     outcome = read_logs(log(CALL, event_name=DETAILS), log(CALL | {"gen_ai.usage.output_tokens": -77}, body=DETAILS))
     assert [(1, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
@@ -170,20 +170,20 @@ def test_a_rejection_names_the_place_and_no_value():
     assert "77" not in outcome.rejects[0].message
 
 
-def test_a_record_without_a_time_has_none():
+def test_a_record_without_a_time_has_none() -> None:
     """The time of receipt is never presented as the call's."""
     record = details(time=None)
     assert (None, None) == (record.start_time, record.end_time)
 
 
 @pytest.mark.parametrize("duration", [-5, "nan", "soon", 1e300, None, 10**30])
-def test_an_impossible_duration_leaves_start_and_end_one(duration: object):
+def test_an_impossible_duration_leaves_start_and_end_one(duration: object) -> None:
     """A start before the epoch would be worse than none."""
     record = details({"duration_ms": duration})
     assert (NOW, NOW) == (record.start_time, record.end_time)
 
 
-def test_why_names_the_attributes_behind_the_fields():
+def test_why_names_the_attributes_behind_the_fields() -> None:
     """`explain` cites attribute names, never their values."""
     outcome = read_logs(log(CALL, event_name=DETAILS), options=Options(explain=True))
     assert outcome.why is not None
@@ -193,7 +193,7 @@ def test_why_names_the_attributes_behind_the_fields():
     }.items() <= outcome.why[0].items()  # fmt: skip
 
 
-def test_why_says_when_a_part_was_added():
+def test_why_says_when_a_part_was_added() -> None:
     """A sum is no attribute's value: the explanation says that something came to it."""
     outcome = read_logs(log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=Options(explain=True))
     assert outcome.why is not None
@@ -201,14 +201,14 @@ def test_why_says_when_a_part_was_added():
     assert "gen_ai.usage.output_tokens" == outcome.why[0]["output_tokens"]
 
 
-def test_attributes_of_the_operators_choice_become_tags():
+def test_attributes_of_the_operators_choice_become_tags() -> None:
     """privacy.keep_attributes adds names; what is over a bound is left out and counted."""
     options = Options(keep_attributes=frozenset({"build.number", "build.text"}))
     outcome = read_logs(log(CALL | {"build.number": 7, "build.text": "x" * 300}, body=DETAILS), options=options)
     assert ({"build.number": "7"}, 1) == (getattr(outcome.records[0], "tags", None), outcome.left_out)
 
 
-def test_people_are_no_tags():
+def test_people_are_no_tags() -> None:
     """Names, addresses and ids of people in free metadata stay out of the tags; the rest is kept."""
     metadata = '{"user_name": "Ada", "email": "ada@b.example", "userId": "u-1", "tier": "gold", "seats": 3}'
     record = details({"metadata": metadata, "ai.telemetry.metadata.userName": "Ada", "user.email": "ada@b.example"})
@@ -245,7 +245,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, max_size=6))
-def test_whatever_comes_is_booked_and_never_bills_nonsense(records: list[Any]):
+def test_whatever_comes_is_booked_and_never_bills_nonsense(records: list[Any]) -> None:
     """No exception, balanced books (checked while reading), no negative count, no start after its end."""
     for record in read_logs(*records).records:
         assert isinstance(record, Inference)

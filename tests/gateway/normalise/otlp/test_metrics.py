@@ -35,7 +35,7 @@ def metrics(outcome: Outcome) -> list[UsageMetric]:
     return [record for record in outcome.records if isinstance(record, UsageMetric)]
 
 
-def test_a_delta_is_a_record_over_its_time():
+def test_a_delta_is_a_record_over_its_time() -> None:
     """The sum of a histogram, whole, over [start, time], known by series, start and time."""
     given_point = typed("input", 1667.0)
     (record,) = metrics(outcome := read_points(given_point))
@@ -46,13 +46,13 @@ def test_a_delta_is_a_record_over_its_time():
     assert of_point(SeriesKeys().of(given_point), NOW, NOW + 60 * SECOND) == record.id == outcome.identities[0].id
 
 
-def test_a_resent_delta_is_the_same_record():
+def test_a_resent_delta_is_the_same_record() -> None:
     """The identity of a point does not depend on the request that brings it."""
     first, again, next_one = read_points(typed("input"), typed("input"), typed("input", time=NOW + 9)).identities
     assert (True, True) == (first == again, first != next_one)
 
 
-def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta():
+def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
     """The value goes there as it is, with a template for the record that it may become."""
     counter = typed("output", 359.0, cumulative=True, start_time=0, resource={"service.name": "shop"})
     (taken,) = (outcome := read_points(counter)).points
@@ -67,19 +67,19 @@ def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta():
     assert [] == outcome.records
 
 
-def test_a_cumulative_zero_is_handed_over():
+def test_a_cumulative_zero_is_handed_over() -> None:
     """It is the base from which the counter grows; a delta of zero is nothing."""
     outcome = read_points(typed("input", 0, cumulative=True), typed("input", 0.0), point("operation.cost", 0.0))
     assert (1, {UNCHANGED: 2}) == (len(outcome.points), outcome.ignored)
 
 
 @pytest.mark.parametrize("value", [1e-13, 4.4e-16])
-def test_money_below_a_trillionth_is_nothing(value: float):
+def test_money_below_a_trillionth_is_nothing(value: float) -> None:
     """That is what sums in doubles leave behind."""
     assert {UNCHANGED: 1} == read_points(point("operation.cost", value)).ignored
 
 
-def test_envoys_types_are_parts_and_stay_apart():
+def test_envoys_types_are_parts_and_stay_apart() -> None:
     """cached_input, cache_creation_input and reasoning are in input and output already: never added, never dropped."""
     kinds = ("input", "cached_input", "cache_creation_input", "output", "reasoning")
     how = {"scope": "envoyproxy/ai-gateway", "unit": "token"}
@@ -97,27 +97,27 @@ def test_envoys_types_are_parts_and_stay_apart():
         ({"resource": {"service.name": "kong"}}, "kong"),
     ],
 )
-def test_a_third_type_total_is_dropped(how: dict[str, str], source: str):
+def test_a_third_type_total_is_dropped(how: dict[str, str], source: str) -> None:
     """Spring's counter and Kong's sum write input, output and their total."""
     outcome = read_points(*(typed(kind, **how) for kind in ("input", "output", "total")))
     assert [(source, "input"), (source, "output")] == [(r.source, r.token_type) for r in metrics(outcome)]
     assert {MERGED: 1} == outcome.ignored
 
 
-def test_kongs_points_are_known_by_their_attributes():
+def test_kongs_points_are_known_by_their_attributes() -> None:
     """The service name is the operator's; the consumer that Kong authenticated is the user."""
     attributes = MODELS | {"gen_ai.token.type": "input", "kong.auth.consumer.name": "search", "kong.route.name": "ai"}
     (record,) = metrics(read_points(point(TOKENS, 5, attributes, resource={"service.name": "edge"})))
     assert ("kong", "search") == (record.source, record.user)
 
 
-def test_kongs_cost_has_no_currency_and_is_dollars():
+def test_kongs_cost_has_no_currency_and_is_dollars() -> None:
     """Its unit is {cost}; its price settings are in dollars by convention."""
     outcome = read_points(point("kong.gen_ai.llm.cost", 0.0125, MODELS, unit="{cost}"))
     assert [("kong", "USD", "0.0125")] == [(r.source, r.unit, r.value) for r in metrics(outcome)]
 
 
-def test_semantic_kernels_counters_have_their_kind_in_the_name():
+def test_semantic_kernels_counters_have_their_kind_in_the_name() -> None:
     """prompt, completion and total, without a model."""
     names = [f"semantic_kernel.connectors.openai.tokens.{kind}" for kind in ("prompt", "completion", "total")]
     outcome = read_points(*(point(name, 5, cumulative=True, scope="Microsoft.SemanticKernel.X") for name in names))
@@ -127,7 +127,7 @@ def test_semantic_kernels_counters_have_their_kind_in_the_name():
     assert {MERGED: 1} == outcome.ignored
 
 
-def test_copilots_counters_have_their_kind_in_the_name():
+def test_copilots_counters_have_their_kind_in_the_name() -> None:
     """Seen with Copilot CLI 1.0.102: five counters, zero points included, beside per-call histograms."""
     usage = "gen_ai.client.inference.usage."
     kinds = {
@@ -149,7 +149,7 @@ def test_copilots_counters_have_their_kind_in_the_name():
 USAGE = "gen_ai.client.inference.usage."
 
 
-def test_the_old_family_beside_the_new_one_counts_once():
+def test_the_old_family_beside_the_new_one_counts_once() -> None:
     """Envoy's successors write both, each kind of token in two metrics: what comes first counts, the rest is kept."""
     how = {"scope": "envoyproxy/ai-gateway", "resource": {"service.name": "edge"}}
     old = [typed("input", 100, **how), typed("output", 20, **how), typed("cached_input", 30, **how)]
@@ -166,14 +166,14 @@ def test_the_old_family_beside_the_new_one_counts_once():
 
 
 @pytest.mark.parametrize("other", [{"scope": "another"}, {"resource": {"service.name": "another"}}])
-def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]):
+def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]) -> None:
     """They watch other calls."""
     how = {"scope": "one", "resource": {"service.name": "edge"}}
     outcome = read_points(typed("input", **how), point(USAGE + "input_tokens", 9, MODELS, **(how | other)))
     assert [7, 9] == [record.value for record in metrics(outcome)]
 
 
-def test_modalities_are_series_of_their_own():
+def test_modalities_are_series_of_their_own() -> None:
     """Text and audio tokens of one kind add up."""
     name = "gen_ai.client.inference.usage.input_tokens"
     points = [point(name, 5, MODELS | {"gen_ai.token.modality": kind}, cumulative=True) for kind in ("text", "audio")]
@@ -189,7 +189,7 @@ def test_modalities_are_series_of_their_own():
     ],
 )
 @pytest.mark.parametrize("cumulative", [True, False])
-def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative: bool):
+def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative: bool) -> None:
     """Money by the sum, from the shortest text of the double; the kind of token is not the kind of money."""
     given_point = point(name, 0.00024839999999999997, MODELS | {"gen_ai.token.type": "input"}, **how)
     given_point.cumulative = cumulative
@@ -200,7 +200,7 @@ def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative
     assert (Decimal("0.00024839999999999997") if cumulative else "0.00024839999999999997") == value
 
 
-def test_openlits_types():
+def test_openlits_types() -> None:
     """Its histogram has reasoning as a third type."""
     how = {"resource": {"telemetry.sdk.name": "openlit"}}
     records = metrics(read_points(*(typed(kind, **how) for kind in ("input", "output", "reasoning"))))
@@ -209,12 +209,12 @@ def test_openlits_types():
     ]
 
 
-def test_a_subset_nobody_knows_keeps_its_name():
+def test_a_subset_nobody_knows_keeps_its_name() -> None:
     """A new kind of token is a record of its own, not a part of another."""
     assert ["audio"] == [r.token_type for r in metrics(read_points(typed("audio")))]
 
 
-def test_tokens_of_no_kind_are_shown_and_not_counted():
+def test_tokens_of_no_kind_are_shown_and_not_counted() -> None:
     """Without a type nobody knows whether they are input, output or both."""
     outcome = read_points(point(TOKENS, 5.0, MODELS))
     assert {UNRECOGNISED_AI: 1} == outcome.ignored
@@ -228,26 +228,26 @@ def test_tokens_of_no_kind_are_shown_and_not_counted():
         "claude_code.active_time.total", "http.server.request.duration", "claude_code.lines_of_code.count",
     ],
 )  # fmt: skip
-def test_durations_and_counts_are_no_usage(name: str):
+def test_durations_and_counts_are_no_usage(name: str) -> None:
     """Not even those that name a model."""
     assert {NOT_AI: 1} == read_points(point(name, 3.5, MODELS, unit="s")).ignored
 
 
 @pytest.mark.parametrize(("name", "attributes"), [("goose.session_tokens.tokens", MODELS), ("llm.openai.tokens", {})])
-def test_counters_that_ought_to_be_known_are_shown(name: str, attributes: dict[str, str]):
+def test_counters_that_ought_to_be_known_are_shown(name: str, attributes: dict[str, str]) -> None:
     """A family that nobody described is listed by name, and its tokens are not guessed at."""
     outcome = read_points(point(name, 5, attributes))
     assert ({UNRECOGNISED_AI: 1}, name) == (outcome.ignored, outcome.unrecognised[0][0])
 
 
-def test_a_token_of_another_trade_is_not_ai():
+def test_a_token_of_another_trade_is_not_ai() -> None:
     """Authentication has tokens too."""
     assert {NOT_AI: 1} == read_points(point("auth.token.refreshed", 5, {"realm": "main"})).ignored
 
 
 @pytest.mark.parametrize("value", [1.5, -1, -0.5, MAX_TOKENS * 10, float("inf"), float("nan")])
 @pytest.mark.parametrize("cumulative", [True, False])
-def test_implausible_token_counts_are_rejected(value: float, cumulative: bool):
+def test_implausible_token_counts_are_rejected(value: float, cumulative: bool) -> None:
     """Fractional, negative or absurd: the point is refused, its neighbours count."""
     outcome = read_points(typed("input", value, cumulative=cumulative), typed("output"))
     assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
@@ -255,12 +255,12 @@ def test_implausible_token_counts_are_rejected(value: float, cumulative: bool):
 
 
 @pytest.mark.parametrize("value", [-0.01, float("nan"), float("inf"), 1e300])
-def test_implausible_money_is_rejected(value: float):
+def test_implausible_money_is_rejected(value: float) -> None:
     """No cost is negative, and none is beyond all numbers."""
     assert [IMPLAUSIBLE] == [reject.reason for reject in read_points(point("operation.cost", value)).rejects]
 
 
-def test_the_resource_is_the_last_place_for_session_and_user():
+def test_the_resource_is_the_last_place_for_session_and_user() -> None:
     """What the point says comes first."""
     resource = {"session.id": "resource", "user.id": "resource", "team.id": "core", "user": "root"}
     (record,) = metrics(read_points(point(TOKENS, 5, MODELS | {"gen_ai.token.type": "input"}, resource=resource)))
@@ -291,7 +291,7 @@ def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> 
     )
 
 
-def test_a_point_of_another_tollhouse_is_taken_as_it_is():
+def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
     """Id, source and everything else are what the other house says: no dialect, no series."""
     outcome = forwarded(106, resource={"service.name": "tollhouse"})
     assert [
@@ -316,14 +316,14 @@ def test_a_point_of_another_tollhouse_is_taken_as_it_is():
     assert ({0}, True) == (outcome.forwarded, outcome.identities[0].certain)
 
 
-def test_forwarded_money_keeps_its_digits():
+def test_forwarded_money_keeps_its_digits() -> None:
     """A double would round what a long sum adds up to; the decimal text goes before it."""
     exact = {"tollhouse.value": "1234567.000000000000000001"}
     assert ["1234567.000000000000000001"] == [r.value for r in metrics(forwarded(1234567.0, exact, unit="USD"))]
     assert ["0.1"] == [r.value for r in metrics(forwarded(0.1, unit="USD"))]
 
 
-def test_stand_in_times_are_not_taken_for_times():
+def test_stand_in_times_are_not_taken_for_times() -> None:
     """The other house says so when it put in times because there were none; 0 is a time that is not known."""
     (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))
     assert (None, None) == (record.start_time, record.end_time)
@@ -340,13 +340,13 @@ def test_stand_in_times_are_not_taken_for_times():
         ({}, {"unit": "s"}),
     ],
 )
-def test_a_forwarded_point_that_is_none_is_malformed(changes: dict[str, Any], how: dict[str, str]):
+def test_a_forwarded_point_that_is_none_is_malformed(changes: dict[str, Any], how: dict[str, str]) -> None:
     """A bad id or unit is refused: it would be a record that nobody can recognise again."""
     assert ["malformed"] == [reject.reason for reject in forwarded(5, changes, **how).rejects]
 
 
 @pytest.mark.parametrize(("value", "unit"), [(1.5, "{token}"), (-1, "{token}"), (-0.1, "USD")])
-def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str):
+def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str) -> None:
     """Another house's mistake is not billed either."""
     assert [IMPLAUSIBLE] == [reject.reason for reject in forwarded(value, unit=unit).rejects]
 
@@ -360,7 +360,7 @@ def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str):
 )
 def test_what_one_tollhouse_sends_another_reads_back(
     value: int | str, model: str | None, session: str | None, tags: dict[str, str], times: tuple[int | None, int | None]
-):
+) -> None:
     """A record survives the way over the wire as it is, field by field."""
     record = UsageMetric(
         id=b"\x0f" * 16, source="claude_code", name="claude_code.token.usage", model=model, token_type="output",
@@ -396,7 +396,7 @@ POINTS = st.builds(
 
 
 @given(st.lists(POINTS, max_size=6))
-def test_whatever_comes_is_booked_and_never_bills_nonsense(points: list[Point]):
+def test_whatever_comes_is_booked_and_never_bills_nonsense(points: list[Point]) -> None:
     """No exception, balanced books (checked while reading), whole tokens, plain money, nothing below zero."""
     outcome = read_points(*points)
     for record in metrics(outcome):

@@ -51,7 +51,7 @@ TREES: dict[str, tuple[list[tuple[dict[str, Any], int | None]], list[int]]] = {
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("order", ["as written", "children first"])
 @pytest.mark.parametrize("name", TREES)
-def test_which_spans_are_calls(name: str, order: str, encoding: str):
+def test_which_spans_are_calls(name: str, order: str, encoding: str) -> None:
     """The rules of nested calls, whichever span is exported first."""
     tree, expected = TREES[name]
     spans = [span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(tree, start=1)]
@@ -93,7 +93,7 @@ def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.none() | st.integers(0, 8)), max_size=9), st.randoms())
-def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], chance: Random):
+def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], chance: Random) -> None:
     """What the rule says word for word is what becomes of a trace, whichever span comes first."""
     kinds = [kind for kind, _ in nodes]
     parents = [parent if parent is not None and parent < place else None for place, (_, parent) in enumerate(nodes)]
@@ -106,7 +106,7 @@ def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], cha
     assert _described(kinds, parents) == found
 
 
-def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens():
+def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens() -> None:
     """The framework's span knows user, cost and cache; the SDK's span below has the response id."""
     outer = {
         **USED, "gen_ai.usage.cache_read.input_tokens": 4, "operation.cost": 0.5, "user.id": "u", "team.id": "t",
@@ -120,14 +120,14 @@ def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens():
     )  # fmt: skip
 
 
-def test_the_inner_figures_stay_when_the_twin_knows_no_more():
+def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
     """Equal numbers of fields: the innermost report is the nearest to the call."""
     inner = {**USED, "gen_ai.usage.input_tokens": 9, "gen_ai.usage.cost": 0.1}
     record = only(traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, inner, parent=1)))
     assert (9, "0.1") == (record.input_tokens, record.cost)
 
 
-def test_an_outer_call_over_two_gives_neither_its_sums():
+def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
     """Cost and tokens go down one to one only."""
     outer = {**USED, "gen_ai.usage.input_tokens": 20, "gen_ai.usage.cost": 0.2, "gen_ai.usage.reasoning_tokens": 1}
     outcome = normalised(traces(span(1, outer), span(2, USED, parent=1), span(3, USED, parent=1)))
@@ -138,7 +138,7 @@ def test_an_outer_call_over_two_gives_neither_its_sums():
     assert {"merged": 1} == dict(outcome.ignored)
 
 
-def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended():
+def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
     """The outer cost is that of the good attempt."""
     outcome = normalised(
         traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, FAILED, parent=1), span(3, USED, parent=1))
@@ -149,7 +149,7 @@ def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended():
     ]
 
 
-def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource():
+def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> None:
     """Field by field; the agent is inherited the same way, other tags are not."""
     outcome = normalised(
         traces(
@@ -165,14 +165,14 @@ def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource():
     )  # fmt: skip
 
 
-def test_what_a_span_says_itself_is_strongest():
+def test_what_a_span_says_itself_is_strongest() -> None:
     """Its own user and agent, against all above."""
     own = {**USED, "user.id": "own", "gen_ai.agent.name": "helper"}
     record = only(traces(span(1, {**AGENT, "user.id": "above"}), span(2, own, parent=1)))
     assert ("own", {"agent": "helper"}) == (record.user, record.tags)
 
 
-def test_a_span_sent_twice_in_one_payload_counts_once():
+def test_a_span_sent_twice_in_one_payload_counts_once() -> None:
     """And its parent still finds it to be one to one."""
     outer, inner = span(1, {**USED, "gen_ai.usage.cost": 0.5}), span(2, USED, parent=1)
     outcome = normalised(traces(outer, inner, inner))
@@ -181,7 +181,7 @@ def test_a_span_sent_twice_in_one_payload_counts_once():
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_families_are_kept_together_across_slices(encoding: str):
+def test_families_are_kept_together_across_slices(encoding: str) -> None:
     """Parent and child that are megabytes apart are still one call."""
     filler = [
         span(number, {**HTTP, "note": "x" * 400}, name="GET", parent=1)
@@ -216,7 +216,9 @@ def _fan(number: int) -> dict[str, Any]:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(("tree", "expected"), [(_chain, 1), (_ladder, DEEP // 2), (_fan, DEEP - 1)])
-def test_long_chains_and_wide_families_are_settled_in_one_pass(tree: Callable[[int], dict[str, Any]], expected: int):
+def test_long_chains_and_wide_families_are_settled_in_one_pass(
+    tree: Callable[[int], dict[str, Any]], expected: int
+) -> None:
     """Neither recursion nor squares: a payload that was made to be nested costs no more than another."""
     outcome = normalised(traces(*(tree(number) for number in range(1, DEEP + 1))))
     assert expected == len(outcome.records)
@@ -226,7 +228,7 @@ def test_long_chains_and_wide_families_are_settled_in_one_pass(tree: Callable[[i
 @pytest.mark.parametrize("tree", [_chain, _ladder, _fan])
 def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     tree: Callable[[int], dict[str, Any]], encoding: str, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """Whole traces are booked while the body is still read, and become the same records as at its end."""
     spans = []
     for trace in range(1, 400):
@@ -256,7 +258,7 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     assert at_once.ignored == by_trace.ignored
 
 
-def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version():
+def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version() -> None:
     """The first version names neither an operation nor a kind; what a tool's model calls below it are their own."""
     run = {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 12}
     payload = traces(span(1, USED), span(2, run, parent=1), span(3, USED, parent=2), scope="pydantic-ai")

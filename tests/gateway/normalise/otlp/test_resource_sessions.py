@@ -12,7 +12,7 @@ CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_
 CHAT = CALL | {"gen_ai.conversation.id": "chat"}
 
 
-def test_of_spans():
+def test_of_spans() -> None:
     """Only where it differs, and beside the calls alone."""
     calls = traces(span(1, CHAT), span(2, CALL), scope="copilot-chat", resource=WINDOW)
     outcome = finished(otlp.normalise("traces", in_json(calls), json=True, options=Options()))
@@ -22,7 +22,7 @@ def test_of_spans():
     assert set() == finished(otlp.normalise("traces", in_json(same), json=True, options=Options())).sessions
 
 
-def test_of_log_records():
+def test_of_log_records() -> None:
     """The conventions' event is a call as well."""
     event = log(CHAT, event_name="gen_ai.client.inference.operation.details", scope="copilot-chat", resource=WINDOW)
     outcome = read_logs(event)

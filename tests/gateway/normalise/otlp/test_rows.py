@@ -29,7 +29,7 @@ def pushed(number: int, row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_pushed_row_is_the_call_of_the_row(encoding: str):
+def test_a_pushed_row_is_the_call_of_the_row(encoding: str) -> None:
     """Field by field and under the same id; what the resource says is a tag."""
     request = traces(pushed(1, row()), scope="portkey", resource={"service.name": "gw"})
     record = only(request, encoding=encoding)
@@ -38,7 +38,7 @@ def test_a_pushed_row_is_the_call_of_the_row(encoding: str):
     assert expected == record
 
 
-def test_attempts_under_one_span_id_are_calls_of_their_own():
+def test_attempts_under_one_span_id_are_calls_of_their_own() -> None:
     """The caller gave the id to all of them; the failed one has its status in a column alone."""
     failed = row(id="another", response_status_code=429, is_success=0, cost=0, req_units=0, res_units=0)
     found = records(traces(pushed(1, failed), pushed(1, row())))
@@ -46,27 +46,27 @@ def test_attempts_under_one_span_id_are_calls_of_their_own():
     assert 2 == len({record.id for record in found})
 
 
-def test_a_row_that_cannot_be_costs_only_itself():
+def test_a_row_that_cannot_be_costs_only_itself() -> None:
     """It is rejected by the column's name."""
     outcome = normalised(traces(pushed(1, row(cost=-1)), pushed(2, row())))
     assert (1, [IMPLAUSIBLE]) == (len(outcome.records), [reject.reason for reject in outcome.rejects])
 
 
-def test_a_pushed_row_is_explained():
+def test_a_pushed_row_is_explained() -> None:
     """By the columns of the row."""
     outcome = normalised(traces(pushed(1, row())), options=Options(explain=True))
     assert outcome.why is not None
     assert "cost / 100 (cents)" == outcome.why[0]["cost"]
 
 
-def test_metadata_that_is_named_like_a_column_makes_no_row():
+def test_metadata_that_is_named_like_a_column_makes_no_row() -> None:
     """Another product's call stays what it is."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "ai_org": "search"}
     assert "otel" == only(traces(span(1, call))).source
 
 
 @pytest.mark.parametrize("beginning", ["gen_ai.response.", "gen_ai.usage."])
-def test_its_gen_ai_traces_count_under_both_names(beginning: str):
+def test_its_gen_ai_traces_count_under_both_names(beginning: str) -> None:
     """The first version put the counts beside the response's id, and named neither operation nor provider."""
     attributes = {
         "gen_ai.request.model": "gpt-4o",
@@ -89,7 +89,7 @@ def logged(line: dict[str, Any]) -> LogRecord:
     return log(texts, resource={"service.name": "envoy"})
 
 
-def test_envoys_access_log_is_the_call_of_its_line():
+def test_envoys_access_log_is_the_call_of_its_line() -> None:
     """Under the same id; lines of other traffic are no calls."""
     line = formats.case("envoy_ai_gateway", "access-log-line")
     plain = {name: value for name, value in line.items() if not name.startswith("gen_ai.")}
@@ -100,7 +100,7 @@ def test_envoys_access_log_is_the_call_of_its_line():
     assert ([expected], {NOT_AI: 2}) == (outcome.records, dict(outcome.ignored))
 
 
-def test_a_log_line_that_cannot_be_costs_only_itself():
+def test_a_log_line_that_cannot_be_costs_only_itself() -> None:
     """And is named by its place and column."""
     line = formats.case("envoy_ai_gateway", "access-log-line")
     outcome = read_logs(logged(line), logged(line | {"gen_ai.usage.input_tokens": -1}))

@@ -46,7 +46,7 @@ class Client:
 
 
 @pytest.mark.parametrize("temporality", [CUMULATIVE, DELTA])
-def test_what_a_process_counts_is_counted_once(temporality: AggregationTemporality):
+def test_what_a_process_counts_is_counted_once(temporality: AggregationTemporality) -> None:
     """Over three exports the records add up to what was recorded, whatever the temporality."""
     client = Client(temporality)
     usage = client.meter.create_histogram("gen_ai.client.token.usage", "{token}")
@@ -62,7 +62,7 @@ def test_what_a_process_counts_is_counted_once(temporality: AggregationTemporali
 
 
 @pytest.mark.parametrize("temporality", [CUMULATIVE, DELTA])
-def test_money_adds_up_to_the_cent(temporality: AggregationTemporality):
+def test_money_adds_up_to_the_cent(temporality: AggregationTemporality) -> None:
     """Ten times a tenth is one, in decimal text."""
     client = Client(temporality)
     cost = client.meter.create_counter("operation.cost", "{USD}")
@@ -72,7 +72,7 @@ def test_money_adds_up_to_the_cent(temporality: AggregationTemporality):
     client.close()
 
 
-def test_what_can_fall_is_no_counter():
+def test_what_can_fall_is_no_counter() -> None:
     """An up-down counter of tokens is a level, and a level is no usage."""
     client = Client(CUMULATIVE)
     level: UpDownCounter = client.meter.create_up_down_counter("gen_ai.client.token.usage", "{token}")

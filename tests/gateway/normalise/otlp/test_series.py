@@ -44,22 +44,22 @@ def tagged(value: Any) -> Any:
     return (type(value).__name__, repr(value))
 
 
-def test_the_key_has_sixteen_bytes():
+def test_the_key_has_sixteen_bytes() -> None:
     """The log keeps 16 bytes a series."""
     assert KEY_BYTES == len(key())
 
 
-def test_time_and_value_are_no_part_of_the_key():
+def test_time_and_value_are_no_part_of_the_key() -> None:
     """Points of one series come with other times and values and find the same state."""
     assert key() == key(time=30, value=9)
 
 
-def test_the_order_of_attributes_is_no_part_of_the_key():
+def test_the_order_of_attributes_is_no_part_of_the_key() -> None:
     """Senders may write attributes in any order."""
     assert key() == key(attributes={"gen_ai.request.model": "gpt-4o", "gen_ai.token.type": "input"})
 
 
-def test_everything_that_names_a_series_is_part_of_the_key():
+def test_everything_that_names_a_series_is_part_of_the_key() -> None:
     """Resource, scope, name, unit, attributes and start time each make another series."""
     others = [
         key(resource=Resource(attributes={"service.name": "other"})),
@@ -73,7 +73,7 @@ def test_everything_that_names_a_series_is_part_of_the_key():
     assert len(others) + 1 == len({key(), *others})
 
 
-def test_neighbours_do_not_lend_each_other_their_resource():
+def test_neighbours_do_not_lend_each_other_their_resource() -> None:
     """The resource is hashed once for neighbours, and anew when it changes."""
     keys = SeriesKeys()
     first, second = point(), point(resource=Resource(attributes={"service.name": "other"}))
@@ -81,6 +81,6 @@ def test_neighbours_do_not_lend_each_other_their_resource():
 
 
 @given(VALUES, VALUES)
-def test_values_share_their_bytes_only_when_they_are_the_same(one: Any, other: Any):
+def test_values_share_their_bytes_only_when_they_are_the_same(one: Any, other: Any) -> None:
     """1, 1.0, true and "1" are four values, and no nesting makes two values look alike."""
     assert (tagged(one) == tagged(other)) == (canonical(one) == canonical(other))

@@ -28,14 +28,14 @@ def comparable(row: dict[str, Any], fields: list[str]) -> str:
     return json.dumps(chosen, sort_keys=True)
 
 
-def test_the_cases_are_there():
+def test_the_cases_are_there() -> None:
     """The sample holds every dialect of the tree, so an empty search would be a broken one."""
     assert len(cases()) >= 28
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_case_becomes_the_expected_records(path: Path, encoding: str):
+def test_the_case_becomes_the_expected_records(path: Path, encoding: str) -> None:
     """Field by field, in either encoding, and the books balance."""
     payload = json.loads(path.read_text())
     outcome = normalised(path.read_bytes() if encoding == "json" else in_protobuf(payload), encoding=encoding)
@@ -46,7 +46,7 @@ def test_the_case_becomes_the_expected_records(path: Path, encoding: str):
 
 
 @pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_case_says_the_same_twice(path: Path):
+def test_a_case_says_the_same_twice(path: Path) -> None:
     """State of one payload does not leak into the next: ids and records are the same again."""
     first, second = normalised(path.read_bytes()), normalised(path.read_bytes())
     assert first.records == second.records

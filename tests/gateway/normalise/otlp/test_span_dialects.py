@@ -18,7 +18,7 @@ USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str):
+def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str) -> None:
     """Cache and reasoning stand in the text of a Python dict; thread and tags are LangSmith's own."""
     payload = traces(
         span(
@@ -59,7 +59,7 @@ def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str):
     } == said(only(payload, encoding=encoding))
 
 
-def test_mlflow_quotes_its_texts():
+def test_mlflow_quotes_its_texts() -> None:
     """Type, model and provider are JSON texts; usage and cost are JSON objects."""
     call = {
         "mlflow.spanType": '"CHAT_MODEL"',
@@ -86,7 +86,7 @@ def test_mlflow_quotes_its_texts():
 
 
 @pytest.mark.parametrize(("provider", "expected"), [("anthropic", 1100), ("aws.bedrock", 1100), ("openai", 1000)])
-def test_openlit_counts_as_the_provider_does(provider: str, expected: int):
+def test_openlit_counts_as_the_provider_does(provider: str, expected: int) -> None:
     """Anthropic's and Bedrock's input is without the cache, everybody else's holds it."""
     payload = traces(
         span(
@@ -113,7 +113,7 @@ def test_openlit_counts_as_the_provider_does(provider: str, expected: int):
     } == said(only(payload), "source", "input_tokens", "cost", "tags")
 
 
-def test_cloudflares_spans_are_calls_without_tokens_too():
+def test_cloudflares_spans_are_calls_without_tokens_too() -> None:
     """An image has a price and no tokens; an operation that is none stays none."""
     image = {"gen_ai.model.provider": "workers-ai", "gen_ai.request.model": "@cf/flux", "gen_ai.usage.cost": 0.004}
     record = only(traces(span(1, image)))
@@ -126,7 +126,7 @@ def test_cloudflares_spans_are_calls_without_tokens_too():
     assert [] == records(traces(span(1, image | {"gen_ai.operation.name": "execute_tool"})))
 
 
-def test_vllm_names_no_provider():
+def test_vllm_names_no_provider() -> None:
     """The server's span has a request id that callers may choose, and only the response's model."""
     record = only(
         traces(
@@ -158,7 +158,7 @@ def test_vllm_names_no_provider():
     } == said(record)
 
 
-def test_bifrost_writes_one_span_for_each_attempt():
+def test_bifrost_writes_one_span_for_each_attempt() -> None:
     """Old names, no operation; a failed attempt and its fallback are two calls, plugin spans are none."""
     base = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o", "gen_ai.virtual_key_name": "ci"}
     failed = {**base, "gen_ai.error.type": "rate_limit_error"}
@@ -192,7 +192,7 @@ def test_bifrost_writes_one_span_for_each_attempt():
     } == said(found[1], "cache_read_tokens", "reasoning_tokens", "cost", "team", "api_key")
 
 
-def test_kong_knows_the_consumer_on_the_request_span():
+def test_kong_knows_the_consumer_on_the_request_span() -> None:
     """The consumer stands on the HTTP span above the call."""
     record = only(
         traces(
@@ -218,7 +218,7 @@ def test_kong_knows_the_consumer_on_the_request_span():
 
 
 @pytest.mark.parametrize(("said_input", "expected"), [(40, 1940), (1940, 1940)])
-def test_agentgateway_before_and_after_its_change(said_input: int, expected: int):
+def test_agentgateway_before_and_after_its_change(said_input: int, expected: int) -> None:
     """Releases differ in whether input holds the cache: an input smaller than the cache shows which one this is."""
     record = only(
         traces(
@@ -244,7 +244,7 @@ def test_agentgateway_before_and_after_its_change(said_input: int, expected: int
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_azure_agents_give_one_record_for_each_run(encoding: str):
+def test_azure_agents_give_one_record_for_each_run(encoding: str) -> None:
     """Every poll of a run repeats its usage: the one that ends last is kept, under the run's id."""
     run = {
         "az.namespace": "Microsoft.CognitiveServices",
@@ -291,7 +291,7 @@ def vercel(**attributes: Any) -> dict[str, Any]:
     } | {name.replace("__", "."): value for name, value in attributes.items()}
 
 
-def test_vercel_6_says_what_is_cached():
+def test_vercel_6_says_what_is_cached() -> None:
     """With inputTokenDetails the input holds the cache, for Anthropic too."""
     record = only(
         traces(
@@ -313,7 +313,7 @@ def test_vercel_6_says_what_is_cached():
     )  # fmt: skip
 
 
-def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata():
+def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
     """Version 5's generateText names no cached tokens of its own: both kinds stand in Anthropic's usage object."""
     metadata = {
         "anthropic": {
@@ -346,7 +346,7 @@ def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata():
 )
 def test_vercel_4_and_5_know_more_in_provider_metadata(
     provider: str, metadata: dict[str, Any], expected: tuple[int | None, ...]
-):
+) -> None:
     """Each of the SDK's providers has words of its own for what the usage object has none for."""
     attributes = {
         "ai.operationId": "ai.generateText.doGenerate",
@@ -362,7 +362,7 @@ def test_vercel_4_and_5_know_more_in_provider_metadata(
     )  # fmt: skip
 
 
-def test_vercel_7_speaks_the_conventions():
+def test_vercel_7_speaks_the_conventions() -> None:
     """Under the scope gen_ai only the chat spans count, not the steps and the agent around them."""
     chat = {
         "gen_ai.operation.name": "chat",
@@ -386,13 +386,13 @@ def test_vercel_7_speaks_the_conventions():
     )  # fmt: skip
 
 
-def test_opencode_uses_its_own_scope():
+def test_opencode_uses_its_own_scope() -> None:
     """The AI SDK's marks tell the dialect under any scope."""
     record = only(traces(span(1, vercel(ai__usage__inputTokens=10)), scope="opencode"))
     assert ("vercel_ai", "chat", 10) == (record.source, record.operation, record.input_tokens)
 
 
-def test_vercel_embeddings():
+def test_vercel_embeddings() -> None:
     """The inner doEmbed counts; embedMany around it repeats it."""
     inner = {
         "ai.operationId": "ai.embedMany.doEmbed",
@@ -407,7 +407,7 @@ def test_vercel_embeddings():
     )  # fmt: skip
 
 
-def test_langfuse_5_writes_metadata_as_json():
+def test_langfuse_5_writes_metadata_as_json() -> None:
     """Quoted texts lose their quotes, objects are left out, and a failed generation costs what it says: nothing."""
     record = only(
         traces(
@@ -459,7 +459,7 @@ def test_langfuse_5_writes_metadata_as_json():
         ({"input": 12, "audio_seconds": 1.5, "images": -1}, (12, None, None, None, None)),
     ],
 )
-def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...]):
+def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...]) -> None:
     """Buckets exclude one another unless the total or OpenAI's shape says that the wholes hold their parts."""
     attributes = {
         "langfuse.observation.type": "generation",
@@ -474,14 +474,14 @@ def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...
 
 
 @pytest.mark.parametrize(("level", "status"), [("ERROR", "error"), ("WARNING", "ok"), ("DEFAULT", "ok")])
-def test_langfuses_level_tells_of_a_failure(level: str, status: str):
+def test_langfuses_level_tells_of_a_failure(level: str, status: str) -> None:
     """Its JavaScript SDK leaves the status of the span alone."""
     attributes = {"langfuse.observation.type": "generation", "langfuse.observation.level": level}
     record = only(traces(span(1, attributes), scope="langfuse-sdk"))
     assert (status, "_OTHER" if status == "error" else None) == (record.status, record.error_type)
 
 
-def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total():
+def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total() -> None:
     """Decimal arithmetic: 0.1 and 0.2 are 0.3."""
     attributes = {
         "langfuse.observation.type": "generation",
@@ -490,7 +490,7 @@ def test_langfuse_cost_is_the_sum_of_its_parts_without_a_total():
     assert "0.3" == only(traces(span(1, attributes), scope="langfuse-sdk")).cost
 
 
-def test_claude_code_spans_count_under_their_own_names():
+def test_claude_code_spans_count_under_their_own_names() -> None:
     """llm_request spans are calls, input without the cache; the tool span's result_tokens are no usage."""
     who = {"session.id": "s", "user.id": "anon-1", "user.account_uuid": "acct-1"}
     call = {
@@ -536,7 +536,7 @@ def test_claude_code_spans_count_under_their_own_names():
     assert {"not_ai": 2} == dict(outcome.ignored)
 
 
-def test_a_failed_claude_code_request():
+def test_a_failed_claude_code_request() -> None:
     """`success` false is a failure; its type is the HTTP status."""
     attributes = {"span.type": "llm_request", "model": "claude-opus-4-1", "success": False, "status_code": 529}
     record = only(
@@ -550,14 +550,14 @@ def test_a_failed_claude_code_request():
 @pytest.mark.parametrize(
     ("service", "name"), [("codex_cli_rs", "handle_responses"), ("gemini-cli", "llm_call"), ("qwen-code", "api")]
 )
-def test_spans_that_repeat_logs_never_count(service: str, name: str):
+def test_spans_that_repeat_logs_never_count(service: str, name: str) -> None:
     """Codex, Gemini CLI and Qwen Code say in events all that their spans say again."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     outcome = normalised(traces(span(1, attributes, name=name), resource={"service.name": service}))
     assert ([], {"not_ai": 1}) == (outcome.records, dict(outcome.ignored))
 
 
-def test_pydantic_ai_1_repeats_usage_on_the_run():
+def test_pydantic_ai_1_repeats_usage_on_the_run() -> None:
     """The run span has usage and an agent name, but no operation."""
     run = {"agent_name": "invoice", "model_name": "gpt-4o", "gen_ai.system": "openai", **USAGE}
     call = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "gen_ai.request.model": "gpt-4o", **USAGE}
@@ -565,7 +565,7 @@ def test_pydantic_ai_1_repeats_usage_on_the_run():
     assert ("pydantic_ai", f"{2:016x}") == (record.source, record.span_id)
 
 
-def test_openinference_agents_of_the_claude_agent_sdk_are_calls():
+def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
     """Its AGENT spans are the only carrier of usage, without the cache; elsewhere AGENT spans repeat their calls."""
     agent = {
         "openinference.span.kind": "AGENT",
@@ -583,7 +583,7 @@ def test_openinference_agents_of_the_claude_agent_sdk_are_calls():
 @pytest.mark.parametrize(
     ("version", "expected"), [("", 1300), ("0.1.12", 1300), ("0.1.13", 1000), ("0.2.0", 1000), ("1", 1300)]
 )
-def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, expected: int):
+def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, expected: int) -> None:
     """The total is the sum of input and output before and after: only the release tells."""
     agent = {
         "openinference.span.kind": "AGENT",
@@ -598,14 +598,14 @@ def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, e
 
 
 @pytest.mark.parametrize(("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])])
-def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]):
+def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]) -> None:
     """A local reranker without token counts is nothing that anybody bills."""
     attributes = {"openinference.span.kind": kind, "reranker.model_name": "rerank-3"}
     attributes |= {"llm.token_count.prompt": 7} if usage else {}
     assert expected == [record.operation for record in records(traces(span(1, attributes)))]
 
 
-def test_openinference_finds_the_model_in_the_parameters():
+def test_openinference_finds_the_model_in_the_parameters() -> None:
     """Without a model name, `model` in the JSON of the invocation parameters; nothing else of them is read."""
     attributes = {
         "openinference.span.kind": "LLM",
@@ -626,7 +626,7 @@ def litellm(**attributes: Any) -> dict[str, Any]:
     } | {name.replace("__", "."): value for name, value in attributes.items()}
 
 
-def test_litellm_alias_zero_cost_and_usage_object():
+def test_litellm_alias_zero_cost_and_usage_object() -> None:
     """The caller's alias is no response model, a cost of 0 is unknown, cache counts stand in the usage object."""
     record = only(
         traces(
@@ -665,7 +665,7 @@ def test_litellm_alias_zero_cost_and_usage_object():
     } == said(record)
 
 
-def test_litellm_call_id_identifies_no_call():
+def test_litellm_call_id_identifies_no_call() -> None:
     """A failed attempt and its fallback have one call id, and stay two records."""
     call_id = {"gen_ai.response.id": "0f4c0a7e-1111-2222-3333-444455556666"}
     shared = {**litellm(), **call_id, "litellm.call_id": call_id["gen_ai.response.id"]}
@@ -676,7 +676,7 @@ def test_litellm_call_id_identifies_no_call():
     assert 2 == len({identity.id for identity in outcome.identities})
 
 
-def test_a_failure_that_names_no_response_is_known_by_its_call_id():
+def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
     """As LiteLLM's newer spans have it; the generic callback reports the same failure under that id."""
     call_id = "0f4c0a7e-1111-2222-3333-444455556666"
     failed = {name: value for name, value in litellm(litellm__call_id=call_id).items() if "usage" not in name}
@@ -689,7 +689,7 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id():
     assert of_call(told, shared_id=call_id) == identity
 
 
-def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback():
+def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> None:
     """An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first call's."""
     hit = "52c0ba39-6957-4485-be9c-503ea1e243b2_cache_hit1795176930.663056"
     attributes = litellm(
@@ -705,7 +705,7 @@ def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback():
     assert of_call(Inference(id=b"", source="litellm", status="cached"), own_id=hit) == identity
 
 
-def test_litellms_newer_spans():
+def test_litellms_newer_spans() -> None:
     """They have names of their own for cost and team, and say what came from the cache."""
     attributes = litellm(
         gen_ai__operation__name="chat",
@@ -724,7 +724,7 @@ def test_litellms_newer_spans():
     assert 2 == len({record.id for record in outcome.records})
 
 
-def test_litellm_call_types_without_an_operation():
+def test_litellm_call_types_without_an_operation() -> None:
     """`llm.request.type` is a call type there: a completion is a chat."""
     attributes = litellm(llm__request__type="completion")
     del attributes["gen_ai.operation.name"]
@@ -743,7 +743,7 @@ def test_litellm_call_types_without_an_operation():
     ],
 )
 @pytest.mark.parametrize("name", ["gen_ai.operation.name", "llm.request.type"])
-def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: str):
+def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: str) -> None:
     """They cost money like any other, under the names that the logging payload has for them."""
     attributes = litellm(gen_ai__cost__total_cost=0.04)
     del attributes["gen_ai.operation.name"]
@@ -751,20 +751,20 @@ def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: s
     assert (operation, "0.04") == (record.operation, record.cost)
 
 
-def test_litellms_management_calls_are_none():
+def test_litellms_management_calls_are_none() -> None:
     """A batch that is made or a tool that is called is no call to a model."""
     attributes = [{"gen_ai.operation.name": name} for name in ("acreate_batch", "call_mcp_tool", "alist_files")]
     assert [] == records(traces(*(span(n, a) for n, a in enumerate(attributes, start=1)), scope="litellm"))
 
 
-def test_openllmetry_request_types():
+def test_openllmetry_request_types() -> None:
     """Elsewhere `llm.request.type` completion is a text completion."""
     attributes = {"llm.request.type": "completion", "gen_ai.system": "OpenAI", "gen_ai.request.model": "davinci"}
     record = only(traces(span(1, {**attributes, **USAGE})))
     assert ("text_completion", "openai", "openllmetry") == (record.operation, record.provider, record.source)
 
 
-def test_openllmetry_bedrock_counts_without_the_cache():
+def test_openllmetry_bedrock_counts_without_the_cache() -> None:
     """The scope that ends in .bedrock passes on what Bedrock calls input."""
     attributes = {
         "gen_ai.operation.name": "chat",
@@ -779,7 +779,7 @@ def test_openllmetry_bedrock_counts_without_the_cache():
     assert ("openllmetry", "aws.bedrock", 600) == (record.source, record.provider, record.input_tokens)
 
 
-def test_google_adk_2_holds_reasoning_in_the_output():
+def test_google_adk_2_holds_reasoning_in_the_output() -> None:
     """From 2.3 on the reasoning has its final name; the total tells whether the output holds it."""
     attributes = {
         "gen_ai.system": "gcp.vertex.agent",
@@ -794,7 +794,7 @@ def test_google_adk_2_holds_reasoning_in_the_output():
     assert (250, 210, "gcp.gen_ai") == (record.output_tokens, record.reasoning_tokens, record.provider)
 
 
-def test_strands_over_openai_counts_as_openai_does():
+def test_strands_over_openai_counts_as_openai_does() -> None:
     """Strands follows the provider of the model: OpenAI's input holds the cache."""
     attributes = {
         "gen_ai.operation.name": "chat",
@@ -809,7 +809,7 @@ def test_strands_over_openai_counts_as_openai_does():
     assert ("openai", 100, 64) == (record.provider, record.input_tokens, record.cache_read_tokens)
 
 
-def test_openrouter_adds_the_two_kinds_of_cache_writes():
+def test_openrouter_adds_the_two_kinds_of_cache_writes() -> None:
     """Without a sum of its own, five-minute and one-hour writes together."""
     attributes = {
         "gen_ai.operation.name": "chat",
@@ -827,7 +827,7 @@ def test_openrouter_adds_the_two_kinds_of_cache_writes():
     )  # fmt: skip
 
 
-def test_the_anthropic_sdk_under_openinference_is_one_call():
+def test_the_anthropic_sdk_under_openinference_is_one_call() -> None:
     """The SDK's own span is a child of OpenInference's: the innermost stays, with its response id."""
     outer = {
         "openinference.span.kind": "LLM",
@@ -847,7 +847,7 @@ def test_the_anthropic_sdk_under_openinference_is_one_call():
     assert ("msg_01AbCdEfGhIjKlMnOpQrStUv", "u-1") == (record.request_id, record.user)
 
 
-def test_copilot_is_github_when_nobody_is_named():
+def test_copilot_is_github_when_nobody_is_named() -> None:
     """And its cost is a multiplier, not money."""
     attributes = {
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "github.copilot.cost": 1.0, **USAGE,
@@ -857,7 +857,7 @@ def test_copilot_is_github_when_nobody_is_named():
 
 
 @pytest.mark.parametrize("absent", ["", "none", "undefined", "null"])
-def test_words_for_nothing_are_absent(absent: str):
+def test_words_for_nothing_are_absent(absent: str) -> None:
     """Micrometer writes none, JavaScript undefined and null: no name, no id, no error."""
     attributes = {
         "gen_ai.operation.name": "chat",
@@ -891,7 +891,7 @@ def test_words_for_nothing_are_absent(absent: str):
         ({}, "not_ai"),
     ],
 )
-def test_what_is_a_call(attributes: dict[str, Any], expected: str):
+def test_what_is_a_call(attributes: dict[str, Any], expected: str) -> None:
     """Without an operation a model or provider and usage or an error; what looks like AI and is not taken is named."""
     outcome = normalised(traces(span(1, attributes)))
     assert expected == ("records" if outcome.records else next(iter(outcome.ignored)))
@@ -899,7 +899,7 @@ def test_what_is_a_call(attributes: dict[str, Any], expected: str):
 
 
 @pytest.mark.parametrize("total", [-1, 1.5, 10**12, "NaN"])
-def test_an_impossible_total_says_nothing(total: Any):
+def test_an_impossible_total_says_nothing(total: Any) -> None:
     """It is evidence and never billed: the figures of the call stand."""
     call = {"gen_ai.operation.name": "chat", **USAGE, "gen_ai.usage.cache_read.input_tokens": 30}
     record = only(traces(span(1, {**call, "gen_ai.usage.total_tokens": total})))
@@ -917,7 +917,7 @@ def test_an_impossible_total_says_nothing(total: Any):
     ],
 )
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: str):
+def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: str) -> None:
     """The span is rejected as implausible, its neighbour is kept, and no message holds a value."""
     bad = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **USAGE, name: value}
     outcome = normalised(
@@ -929,7 +929,7 @@ def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: 
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
-def test_what_is_no_number_never_counts(value: str):
+def test_what_is_no_number_never_counts(value: str) -> None:
     """NaN and the infinities are legal doubles in OTLP and no token counts."""
     encoded = span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
     encoded["attributes"] += [
@@ -941,7 +941,7 @@ def test_what_is_no_number_never_counts(value: str):
         assert (None, None) == (record.input_tokens, record.cost)
 
 
-def test_the_error_type_of_a_span():
+def test_the_error_type_of_a_span() -> None:
     """error.type, then the exception event, then the HTTP status, then _OTHER."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     event = {
@@ -970,7 +970,7 @@ def test_the_error_type_of_a_span():
         ({"error.type": "com.shop.Client$Timeout"}, "com.shop.Client$Timeout"),
     ],
 )
-def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expected: str):
+def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expected: str) -> None:
     """It may quote a prompt, and nobody can group by it."""
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **stated})))
     assert ("error", expected) == (record.status, record.error_type)
@@ -980,7 +980,7 @@ def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expect
     ("name", "value"),
     [("api_key", "anything"), ("note", "sk-proj-0123456789abcdef"), ("header", "Bearer abc"), ("masked", "ab****yz")],
 )
-def test_credentials_in_metadata_are_never_tags(name: str, value: str):
+def test_credentials_in_metadata_are_never_tags(name: str, value: str) -> None:
     """Callers put them there under names of their own, and LiteLLM's alias may be the key itself."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     attributes |= {f"traceloop.association.properties.{name}": value, "metadata": json.dumps({name: value, "n": 1})}
@@ -1000,14 +1000,16 @@ def test_credentials_in_metadata_are_never_tags(name: str, value: str):
         ({"logfire.span_type": "span", "llm.request.type": "chat"}, "my-tracer", {}, "openllmetry"),
     ],
 )
-def test_a_tracers_name_may_be_the_operators(mark: dict[str, Any], scope: str, resource: dict[str, Any], source: str):
+def test_a_tracers_name_may_be_the_operators(
+    mark: dict[str, Any], scope: str, resource: dict[str, Any], source: str
+) -> None:
     """What only this product writes tells it then."""
     attributes = {**USAGE, "gen_ai.request.model": "gpt-4o", **mark}
     record = only(traces(span(1, attributes), scope=scope, resource=resource))
     assert (source, "chat") == (record.source, record.operation)
 
 
-def test_openrouters_attempts_are_no_calls_under_any_scope():
+def test_openrouters_attempts_are_no_calls_under_any_scope() -> None:
     """Its children name the same operation, and come in requests of their own."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4o"}
     attributes |= {"trace.metadata.openrouter.provider_name": "OpenAI"}
@@ -1018,7 +1020,7 @@ def test_openrouters_attempts_are_no_calls_under_any_scope():
 @pytest.mark.parametrize(
     ("written", "operation"), [("chat.completions", "chat"), ("text.completions", "text_completion")]
 )
-def test_semantic_kernel_names_operations_in_its_own_words(written: str, operation: str):
+def test_semantic_kernel_names_operations_in_its_own_words(written: str, operation: str) -> None:
     """Its releases of two years do, in .NET and in Python."""
     attributes = {
         **USAGE,
@@ -1030,7 +1032,7 @@ def test_semantic_kernel_names_operations_in_its_own_words(written: str, operati
         assert operation == only(traces(span(1, attributes), scope=scope)).operation
 
 
-def test_usage_under_an_unknown_operation_is_shown_to_the_operator():
+def test_usage_under_an_unknown_operation_is_shown_to_the_operator() -> None:
     """Agents and tools are understood and pass in silence."""
     attributes = {**USAGE, "gen_ai.request.model": "gpt-4o"}
     names = ("daydream", "invoke_agent", "search_memory")

@@ -84,7 +84,7 @@ def assert_sensible(outcome: Outcome) -> None:
 @given(st.lists(st.tuples(ATTRIBUTES, st.none() | st.integers(1, 5)), max_size=5), SCOPES, ATTRIBUTES)
 def test_any_attributes_give_sensible_records(
     family: list[tuple[dict[str, Any], int | None]], scope: str, resource: dict[str, Any]
-):
+) -> None:
     """No exception, no negative or fractional count, no part above its whole; books balance, encodings agree."""
     spans = [span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(family, start=1)]
     payload = traces(*spans, scope=scope, resource=resource)
@@ -97,7 +97,7 @@ def test_any_attributes_give_sensible_records(
 
 
 @given(st.lists(ATTRIBUTES, max_size=4), SCOPES)
-def test_explaining_changes_nothing(spans: list[dict[str, Any]], scope: str):
+def test_explaining_changes_nothing(spans: list[dict[str, Any]], scope: str) -> None:
     """`--why` adds words: one set for each record, names of fields only, the same records."""
     payload = traces(*(span(number, attributes) for number, attributes in enumerate(spans, start=1)), scope=scope)
     plain, explained = normalised(payload), normalised(payload, options=Options(explain=True))
@@ -117,7 +117,7 @@ def _spots(node: Any) -> list[tuple[Any, Any]]:
 
 
 @given(st.data())
-def test_mutated_cases_are_understood_or_refused(data: st.DataObject):
+def test_mutated_cases_are_understood_or_refused(data: st.DataObject) -> None:
     """A real payload with some members replaced, removed or doubled: a record that makes sense, or a 400."""
     payload = copy.deepcopy(data.draw(st.sampled_from(PAYLOADS)))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -138,7 +138,7 @@ def test_mutated_cases_are_understood_or_refused(data: st.DataObject):
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
-def test_every_case_is_explained(payload: dict[str, Any]):
+def test_every_case_is_explained(payload: dict[str, Any]) -> None:
     """Source, operation and every count have a reason, and every reason names an attribute or a rule."""
     outcome = normalised(payload, options=Options(explain=True))
     for record, why in zip(outcome.records, outcome.why or (), strict=True):
@@ -147,7 +147,7 @@ def test_every_case_is_explained(payload: dict[str, Any]):
         assert all(reason and isinstance(reason, str) for reason in why.values())
 
 
-def test_what_comes_from_other_spans_is_explained_too():
+def test_what_comes_from_other_spans_is_explained_too() -> None:
     """Cost and tokens of a dropped twin say so, and so does identity from above."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
     outer = {**call, "gen_ai.usage.cost": 0.5, "gen_ai.usage.output_tokens": 1, "user.id": "u"}
@@ -163,7 +163,7 @@ def test_what_comes_from_other_spans_is_explained_too():
     } == {field: why[field] for field in ("cost", "input_tokens", "output_tokens", "user", "request_model")}
 
 
-def test_extra_attributes_are_kept_as_tags_but_never_content():
+def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
     """`privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "feature": "search", "answer.output": "x"}
     outcome = normalised(
@@ -174,7 +174,7 @@ def test_extra_attributes_are_kept_as_tags_but_never_content():
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_long_names_leave_no_memory_behind(encoding: str):
+def test_long_names_leave_no_memory_behind(encoding: str) -> None:
     """What is remembered of names (attributes, metadata, scopes) is bounded in characters as well as in number."""
     size = 100_000
 

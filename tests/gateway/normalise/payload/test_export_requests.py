@@ -35,12 +35,12 @@ def lines(*requests: dict[str, Any]) -> bytes:
         b"\xef\xbb\xbf" + lines(request(1), request(2)),
     ],
 )
-def test_several_requests_are_one(body: bytes):
+def test_several_requests_are_one(body: bytes) -> None:
     """As the Collector's file exporter writes them, one a line; also under the name of a gateway that pushes OTLP."""
     assert [2, 2, 2] == [len(read(name, body).records) for name in (None, "otlp/traces", "openrouter")]
 
 
-def test_joining_many_requests_gives_the_loop_its_turn():
+def test_joining_many_requests_gives_the_loop_its_turn() -> None:
     """However small they are."""
     count = 10_000
     body = b"[" + b",".join([b"{}"] * count) + b"]"
@@ -48,26 +48,26 @@ def test_joining_many_requests_gives_the_loop_its_turn():
     assert turns >= count * driver.ITEM_BYTES // driver.SLICE_BYTES
 
 
-def test_calls_within_calls_are_found_across_requests():
+def test_calls_within_calls_are_found_across_requests() -> None:
     """A parent may be flushed after its child."""
     outer = traces(span(1, CHAT))
     inner = traces(span(2, CHAT, parent=1))
     assert 1 == len(read(None, lines(inner, outer)).records)
 
 
-def test_a_mark_before_one_request_costs_nothing():
+def test_a_mark_before_one_request_costs_nothing() -> None:
     """Windows puts it there."""
     assert 1 == len(read(None, b"\xef\xbb\xbf" + json.dumps(request(1), indent=1).encode()).records)
 
 
-def test_requests_of_two_signals_are_refused_whole():
+def test_requests_of_two_signals_are_refused_whole() -> None:
     """Each has a reader of its own, and nothing is dropped in silence."""
     with pytest.raises(BadPayload, match="request 1 is not of the signal"):
         read(None, lines(request(1), {"resourceLogs": []}))
 
 
 @pytest.mark.parametrize("name", [None, "otlp/traces", "openrouter"])
-def test_a_broken_request_costs_only_itself(name: str | None):
+def test_a_broken_request_costs_only_itself(name: str | None) -> None:
     """A file that is still being written ends in the middle of a line; nulls and blank lines are nothing."""
     whole = lines(request(1), request(2))
     cut = json.dumps(request(3)).encode()[:200]
@@ -78,13 +78,13 @@ def test_a_broken_request_costs_only_itself(name: str | None):
     assert 2 == len(read(name, json.dumps([None, {"x": 1}, request(1), 3, request(2)]).encode()).records)
 
 
-def test_protobuf_that_begins_like_json_is_protobuf():
+def test_protobuf_that_begins_like_json_is_protobuf() -> None:
     """A first field of 123 bytes is a line feed and a brace."""
     sizes = (in_protobuf(traces(span(1, {"gen_ai.operation.name": "chat", "x": "y" * n}))) for n in range(60))
     body = next(body for body in sizes if body.startswith(b"\n{"))
     assert 1 == len(read("otlp/traces", body).records)
 
 
-def test_protobuf_is_not_guessed():
+def test_protobuf_is_not_guessed() -> None:
     """It shows no names to be recognised by."""
     assert None is recognise(in_protobuf(request(1)))

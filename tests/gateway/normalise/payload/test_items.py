@@ -32,7 +32,7 @@ def texts(body: bytes) -> list[str]:
         (b'\xef\xbb\xbf{"a": 1}', ['{"a": 1}']),
     ],
 )
-def test_a_body_is_a_document_an_array_or_lines(body: bytes, expected: list[str]):
+def test_a_body_is_a_document_an_array_or_lines(body: bytes, expected: list[str]) -> None:
     """Whatever the content type said."""
     assert expected == texts(body)
 
@@ -40,37 +40,37 @@ def test_a_body_is_a_document_an_array_or_lines(body: bytes, expected: list[str]
 @pytest.mark.parametrize(
     "body", [b"", b"  ", b"a=1", b"\x0a\x12", b'"text"', b'{"a": ', b'{"a": }', b'[{"a": 1}', b"[1] 2"]
 )
-def test_what_is_no_json_is_refused_whole(body: bytes):
+def test_what_is_no_json_is_refused_whole(body: bytes) -> None:
     """Also an array that breaks off: its sender did not finish it."""
     with pytest.raises(BadPayload):
         texts(body)
 
 
-def test_a_broken_member_is_cut_out_and_its_neighbours_stay():
+def test_a_broken_member_is_cut_out_and_its_neighbours_stay() -> None:
     """Strings with brackets and commas in them do not move the cuts."""
     body = b'[{"a": "]},{\\""}, {"b": NaN}, {"c": }, {"d": [1, {"e": 2}]}]'
     assert ['{"a": "]},{\\""}', '{"b": NaN}', '{"c": }', '{"d": [1, {"e": 2}]}'] == texts(body)
 
 
-def test_a_broken_line_stays_in_its_place():
+def test_a_broken_line_stays_in_its_place() -> None:
     """A line that is no JSON is an item too, for its format to reject."""
     assert ['{"a": 1}', '{"b":', '{"c": 3}'] == texts(b'{"a": 1}\n{"b": \n{"c": 3}')
 
 
 @pytest.mark.parametrize("first", [b"null", b"3", b"listening on :1975", b'odel": "m"}', b'"', b"\xff"])
-def test_the_first_line_may_be_the_broken_one(first: bytes):
+def test_the_first_line_may_be_the_broken_one(first: bytes) -> None:
     """As where a log was cut, or begins with a greeting: the lines that follow are kept."""
     items = [bytes(item) for item in payload.items(first + b'\n{"a": 1}\r\n\n{"b": 2}')]
     assert [first, b'{"a": 1}', b'{"b": 2}'] == items
 
 
-def test_a_line_that_is_a_broken_array_stays_in_its_place():
+def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
     """It spoils neither the lines before it nor those after, nor its own elements before the break."""
     assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
     assert ['{"a": 1}', '[{"a": 1}, {"b":', '{"c": 3}'] == texts(b'[{"a": 1}]\n[{"a": 1}, {"b":\n{"c": 3}')[1:]
 
 
-def test_documents_without_anything_between_them_are_taken_apart():
+def test_documents_without_anything_between_them_are_taken_apart() -> None:
     """As a whole body or as one line of several; what is no such run any more stays one piece."""
     assert ['{"a": "}{"}', '{"b": 2}'] == texts(b'{"a": "}{"}{"b": 2}')
     assert ['{"a": 1}', '{"b": 2}', '{"c": 3}'] == texts(b'{"a": 1}{"b": 2}\n{"c": 3}')
@@ -78,21 +78,21 @@ def test_documents_without_anything_between_them_are_taken_apart():
     assert ['{"a": 1}', '{"b":'] == texts(b'{"a": 1}{"b": ')
 
 
-def test_cleaning_keeps_every_digit_and_every_good_character():
+def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
     """NaN and lone surrogates go; pairs, escaped backslashes and words in strings stay."""
     dirty = b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'
     clean = b'{"n": null, "i": null, "c": 1.80e-07, "s": "\\ufffd \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xef\xbf\xbd"}'
     assert clean == payload.clean(dirty)
 
 
-def test_deep_nesting_costs_one_item():
+def test_deep_nesting_costs_one_item() -> None:
     """A parser's limit is no reason to lose the neighbours."""
     deep = b"[" * 5000 + b"]" * 5000
     assert [b'{"a":1}', deep, b'{"b":2}'] == [bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')]
 
 
 @pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
-def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any):
+def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any) -> None:
     """However it was printed, and whatever their names and values hold."""
     members = {"a": 1, "b": {"c": [1, 2, {"d": '"}{,\\":'}]}, 'é"\\': None, "": [], "n": 1.5e-7, "z": "end"}
     small = payload.peek(json.dumps(members, **layout).encode())
@@ -102,7 +102,7 @@ def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any):
     assert all(bytes(value).split() == bytes(large[name]).split() for name, value in small.items())
 
 
-def test_an_item_of_millions_of_members_shows_the_first():
+def test_an_item_of_millions_of_members_shows_the_first() -> None:
     """All of them at once would take twenty times its bytes; no format has as many."""
     item = b'{"records":null,' + b",".join(b'"a%d":1' % n for n in range(200_000)) + b"}"
     tracemalloc.start()
@@ -112,19 +112,19 @@ def test_an_item_of_millions_of_members_shows_the_first():
     assert peak < 3 * len(item)
 
 
-def test_inflating_is_bounded():
+def test_inflating_is_bounded() -> None:
     """A bomb is refused before it is unfolded."""
     with pytest.raises(payload.TooBig):
         payload.inflate(gzip.compress(bytes(10_000_000)), 1_000_000)
 
 
-def test_gzip_of_several_members_is_one_text():
+def test_gzip_of_several_members_is_one_text() -> None:
     """Firehose may join them."""
     assert b"onetwo" == payload.inflate(gzip.compress(b"one") + gzip.compress(b"two"), 100)
 
 
 @pytest.mark.timeout(20)
-def test_gzip_of_very_many_members_costs_no_more_than_its_bytes():
+def test_gzip_of_very_many_members_costs_no_more_than_its_bytes() -> None:
     """With all that is behind a member copied at its end, these take a minute; larger ones took hours."""
     long = random.Random(0).randbytes(1_000_000)
     packed = gzip.compress(b"") * 400_000 + gzip.compress(long)
@@ -134,20 +134,20 @@ def test_gzip_of_very_many_members_costs_no_more_than_its_bytes():
 
 
 @pytest.mark.parametrize("packed", [b"plain", gzip.compress(b"x" * 1000)[:-4], b"\x1f\x8b"])
-def test_what_is_no_gzip_is_said_so(packed: bytes):
+def test_what_is_no_gzip_is_said_so(packed: bytes) -> None:
     """Cut off or never packed."""
     with pytest.raises(ValueError, match="gzip"):
         payload.inflate(packed, 1000)
 
 
-def test_base64_is_strict():
+def test_base64_is_strict() -> None:
     """Characters outside the alphabet are no padding."""
     assert b"abc" == payload.base64(base64.b64encode(b"abc").decode())
     with pytest.raises(ValueError, match="not base64"):
         payload.base64("a*b=")
 
 
-def test_a_large_array_is_taken_apart_as_it_is_read():
+def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
     """Whatever its elements are, they take no memory before their turn; a break is found when it is reached."""
     elements = [{"text": '],"[{' * 20_000}, 1, "x", [], {}, None, [[{"a": "]"}]], {"b": 1.50}] * 12
     body = json.dumps(elements, indent=1).encode()
@@ -158,7 +158,7 @@ def test_a_large_array_is_taken_apart_as_it_is_read():
         list(broken)
 
 
-def test_arrays_of_large_lines_are_lines():
+def test_arrays_of_large_lines_are_lines() -> None:
     """One line is not mistaken for the whole."""
     line = json.dumps([{"a": "x" * 2_000_000}, 1]).encode()
     assert [line[1:-4], b"1", line[1:-4], b"1", b"2"] == [
@@ -166,7 +166,7 @@ def test_arrays_of_large_lines_are_lines():
     ]
 
 
-def test_gzip_that_does_not_say_so_is_refused_with_the_reason():
+def test_gzip_that_does_not_say_so_is_refused_with_the_reason() -> None:
     """A file of a bucket, posted as it is."""
     with pytest.raises(BadPayload, match="Content-Encoding: gzip"):
         payload.items(gzip.compress(b"{}"))
@@ -178,21 +178,21 @@ def test_gzip_that_does_not_say_so_is_refused_with_the_reason():
     [b'["' + b'\\"' * 500_000, b'{"answer": NaN, "prompt": "' + b'\\"' * 500_000, b"[" + b"\n" * 1_000_000],
     ids=["array", "document", "blank lines"],
 )
-def test_what_breaks_off_is_found_in_one_pass(body: bytes):
+def test_what_breaks_off_is_found_in_one_pass(body: bytes) -> None:
     """A string that never ends is not begun again at each of its quotes, nor a search for a line at each blank one."""
     with pytest.raises(BadPayload):
         list(payload.items(body))
 
 
 @pytest.mark.timeout(20)
-def test_an_item_that_lost_a_quote_costs_no_neighbour():
+def test_an_item_that_lost_a_quote_costs_no_neighbour() -> None:
     """However many commas and quotes stand behind the one that nothing closes."""
     items = list(payload.items(b'[{"a":1},{"b":"x},' + b'2\\",' * 200_000 + b"{}]"))
     assert (b'{"a":1}', b'{"b":"x}', 200_003) == (bytes(items[0]), bytes(items[1]), len(items))
 
 
 @pytest.mark.timeout(20)
-def test_a_body_that_was_cut_is_cleaned_in_one_pass():
+def test_a_body_that_was_cut_is_cleaned_in_one_pass() -> None:
     """Gateways cut bodies at some length, in the middle of a prompt."""
     body = b'{"prompt": "' + b"\\ud83d\\ude00" + b'\\"' * 500_000
     assert body == payload.clean(body)

@@ -25,7 +25,7 @@ def padded(item: Any) -> Any:
 
 
 @pytest.mark.parametrize("found", cases(), ids=lambda found: f"{found.format}/{found.name}")
-def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case):
+def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case) -> None:
     """However much stands beside it."""
     if _is_lines(found.body):
         body = b"\n".join(json.dumps(padded(json.loads(line))).encode() for line in found.body.splitlines())
@@ -40,7 +40,7 @@ def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case
     "noise", [b"[" + b"[]," * 500_000 + b"1]", b'{"a":[' + b"1," * 700_000 + b"1]}"], ids=["list", "map"]
 )
 @pytest.mark.parametrize("field", ["logging_time", "model", "full_response", "full_request", "otel_log"])
-def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes):
+def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes) -> None:
     """Decoded, a list of lists takes thirty times its bytes."""
     raw = b'{"api_method": "generateContent", "%b": %b}' % (field.encode(), noise)
     tracemalloc.start()
@@ -51,7 +51,7 @@ def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes):
     assert peak < 2 * len(raw)
 
 
-def test_large_columns_of_text_are_read_and_what_is_large_in_them_is_not():
+def test_large_columns_of_text_are_read_and_what_is_large_in_them_is_not() -> None:
     """An answer of megabytes as text, with its figures behind them; the labels are more than anybody's."""
     row = case("vertex", "bigquery-row-thoughts")
     answer = {"candidates": [LONG], "modelVersion": [0] * 200_000} | {

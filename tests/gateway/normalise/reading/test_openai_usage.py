@@ -19,7 +19,7 @@ RESPONSE = {
 }
 
 
-def test_langfuse_passes_on_the_cache_writes():
+def test_langfuse_passes_on_the_cache_writes() -> None:
     """They are a part of the input, which is not added to."""
     record = one(None, batch(create(), update(usage={"total": 3716, "unit": "TOKENS"}, usageDetails=RESPONSE)))
     assert (3011, 705, 1003, 401, 252) == (
@@ -39,7 +39,7 @@ def test_langfuse_passes_on_the_cache_writes():
         ({"cached_tokens": 10, "cache_write_tokens": None}, None),
     ],
 )
-def test_litellm_writes_either_name_or_both(details: dict[str, Any], expected: int | None):
+def test_litellm_writes_either_name_or_both(details: dict[str, Any], expected: int | None) -> None:
     """One count under two names is one count."""
     event = case("litellm", "slp-batch-array")[0]
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": details}

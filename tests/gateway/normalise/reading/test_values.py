@@ -26,7 +26,7 @@ from spool.record import Inference, rfc3339
         ("None", None),
     ],
 )
-def test_counts_are_whole_numbers_or_unknown(value: Any, expected: int | None):
+def test_counts_are_whole_numbers_or_unknown(value: Any, expected: int | None) -> None:
     """Numbers as text and as floats become integers; what stands for nothing is never 0."""
     assert expected == values.count(value, "tokens")
 
@@ -44,7 +44,7 @@ def test_counts_are_whole_numbers_or_unknown(value: Any, expected: int | None):
         ("1e99999999999999999999", IMPLAUSIBLE),
     ],
 )
-def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str):
+def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str) -> None:
     """The message names the field and never the value."""
     with pytest.raises(values.BadValue) as refused:
         values.count(value, "usage.tokens")
@@ -54,7 +54,7 @@ def test_counts_that_cannot_be_are_refused_by_field(value: Any, reason: str):
 
 
 @pytest.mark.parametrize("value", ["x" * 3000, Decimal("1." + "1" * 3000), 10**3000, True, ["x"], ""])
-def test_what_no_name_can_be_says_nothing(value: Any):
+def test_what_no_name_can_be_says_nothing(value: Any) -> None:
     """Longer than any id, whatever it was written as; no scalar; empty."""
     assert values.text(value) is None
 
@@ -76,13 +76,13 @@ def test_what_no_name_can_be_says_nothing(value: Any):
         (Decimal("2E+2"), "200"),
     ],
 )
-def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | None):
+def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | None) -> None:
     """No binary float, no exponent, no zeros that say nothing."""
     assert expected == values.money(value, "cost")
 
 
 @pytest.mark.parametrize("value", [-1, Decimal("1e-99"), Decimal("1e20"), Decimal("0." + "1" * 200), "free", [1]])
-def test_money_that_cannot_be_is_refused(value: Any):
+def test_money_that_cannot_be_is_refused(value: Any) -> None:
     """A negative price, one beyond all prices, one of more digits than any sum, and words."""
     with pytest.raises(values.BadValue):
         values.money(value, "cost")
@@ -114,7 +114,7 @@ def test_money_that_cannot_be_is_refused(value: Any):
         ({}, None),
     ],
 )
-def test_times_are_exact_whatever_their_form(value: Any, expected: str | None):
+def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -> None:
     """Nonsense is no time: the call is kept all the same."""
     assert expected == rfc3339(times.instant(value))
 
@@ -134,7 +134,7 @@ def test_times_are_exact_whatever_their_form(value: Any, expected: str | None):
         pytest.param("9" * 10**6, None, id="a million digits"),
     ],
 )
-def test_durations_carry_their_unit(written: Any, expected: int | None):
+def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
     """agentgateway's notation; a bare number is milliseconds."""
     assert expected == times.duration(written)
 
@@ -170,7 +170,7 @@ def test_durations_carry_their_unit(written: Any, expected: int | None):
         (None, "@cf/meta/llama", None),
     ],
 )
-def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, expected: str | None):
+def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, expected: str | None) -> None:
     """A route's path states nothing, and no record is dropped for want of a provider."""
     assert expected == models.provider(written, model)
 
@@ -192,7 +192,7 @@ def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, e
         ("openai/", "openai", "openai/"),
     ],
 )
-def test_a_model_loses_only_its_providers_segment(model: str, provider: str | None, expected: str | None):
+def test_a_model_loses_only_its_providers_segment(model: str, provider: str | None, expected: str | None) -> None:
     """Any other segment is part of the name; of an ARN the last part is the name."""
     assert expected == models.model_name(model, provider)
 
@@ -216,24 +216,24 @@ def test_a_model_loses_only_its_providers_segment(model: str, provider: str | No
         (None, None),
     ],
 )
-def test_an_operation_is_told_by_the_end_of_a_path(path: str | None, expected: str | None):
+def test_an_operation_is_told_by_the_end_of_a_path(path: str | None, expected: str | None) -> None:
     """Its query does not count."""
     assert expected == operations.of_path(path)
 
 
-def test_openai_totals_include_the_cache():
+def test_openai_totals_include_the_cache() -> None:
     """The cache read is a part, not an addition."""
     said = usage.Usage(prompt_tokens=100, completion_tokens=5, prompt_tokens_details=usage.Details(cached_tokens=90))
     assert usage.Tokens(100, 5, 90, None, None) == usage.of_usage(said)
 
 
-def test_anthropic_totals_leave_the_cache_out():
+def test_anthropic_totals_leave_the_cache_out() -> None:
     """Both kinds of cache go into the input."""
     said = usage.Usage(input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310)
     assert usage.Tokens(96812, 5, 95500, 1310, None) == usage.of_usage(said)
 
 
-def test_anthropic_cache_writes_of_both_kinds_are_one():
+def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
     """Where there is no total, the 5-minute and the 1-hour writes are added."""
     writes = usage.CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
     assert usage.Tokens(17, 1, None, 7, None) == usage.of_usage(
@@ -241,7 +241,7 @@ def test_anthropic_cache_writes_of_both_kinds_are_one():
     )
 
 
-def test_anthropics_thinking_makes_no_openai_usage_of_it():
+def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
     """It gives details of its output, too: the cache is still not in its input, and thinking is reasoning."""
     said = usage.Usage(
         input_tokens=5000,
@@ -252,31 +252,31 @@ def test_anthropics_thinking_makes_no_openai_usage_of_it():
     assert usage.Tokens(9000, 200, 4000, None, 150) == usage.of_usage(said)
 
 
-def test_openais_responses_without_details_of_the_input_keep_their_reasoning():
+def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -> None:
     """There is nothing to add to the input."""
     said = usage.Usage(input_tokens=50, output_tokens=20, output_tokens_details=usage.Details(reasoning_tokens=8))
     assert usage.Tokens(50, 20, None, None, 8) == usage.of_usage(said)
 
 
-def test_what_tools_answered_goes_into_geminis_input_too():
+def test_what_tools_answered_goes_into_geminis_input_too() -> None:
     """It stands beside the prompt, and the total holds both."""
     said = usage.Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
     assert usage.Tokens(77, None, 4, None, None) == usage.of_gemini(said)
 
 
-def test_gemini_thoughts_stand_beside_the_candidates():
+def test_gemini_thoughts_stand_beside_the_candidates() -> None:
     """And are the reasoning."""
     said = usage.Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
     assert usage.Tokens(2152, 1554, None, None, 844) == usage.of_gemini(said)
 
 
-def test_an_input_smaller_than_its_own_cache_was_counted_without_it():
+def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
     """Then both kinds are added; otherwise the input is taken as it is."""
     assert 160 == usage.settled(10, 1, 100, 50).input
     assert 150 == usage.settled(150, 1, 100, 50).input
 
 
-def test_metadata_names_who_and_leaves_tags():
+def test_metadata_names_who_and_leaves_tags() -> None:
     """A map fills user, team and session; scalars are tags; nesting, content, credentials and e-mail are left out."""
     record = Inference(id=b"", source="test")
     free = metadata.Metadata()
@@ -305,7 +305,7 @@ def test_metadata_names_who_and_leaves_tags():
     assert 8 == free.left_out
 
 
-def test_names_of_any_length_are_not_remembered():
+def test_names_of_any_length_are_not_remembered() -> None:
     """A sender could fill the memory with them."""
     free = metadata.Metadata()
     tags.names_secret.cache_clear()
@@ -313,7 +313,7 @@ def test_names_of_any_length_are_not_remembered():
     assert ({"z": "1"}, 2, 1) == (free.tags, free.left_out, tags.names_secret.cache_info().currsize)
 
 
-def test_a_list_of_tags_is_cut_at_the_first_colon():
+def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
     """A bare word is true."""
     free = metadata.Metadata()
     free.label(["env:prod", "url:http://x", "beta", 3, {"a": 1}])
@@ -332,7 +332,7 @@ def test_a_list_of_tags_is_cut_at_the_first_colon():
         "eyJhbGci.eyJzdWIi.x",
     ],
 )
-def test_a_key_is_never_named_by_itself(value: str):
+def test_a_key_is_never_named_by_itself(value: str) -> None:
     """Nor by a part of it; the next name is taken."""
     assert "alias" == metadata.key_name(value, "alias")
     assert metadata.key_name(value) is None
@@ -342,6 +342,6 @@ def test_a_key_is_never_named_by_itself(value: str):
     "value",
     ["alpha-prod-key", "941875b27e83f6bffca0a295a1195d0a1fa08445b0715d7e29feb88761962645", "fixture key", "my-vk"],
 )
-def test_an_alias_or_a_hash_names_a_key(value: str):
+def test_an_alias_or_a_hash_names_a_key(value: str) -> None:
     """Neither looks like a credential."""
     assert value == metadata.key_name(value)

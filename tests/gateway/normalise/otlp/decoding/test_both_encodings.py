@@ -61,7 +61,7 @@ APART = [
 
 
 @every_encoding
-def test_what_may_not_be_read_still_tells_series_apart(encoding: str):
+def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
     """Two people's counters are two series, even if nothing but an address tells them apart; nothing of it is kept."""
     found = points(encoding, *(point({"gen_ai.token.type": "input", **more}) for more in APART))
     assert len(APART) == len({SeriesKeys().of(one) for one in found})
@@ -69,7 +69,7 @@ def test_what_may_not_be_read_still_tells_series_apart(encoding: str):
 
 
 @pytest.mark.parametrize("more", [*APART, {"numbers": [1, 2]}, {"user.email": "", "b": False}])
-def test_a_series_is_the_same_in_both_encodings(more: dict[str, Any]):
+def test_a_series_is_the_same_in_both_encodings(more: dict[str, Any]) -> None:
     """Its counter goes on when the sender changes the protocol."""
     by_json, by_protobuf = (
         SeriesKeys().of(one)
@@ -79,7 +79,7 @@ def test_a_series_is_the_same_in_both_encodings(more: dict[str, Any]):
     assert by_json == by_protobuf
 
 
-def test_a_list_of_another_kind_rejects_nothing():
+def test_a_list_of_another_kind_rejects_nothing() -> None:
     """Attributes that nobody reads may be as malformed as they like."""
     odd = point({}) | {"attributes": [{"key": "x", "value": {"arrayValue": {"values": [7]}}}]}
     assert 1 == len(points("json", odd))
@@ -87,7 +87,7 @@ def test_a_list_of_another_kind_rejects_nothing():
 
 @every_encoding
 @pytest.mark.parametrize("time", [END_OF_TIME, 2 * END_OF_TIME - 1])
-def test_what_is_beyond_all_clocks_is_no_time(encoding: str, time: int):
+def test_what_is_beyond_all_clocks_is_no_time(encoding: str, time: int) -> None:
     """It is unknown, and the item counts all the same: no store holds such a time."""
     (found,) = points(encoding, point({}, start=time, time=time))
     assert (0, 0) == (found.start_time, found.time)

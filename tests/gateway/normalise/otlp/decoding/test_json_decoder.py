@@ -42,7 +42,7 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 
 @every_signal
-def test_an_empty_request_is_a_request(signal: Signal):
+def test_an_empty_request_is_a_request(signal: Signal) -> None:
     """No resource entries, and entries that hold nothing."""
     root = ROOTS[signal]
     for payload in ({}, {root: []}, {root: None}, {root: [{}]}, {root: [None]}, {root: [{"resource": None}]}):
@@ -53,7 +53,7 @@ def test_an_empty_request_is_a_request(signal: Signal):
 @pytest.mark.parametrize(
     "body", [b"", b" ", b"[]", b"1234", b'"text"', b"null", b"true", b"{", b"{}{}", b"{} x", b"\xef\xbb\xbf{}"]
 )
-def test_what_is_no_object_is_refused(signal: Signal, body: bytes):
+def test_what_is_no_object_is_refused(signal: Signal, body: bytes) -> None:
     """Nothing, an array, a number, trailing data: undecodable, and never retried."""
     with pytest.raises(BadPayload) as refusal:
         read(signal, body)
@@ -62,7 +62,7 @@ def test_what_is_no_object_is_refused(signal: Signal, body: bytes):
 
 @every_signal
 @pytest.mark.parametrize("opening", [b'{"a":', b"[", b'{"%s":[{"resource":{"attributes":[{"value":{"arrayValue":'])
-def test_deep_nesting_is_refused(signal: Signal, opening: bytes):
+def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
     """A hundred thousand levels crash nothing, in members that are read or not."""
     start = opening.replace(b"%s", ROOTS[signal].encode())
     with pytest.raises(BadPayload):
@@ -73,7 +73,7 @@ def test_deep_nesting_is_refused(signal: Signal, opening: bytes):
 
 @pytest.mark.parametrize("field", ["traceId", "spanId", "parentSpanId"])
 @pytest.mark.parametrize("value", ["AAAAAAAAAAAAAAAAAAAAAA==", "abc", "g" * 32, "0" * 31, "ａ" * 16, "0x" + "1" * 14])
-def test_ids_are_hexadecimal(field: str, value: str):
+def test_ids_are_hexadecimal(field: str, value: str) -> None:
     """Base64 and wrong lengths are refused with the field's path; the value is not repeated."""
     with pytest.raises(BadPayload) as refusal:
         read("traces", in_json(changed(**{field: value})))
@@ -81,7 +81,7 @@ def test_ids_are_hexadecimal(field: str, value: str):
     assert value not in refusal.value.message
 
 
-def test_ids_of_any_case_and_absent_ones():
+def test_ids_of_any_case_and_absent_ones() -> None:
     """Upper case is the same id; empty, null and all zero are none."""
     found = decoded(changed(traceId="ABCDEF" + "0" * 26, spanId="A" * 16, parentSpanId=""))
     assert ("abcdef" + "0" * 26, "a" * 16, None) == (found.trace_id, found.span_id, found.parent_id)
@@ -89,7 +89,7 @@ def test_ids_of_any_case_and_absent_ones():
     assert (None, None, None) == (found.trace_id, found.span_id, found.parent_id)
 
 
-def test_log_records_have_the_same_ids():
+def test_log_records_have_the_same_ids() -> None:
     """The path names the signal's own fields."""
     payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {"traceId": "no"}]}]}]}
     with pytest.raises(BadPayload) as refusal:
@@ -98,7 +98,7 @@ def test_log_records_have_the_same_ids():
 
 
 @pytest.mark.parametrize("value", ["1772442000123456789", 1772442000123456789])
-def test_64_bit_integers_as_text_or_number(value: Any):
+def test_64_bit_integers_as_text_or_number(value: Any) -> None:
     """Nanoseconds survive to the last digit in both spellings."""
     assert 1772442000123456789 == decoded(changed(startTimeUnixNano=value)).start_time
 
@@ -115,7 +115,7 @@ def test_64_bit_integers_as_text_or_number(value: Any):
         ("9007199254740993", 9007199254740993),
     ],
 )
-def test_whole_numbers(written: str, expected: int | None):
+def test_whole_numbers(written: str, expected: int | None) -> None:
     """Integral spellings of an integer are that integer, exactly."""
     body = in_json(traces(span(1, {"n": "@@"}))).replace(
         b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode()
@@ -126,7 +126,7 @@ def test_whole_numbers(written: str, expected: int | None):
 @pytest.mark.parametrize(
     "written", ["1.5", "1.7e18", '"1.0e3"', '"x"', '""', "true", "9223372036854775808", "1e400", "{}"]
 )
-def test_what_is_no_exact_integer_rejects_its_item_alone(written: str):
+def test_what_is_no_exact_integer_rejects_its_item_alone(written: str) -> None:
     """Nothing is rounded: the span is malformed, its neighbours are kept."""
     bad = in_json(span(1, {"n": "@@"})).replace(b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode())
     good = in_json(span(2, CALL))
@@ -138,7 +138,7 @@ def test_what_is_no_exact_integer_rejects_its_item_alone(written: str):
 
 @pytest.mark.parametrize("field", ["startTimeUnixNano", "endTimeUnixNano"])
 @pytest.mark.parametrize("value", [-1, 1 << 64, 0.5, "yesterday", True, []])
-def test_times_that_are_none_reject_their_item(field: str, value: Any):
+def test_times_that_are_none_reject_their_item(field: str, value: Any) -> None:
     """A time out of the range of 64 bits is no time."""
     outcome = read("traces", in_json(changed(**{field: value})))
     assert [MALFORMED] == [reject.reason for reject in outcome.rejects]
@@ -146,20 +146,20 @@ def test_times_that_are_none_reject_their_item(field: str, value: Any):
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", 1, 1.5])
-def test_doubles(value: Any):
+def test_doubles(value: Any) -> None:
     """Text for what JSON has no number for; whole numbers are doubles too."""
     found = decoded(traces(span(1, {}) | {"attributes": [{"key": "d", "value": {"doubleValue": value}}]}))
     assert isinstance(found.attributes["d"], float)
 
 
 @pytest.mark.parametrize("code", [2, "STATUS_CODE_ERROR"])
-def test_enums_as_numbers_and_names(code: Any):
+def test_enums_as_numbers_and_names(code: Any) -> None:
     """Numbers are the rule, names are understood; unknown ones are no error."""
     assert 2 == decoded(changed(status={"code": code})).status_code
     assert 0 == decoded(changed(status={"code": "STATUS_CODE_NEW"}, kind="SPAN_KIND_CLIENT")).status_code
 
 
-def test_unknown_members_at_every_level():
+def test_unknown_members_at_every_level() -> None:
     """A receiver ignores what it does not know."""
     payload = changed(newField={"a": [1]}, status={"code": 2, "x": None})
     payload["new"] = 1
@@ -190,7 +190,7 @@ def _with_null(tree: Any) -> list[Any]:
     return variants
 
 
-def test_null_is_accepted_everywhere():
+def test_null_is_accepted_everywhere() -> None:
     """A null member is its default, a null element is nothing."""
     payload = traces(
         span(1, CALL | {"b": True, "d": 0.5, "l": ["x"]}, parent=3), scope="s", resource={"service.name": "x"}
@@ -205,7 +205,7 @@ def test_null_is_accepted_everywhere():
         assert [] == read("traces", in_json(variant)).rejects
 
 
-def test_every_kind_of_value():
+def test_every_kind_of_value() -> None:
     """Nested, bytes and empty values do not break parsing; only scalars are kept."""
     values = {
         "word": {"stringValue": "x"}, "flag": {"boolValue": False}, "whole": {"intValue": "5"},
@@ -232,7 +232,7 @@ def test_every_kind_of_value():
         ([], MALFORMED),
     ],
 )
-def test_lists_of_tags(array: Any, expected: Any):
+def test_lists_of_tags(array: Any, expected: Any) -> None:
     """The texts of the array; what is no array rejects its item."""
     payload = traces(span(1, {}) | {"attributes": [{"key": "tag.tags", "value": {"arrayValue": array}}]})
     if expected == MALFORMED:
@@ -241,7 +241,7 @@ def test_lists_of_tags(array: Any, expected: Any):
         assert expected == decoded(payload).attributes.get("tag.tags")
 
 
-def test_the_names_of_the_proto_files_are_understood():
+def test_the_names_of_the_proto_files_are_understood() -> None:
     """snake_case throughout, as some hand-made exporters write."""
 
     def snake(tree: Any) -> Any:
@@ -260,13 +260,13 @@ def test_the_names_of_the_proto_files_are_understood():
 
 
 @pytest.mark.parametrize("body", [b'{"resourceSpans":[{"x":"\xff"}]}', b'{"a":"\xc3"}', b'{"a":"\xed\xa0\x80"}'])
-def test_what_is_not_utf_8_is_refused(body: bytes):
+def test_what_is_not_utf_8_is_refused(body: bytes) -> None:
     """Also in members that nobody reads."""
     with pytest.raises(BadPayload, match="UTF-8"):
         read("traces", body)
 
 
-def test_utf_8_is_checked_across_slices():
+def test_utf_8_is_checked_across_slices() -> None:
     """A character that is cut by a slice is whole; a bad byte megabytes on is found."""
     name = "ä" * slices.MAX_SLICE
     assert 1 == read("traces", json.dumps(changed(name=name), ensure_ascii=False).encode()).received
@@ -275,7 +275,7 @@ def test_utf_8_is_checked_across_slices():
 
 
 @pytest.mark.parametrize("half", [rb"\ud83d", rb"\uDe00", rb"\ud83d\ud83d", rb"\\\ud83d"])
-def test_half_an_emoji_costs_no_record(half: bytes):
+def test_half_an_emoji_costs_no_record(half: bytes) -> None:
     """A text that its sender cut in two, wherever it stands: its place is kept and everything else is as it was."""
     for payload in (
         traces(span(1, CALL, name="@@")),
@@ -289,13 +289,13 @@ def test_half_an_emoji_costs_no_record(half: bytes):
     assert decoded(body).name.endswith("\ufffd")
 
 
-def test_bare_nan_is_refused():
+def test_bare_nan_is_refused() -> None:
     """It is no JSON text that anybody else could read."""
     with pytest.raises(BadPayload):
         read("traces", in_json(traces(span(1, {"d": "@@"}))).replace(b'{"stringValue": "@@"}', b'{"doubleValue": NaN}'))
 
 
-def test_wrong_types_name_a_path_and_no_value():
+def test_wrong_types_name_a_path_and_no_value() -> None:
     """The message of a refusal leads to the field."""
     with pytest.raises(BadPayload) as refusal:
         read("traces", b'{"resourceSpans":[{"resource":{"attributes":[{"key":5432}]}}]}')
@@ -303,7 +303,7 @@ def test_wrong_types_name_a_path_and_no_value():
 
 
 @every_signal
-def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal):
+def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal) -> None:
     """All its items inherit from it; the message leads to the attribute."""
     attributes = [{"key": "process.pid", "value": {"intValue": "x"}}]
     with pytest.raises(BadPayload) as refusal:
@@ -311,7 +311,7 @@ def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal):
     assert f"{ROOTS[signal]}[0].resource.attributes.process.pid.intValue: no integer" == refusal.value.message
 
 
-def test_a_large_body_comes_in_slices():
+def test_a_large_body_comes_in_slices() -> None:
     """Each turn works through about half a megabyte, and places count through the whole payload."""
     spans = [span(number, CALL | {"note": "x" * 900}) for number in range(1, 2001)]
     spans[1500]["startTimeUnixNano"] = "never"
@@ -325,7 +325,7 @@ def test_a_large_body_comes_in_slices():
     assert [1500] == [reject.item for part in parts for reject in part.rejects]
 
 
-def test_metric_points_are_the_items_of_metrics():
+def test_metric_points_are_the_items_of_metrics() -> None:
     """Points that cannot count are ignored one by one, a point that cannot be read is rejected alone."""
     delta, cumulative = "AGGREGATION_TEMPORALITY_DELTA", "AGGREGATION_TEMPORALITY_CUMULATIVE"
     points = [{"timeUnixNano": str(NOW), "asInt": "5"}, {"timeUnixNano": "x"}, {"flags": 1}]
@@ -346,7 +346,7 @@ def test_metric_points_are_the_items_of_metrics():
     assert "resourceMetrics[0].scopeMetrics[0].metrics[0].sum.dataPoints[1]" in part.rejects[0].message
 
 
-def test_when_every_item_is_malformed_the_door_can_tell():
+def test_when_every_item_is_malformed_the_door_can_tell() -> None:
     """All rejects carry the one reason that makes a request a 400."""
     outcome = normalised(traces(span(1, {}) | {"endTimeUnixNano": -1}, span(2, {}) | {"name": 5}))
     assert (2, {MALFORMED}) == (outcome.received, {reject.reason for reject in outcome.rejects})

@@ -38,7 +38,7 @@ def attributes_of(*pairs: KeyValue) -> dict[str, Any]:
 
 
 @every_signal
-def test_an_empty_body_is_an_empty_request(signal: Signal):
+def test_an_empty_body_is_an_empty_request(signal: Signal) -> None:
     """Zero bytes are a legal message that holds nothing."""
     assert 0 == read(signal, b"").received
 
@@ -47,20 +47,20 @@ def test_an_empty_body_is_an_empty_request(signal: Signal):
 @pytest.mark.parametrize(
     "body", [b"{}", b'{"resourceSpans": []}', b"\x0a", b"\x0a\xff", b"\xff" * 40, b"\x0a\x05abc", b"\x07"]
 )
-def test_garbage_is_refused(signal: Signal, body: bytes):
+def test_garbage_is_refused(signal: Signal, body: bytes) -> None:
     """JSON under the wrong type, cut fields, field types that do not exist."""
     with pytest.raises(BadPayload):
         read(signal, body)
 
 
 @every_signal
-def test_json_under_the_wrong_type_is_named(signal: Signal):
+def test_json_under_the_wrong_type_is_named(signal: Signal) -> None:
     """The message says what to send."""
     with pytest.raises(BadPayload, match="Content-Type: application/json"):
         read(signal, b'{"resourceSpans": []}')
 
 
-def test_a_cut_body_is_refused_wherever_it_is_cut():
+def test_a_cut_body_is_refused_wherever_it_is_cut() -> None:
     """Every proper beginning is either an error or a smaller request, never a crash."""
     body = in_protobuf(traces(span(1, CALL | {"l": ["x"]}, parent=2), scope="s", resource={"service.name": "x"}))
     for end in range(1, len(body)):
@@ -69,7 +69,7 @@ def test_a_cut_body_is_refused_wherever_it_is_cut():
 
 
 @given(st.binary(max_size=300), st.sampled_from(SIGNALS))
-def test_random_bytes_never_crash(body: bytes, signal: Signal):
+def test_random_bytes_never_crash(body: bytes, signal: Signal) -> None:
     """Whatever comes is understood or refused."""
     try:
         read(signal, body)
@@ -78,7 +78,7 @@ def test_random_bytes_never_crash(body: bytes, signal: Signal):
 
 
 @given(st.data())
-def test_damaged_requests_never_crash(data: st.DataObject):
+def test_damaged_requests_never_crash(data: st.DataObject) -> None:
     """A valid request with some bytes changed."""
     body = bytearray(in_protobuf(traces(span(1, CALL, parent=2), span(2, CALL), resource={"service.name": "x"})))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -90,7 +90,7 @@ def test_damaged_requests_never_crash(data: st.DataObject):
 
 
 @pytest.mark.parametrize("place", ["name", "key", "value", "content", "resource", "event", "status", "scope"])
-def test_text_that_is_not_utf_8_is_refused(place: str):
+def test_text_that_is_not_utf_8_is_refused(place: str) -> None:
     """In every text of a request, read or not."""
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add()
@@ -109,7 +109,7 @@ def test_text_that_is_not_utf_8_is_refused(place: str):
         read("traces", body.replace(place.encode() + b"@@", place.encode() + b"\xff\xfe"))
 
 
-def test_deep_nesting_is_refused():
+def test_deep_nesting_is_refused() -> None:
     """Beyond a hundred messages within messages, in attributes that are kept or not."""
     for name in ("k", "gen_ai.prompt"):
         value = AnyValue(string_value="x")
@@ -129,7 +129,7 @@ def test_deep_nesting_is_refused():
 
 
 @pytest.mark.parametrize(("field", "size"), [("trace_id", 15), ("span_id", 9), ("parent_span_id", 16)])
-def test_ids_of_another_length_are_refused(field: str, size: int):
+def test_ids_of_another_length_are_refused(field: str, size: int) -> None:
     """The message names the field, as in JSON."""
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(**{field: b"\1" * size})
@@ -142,7 +142,7 @@ def test_ids_of_another_length_are_refused(field: str, size: int):
             read("logs", logs.SerializeToString())
 
 
-def test_ids_that_are_zero_or_absent_are_none():
+def test_ids_that_are_zero_or_absent_are_none() -> None:
     """By the trace specification such ids are invalid, and no reason to refuse."""
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(trace_id=bytes(16), span_id=bytes(8))
@@ -152,7 +152,7 @@ def test_ids_that_are_zero_or_absent_are_none():
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16383, 16384, 2097151, 2097152, -1, 2**63 - 1, -(2**63)])
 @pytest.mark.parametrize("name", ["gen_ai.usage.input_tokens", "server.port"])
-def test_integers_of_every_length(name: str, value: int):
+def test_integers_of_every_length(name: str, value: int) -> None:
     """Read by hand or by protobuf, first time or again: the same number."""
     pair = KeyValue(key=name, value=AnyValue(int_value=value))
     assert [{name: value}] * 3 == [attributes_of(pair) for _ in range(3)]
@@ -160,7 +160,7 @@ def test_integers_of_every_length(name: str, value: int):
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 7.35e-05, 1.5, float("inf"), 5e-324, True, False])
 @pytest.mark.parametrize("name", ["llm.cost.total", "gen_ai.request.top_p"])
-def test_doubles_and_flags(name: str, value: float | bool):
+def test_doubles_and_flags(name: str, value: float | bool) -> None:
     """To the last bit, first time or again."""
     field = "bool_value" if isinstance(value, bool) else "double_value"
     pair = KeyValue(key=name, value=AnyValue(**{field: value}))
@@ -169,13 +169,13 @@ def test_doubles_and_flags(name: str, value: float | bool):
 
 @pytest.mark.parametrize("length", [0, 1, 3, 100, *range(120, 132), 200, 16_379, 16_380, 16_381, 16_384])
 @pytest.mark.parametrize("name", ["user.id", "k", "n" * 127, "n" * 128])
-def test_texts_of_every_length(name: str, length: int):
+def test_texts_of_every_length(name: str, length: int) -> None:
     """The borders of one-byte lengths, of the key, the text and the value around it."""
     pair = KeyValue(key=name, value=AnyValue(string_value="ä" * (length // 2) + "x" * (length % 2)))
     assert [{name: pair.value.string_value}] * 3 == [attributes_of(pair) for _ in range(3)]
 
 
-def test_values_of_every_kind():
+def test_values_of_every_kind() -> None:
     """Nested, bytes and empty values do not break parsing; only scalars are kept, but for lists of tags."""
     nested = AnyValue()
     nested.kvlist_value.values.add(key="a").value.array_value.values.add().string_value = "x"
@@ -191,7 +191,7 @@ def test_values_of_every_kind():
         assert {"flag": False, "double": 0.5, "tag.tags": ["beta"]} == attributes_of(*encoded)
 
 
-def test_a_pair_in_another_order_is_the_same_pair():
+def test_a_pair_in_another_order_is_the_same_pair() -> None:
     """Fields may come in any order, a repeated one counts last, unknown ones are skipped."""
     key, value = (
         KeyValue(key="user.id").SerializeToString(),
@@ -204,7 +204,7 @@ def test_a_pair_in_another_order_is_the_same_pair():
     assert {} == encoded_attributes.attributes_of([b"", key, value])
 
 
-def test_what_is_remembered_is_bounded():
+def test_what_is_remembered_is_bounded() -> None:
     """Senders that invent names and values make nothing grow."""
     for number in range(20_000):
         attributes_of(KeyValue(key=f"name-{number}", value=AnyValue(string_value=str(number))))
@@ -213,7 +213,7 @@ def test_what_is_remembered_is_bounded():
     assert {"user.id": "u"} == attributes_of(KeyValue(key="user.id", value=AnyValue(string_value="u")))
 
 
-def test_content_is_never_remembered():
+def test_content_is_never_remembered() -> None:
     """Neither a prompt nor an e-mail address stays in memory for the sake of speed."""
     for _ in range(3):
         for name in ("gen_ai.prompt", "input.value", "user.email"):
@@ -231,7 +231,7 @@ def payload(spans: int, *, note: int = 300) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("limit", [200, 1_000, 5_000, 1_000_000])
-def test_pieces_hold_together_what_the_whole_holds(limit: int):
+def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
     """Cut anywhere, the same spans with the same resource and scope, each piece within the limit but for its items."""
     body = in_protobuf(payload(40))
     pieces = list(wire_cut.pieces(body, PATH, limit))
@@ -246,7 +246,7 @@ def test_pieces_hold_together_what_the_whole_holds(limit: int):
     ]
 
 
-def test_a_resource_after_its_spans_goes_with_every_piece():
+def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
     """The order of fields on the wire is free."""
     request = ExportTraceServiceRequest.FromString(in_protobuf(payload(40))).resource_spans[0]
     spans = b"".join(
@@ -265,14 +265,14 @@ def test_a_resource_after_its_spans_goes_with_every_piece():
     assert all(group.resource == request.resource for group in found)
 
 
-def test_a_resource_too_large_to_repeat_is_not_cut():
+def test_a_resource_too_large_to_repeat_is_not_cut() -> None:
     """Repeating it with every piece would make more of the request than it is."""
     big = traces(span(1, CALL), span(2, CALL), resource={"service.name": "x" * 2_000})
     assert 1 == len(list(wire_cut.pieces(in_protobuf(big), PATH, 1_000)))
 
 
 @pytest.mark.parametrize("damage", [b"\x0a\xff\xff\xff\x7f", b"\x0b", b"\xff" * 11, b"\x0d\x00"])
-def test_damage_beyond_the_first_slice_is_refused(damage: bytes):
+def test_damage_beyond_the_first_slice_is_refused(damage: bytes) -> None:
     """A field that runs past the end, a field type that does not exist, a number without an end."""
     body = in_protobuf(payload(2_000))
     assert len(body) > slices.MAX_SLICE
@@ -280,7 +280,7 @@ def test_damage_beyond_the_first_slice_is_refused(damage: bytes):
         read("traces", body + damage)
 
 
-def test_a_large_body_comes_in_slices_with_places_through_the_whole():
+def test_a_large_body_comes_in_slices_with_places_through_the_whole() -> None:
     """Both decoders count items from the beginning of the payload, and hand over the same items."""
     large = payload(3_000)
     by_protobuf = [item for part in protobuf_decoder.traces(in_protobuf(large)) for item in part.items]
@@ -290,7 +290,7 @@ def test_a_large_body_comes_in_slices_with_places_through_the_whole():
     assert len(list(protobuf_decoder.traces(in_protobuf(large)))) > 2
 
 
-def test_log_records_and_their_times():
+def test_log_records_and_their_times() -> None:
     """timeUnixNano, else observedTimeUnixNano; a body only when it may be an event's name."""
     request = ExportLogsServiceRequest()
     scope = request.resource_logs.add().scope_logs.add()
@@ -303,7 +303,7 @@ def test_log_records_and_their_times():
     ]
 
 
-def test_metric_points_that_can_count():
+def test_metric_points_that_can_count() -> None:
     """Monotonic sums and histograms' sums with a temporality; all other points are ignored one by one."""
     request = ExportMetricsServiceRequest()
     metrics = request.resource_metrics.add().scope_metrics.add().metrics

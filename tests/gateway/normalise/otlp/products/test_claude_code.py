@@ -33,7 +33,7 @@ def request(**changes: Any) -> Inference:
     return record
 
 
-def test_a_collector_may_lose_scope_and_body():
+def test_a_collector_may_lose_scope_and_body() -> None:
     """The attribute leaves the prefix out, and then only the service says whose event it is; other names stay."""
     service = {"service.name": "claude-code"}
     details = {"event.name": "gen_ai.client.inference.operation.details", "gen_ai.operation.name": "chat"}
@@ -42,23 +42,23 @@ def test_a_collector_may_lose_scope_and_body():
     assert {UNRECOGNISED_AI: 1} == outcome.ignored
 
 
-def test_numbers_may_be_text():
+def test_numbers_may_be_text() -> None:
     """Before 2.1.122 every number of an event was text."""
     texts = {name: str(value) for name, value in REQUEST.items() if isinstance(value, int | float)}
     assert request() == request(**texts)
 
 
-def test_the_cache_is_added_to_the_input():
+def test_the_cache_is_added_to_the_input() -> None:
     """input_tokens leaves the cache out in all signals of Claude Code."""
     assert 6 + 18735 + 1761 == request().input_tokens
 
 
-def test_the_duration_leads_back_from_the_end():
+def test_the_duration_leads_back_from_the_end() -> None:
     """The event is written when the call ends."""
     assert (NOW - 3 * SECOND - SECOND // 2, NOW) == (request().start_time, request().end_time)
 
 
-def test_trace_ids_of_an_event_are_kept_but_identify_nothing():
+def test_trace_ids_of_an_event_are_kept_but_identify_nothing() -> None:
     """With traces on, events carry the ids of the span around them: the request id is the call's identity."""
     traced = log(REQUEST, scope=SCOPE, trace_id="ab" * 16, span_id="cd" * 8)
     outcome = read_logs(traced, log(REQUEST | {"request_id": "req_011CZyXwVuTsRqPoNmLkJi"}, scope=SCOPE))
@@ -77,17 +77,17 @@ def test_trace_ids_of_an_event_are_kept_but_identify_nothing():
         ("claude-sonnet-4-5@20250929", "anthropic"),
     ],
 )
-def test_the_provider_is_in_the_model_id(model: str, provider: str):
+def test_the_provider_is_in_the_model_id(model: str, provider: str) -> None:
     """On Bedrock the model id carries the platform; nothing else says so."""
     assert provider == request(model=model).provider
 
 
-def test_a_cost_in_micros_is_money_too():
+def test_a_cost_in_micros_is_money_too() -> None:
     """cost_usd_micros counts only where cost_usd is missing."""
     assert "0.018611" == request(cost_usd="", cost_usd_micros=18611).cost
 
 
-def test_the_user_is_the_account_and_the_installation_a_device():
+def test_the_user_is_the_account_and_the_installation_a_device() -> None:
     """user.id is random per installation: a user only when there is no account."""
     record = request()
     assert ("uuid-1", "anon-1") == (record.user, record.tags["device"])
@@ -95,12 +95,12 @@ def test_the_user_is_the_account_and_the_installation_a_device():
     assert ("anon-1", None) == (anonymous.user, anonymous.tags.get("device"))
 
 
-def test_a_named_device_goes_before_the_installation():
+def test_a_named_device_goes_before_the_installation() -> None:
     """device.id, host.id and installation.id are the sender's own words for the machine."""
     assert "laptop-7" == request(**{"device.id": "laptop-7"}).tags["device"]
 
 
-def test_an_error_has_no_tokens_and_the_status_as_type():
+def test_an_error_has_no_tokens_and_the_status_as_type() -> None:
     """api_error comes once, after all attempts; its words are free text."""
     attributes = WHO | {
         "event.name": "api_error",
@@ -118,7 +118,7 @@ def test_an_error_has_no_tokens_and_the_status_as_type():
     assert 2 == len(outcome.identities[0].lookups)  # an id that the client chose is looked up with its neighbour steps
 
 
-def test_an_event_without_ids_is_known_by_session_time_and_sequence():
+def test_an_event_without_ids_is_known_by_session_time_and_sequence() -> None:
     """Two requests of one session in the same instant stay two."""
     twice = [log(REQUEST | {"request_id": "", "event.sequence": n}, scope=SCOPE) for n in (1, 2, 2)]
     first, second, again = (identity.id for identity in read_logs(*twice).identities)
@@ -128,20 +128,20 @@ def test_an_event_without_ids_is_known_by_session_time_and_sequence():
 @pytest.mark.parametrize(
     "name", ["user_prompt", "tool_result", "subagent_completed", "compaction", "assistant_response", "api_request_body"]
 )
-def test_other_events_are_no_calls(name: str):
+def test_other_events_are_no_calls(name: str) -> None:
     """Sub-agents and compactions name tokens that their calls' own events hold."""
     attributes = WHO | {"event.name": name, "model": "claude-opus-4-5", "total_tokens": 900, "pre_tokens": 1}
     assert {NOT_AI: 1} == read_logs(log(attributes, scope=SCOPE)).ignored
 
 
-def test_the_body_is_enough_to_know_an_event():
+def test_the_body_is_enough_to_know_an_event() -> None:
     """A collector may have renamed the scope; the body has the full name."""
     assert 1 == len(read_logs(log(REQUEST, scope="logs", body="claude_code.api_request")).records)
     nameless = {name: value for name, value in REQUEST.items() if name != "event.name"}
     assert 1 == len(read_logs(log(nameless, body="claude_code.api_request")).records)
 
 
-def test_speed_effort_and_source_of_the_query_are_tags():
+def test_speed_effort_and_source_of_the_query_are_tags() -> None:
     """What Claude Code says of the kind of call stays with it."""
     record = request(speed="fast", effort="high", query_source="subagent", **{"agent.name": "Explore"})
     assert {"speed": "fast", "effort": "high", "query_source": "subagent", "agent": "Explore"}.items() <= (
@@ -150,7 +150,7 @@ def test_speed_effort_and_source_of_the_query_are_tags():
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, "1.5", 10**12])
-def test_an_implausible_count_is_never_billed(count: Any):
+def test_an_implausible_count_is_never_billed(count: Any) -> None:
     """A negative, fractional or absurd count rejects its event and no other."""
     outcome = read_logs(log(REQUEST | {"output_tokens": count}, scope=SCOPE), log(REQUEST, scope=SCOPE))
     assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
@@ -162,7 +162,7 @@ def token_point(kind: str, value: float) -> Any:
     return point("claude_code.token.usage", value, attributes, unit="tokens", scope="com.anthropic.claude_code")
 
 
-def test_counters_are_doubles_and_count_tokens():
+def test_counters_are_doubles_and_count_tokens() -> None:
     """Seen with 2.1.197: `107.0` is 107 tokens; input leaves out the cache."""
     kinds = ("input", "output", "cacheRead", "cacheCreation")
     outcome = read_points(*(token_point(kind, 107.0) for kind in kinds))
@@ -171,7 +171,7 @@ def test_counters_are_doubles_and_count_tokens():
     ]
 
 
-def test_a_counter_without_session_still_counts():
+def test_a_counter_without_session_still_counts() -> None:
     """Session and account may be switched off for metrics."""
     (record,) = read_points(point("claude_code.cost.usage", 0.1, {"model": "claude-opus-4-5"}, unit="USD")).records
     assert {"value": "0.1", "unit": "USD", "token_type": None, "session": None, "source": "claude_code"} == picked(
@@ -179,7 +179,7 @@ def test_a_counter_without_session_still_counts():
     )
 
 
-def test_resource_attributes_name_the_team():
+def test_resource_attributes_name_the_team() -> None:
     """OTEL_RESOURCE_ATTRIBUTES stand on the resource, newer releases repeat them on every item."""
     resource = {"service.name": "claude-code", "team.id": "platform", "cost_center": "eng-1"}
     (on_resource,) = read_logs(log(REQUEST, scope=SCOPE, resource=resource)).records

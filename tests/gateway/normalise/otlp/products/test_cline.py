@@ -26,7 +26,7 @@ def turn(**changes: Any) -> Inference:
     return record
 
 
-def test_an_answered_turn_is_a_call():
+def test_an_answered_turn_is_a_call() -> None:
     """The event's name is the body; the input leaves the cache out, so it is added."""
     assert {
         "input_tokens": 4896, "output_tokens": 120, "cost": "0.002712", "provider": "openai", "session": "01JTASKZ",
@@ -34,7 +34,7 @@ def test_an_answered_turn_is_a_call():
     } == picked(turn(), "input_tokens", "output_tokens", "cost", "provider", "session", "user", "tags")  # fmt: skip
 
 
-def test_the_word_undefined_is_nothing():
+def test_the_word_undefined_is_nothing() -> None:
     """JavaScript's missing values arrive as text."""
     record = turn(cacheReadTokens="undefined", totalCost="undefined", user_id="undefined", provider="undefined")
     assert {
@@ -46,7 +46,7 @@ def test_the_word_undefined_is_nothing():
     ("provider", "canonical"),
     [("anthropic", "anthropic"), ("bedrock", "aws.bedrock"), ("vertex", "gcp.vertex_ai"), ("openrouter", "openrouter")],
 )
-def test_providers_by_clines_names(provider: str, canonical: str):
+def test_providers_by_clines_names(provider: str, canonical: str) -> None:
     """Cline's words for providers are mapped; those that are none of OpenTelemetry's stay."""
     assert canonical == turn(provider=provider).provider
 
@@ -59,12 +59,12 @@ def test_providers_by_clines_names(provider: str, canonical: str):
         ("task.summarize_task", {"currentTokens": 150000}),
     ],
 )
-def test_questions_repeats_and_summaries_are_no_calls(body: str, changes: dict[str, Any]):
+def test_questions_repeats_and_summaries_are_no_calls(body: str, changes: dict[str, Any]) -> None:
     """task.tokens repeats the turn, and the user's half of a turn has no tokens."""
     assert {NOT_AI: 1} == read_logs(log(TURN | changes, scope="cline", body=body)).ignored
 
 
-def test_the_counters_kinds_are_in_their_names():
+def test_the_counters_kinds_are_in_their_names() -> None:
     """Totals count; what is per response or per event counts the same again."""
     names = ("cline.tokens.input.total", "cline.tokens.output.total", "cline.cache.read.tokens.total",
              "cline.cache.write.tokens.total", "cline.cost.total")  # fmt: skip

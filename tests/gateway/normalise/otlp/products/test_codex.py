@@ -31,7 +31,7 @@ def completed(**changes: object) -> Inference:
     return record
 
 
-def test_a_completed_response_is_a_call():
+def test_a_completed_response_is_a_call() -> None:
     """Cache and reasoning are inside; the total in tool_token_count is nobody's tokens."""
     assert {
         "input_tokens": 11250,
@@ -50,19 +50,19 @@ def test_a_completed_response_is_a_call():
     )  # fmt: skip
 
 
-def test_counts_may_be_texts_or_integers():
+def test_counts_may_be_texts_or_integers() -> None:
     """Older releases mix both on one record and know no cache writes."""
     mixed = completed(output_token_count=820, reasoning_token_count=512, cache_write_token_count=None)
     assert (820, 512, None) == (mixed.output_tokens, mixed.reasoning_tokens, mixed.cache_write_tokens)
 
 
-def test_the_duration_of_an_sse_event_is_not_the_calls():
+def test_the_duration_of_an_sse_event_is_not_the_calls() -> None:
     """It measures the last piece of the stream, so start and end are one."""
     record = completed(duration_ms="3")
     assert (NOW, NOW) == (record.start_time, record.end_time)
 
 
-def test_the_twin_without_counts_is_no_call():
+def test_the_twin_without_counts_is_no_call() -> None:
     """Two response.completed records come per call; only one of them counts."""
     twin = {name: value for name, value in COMPLETED.items() if not name.endswith("_token_count")}
     outcome = read_logs(log(twin, event_name=PLACE), log(COMPLETED, event_name=PLACE))
@@ -70,7 +70,7 @@ def test_the_twin_without_counts_is_no_call():
 
 
 @pytest.mark.parametrize("status", ["429", 500])
-def test_a_refused_attempt_is_an_error_record(status: object):
+def test_a_refused_attempt_is_an_error_record(status: object) -> None:
     """Retries are requests of their own, each with its own status and duration."""
     (record,) = read_logs(log(FAILED | {"http.response.status_code": status})).records
     assert {"status": "error", "error_type": str(status), "input_tokens": None, "cost": None} == picked(
@@ -80,12 +80,12 @@ def test_a_refused_attempt_is_an_error_record(status: object):
 
 
 @pytest.mark.parametrize("status", ["200", None, "399"])
-def test_other_requests_are_no_calls(status: object):
+def test_other_requests_are_no_calls(status: object) -> None:
     """A request that went well is told by its response."""
     assert {NOT_AI: 1} == read_logs(log(FAILED | {"http.response.status_code": status})).ignored
 
 
-def test_one_call_resent_has_one_identity():
+def test_one_call_resent_has_one_identity() -> None:
     """Without a response id the session, the time and the tokens are the call's identity."""
     other = log(COMPLETED, event_name=PLACE, time=NOW + SECOND)
     first, again, later = read_logs(log(COMPLETED, event_name=PLACE), log(COMPLETED), other).identities
@@ -93,12 +93,12 @@ def test_one_call_resent_has_one_identity():
 
 
 @pytest.mark.parametrize("name", ["codex.conversation_starts", "codex.tool_result", "codex.user_prompt"])
-def test_other_events_are_no_calls(name: str):
+def test_other_events_are_no_calls(name: str) -> None:
     """They carry the model's name like every record of Codex."""
     assert {NOT_AI: 1} == read_logs(log(COMMON | {"event.name": name, "tool_token_count": "5"})).ignored
 
 
-def test_turn_counters_by_type():
+def test_turn_counters_by_type() -> None:
     """token_type names the parts; the total repeats them."""
     types = ("input", "cached_input", "cache_write_input", "output", "reasoning_output", "total")
     outcome = read_points(
@@ -108,13 +108,13 @@ def test_turn_counters_by_type():
     assert {MERGED: 1} == outcome.ignored
 
 
-def test_the_cost_counter_is_in_millionths():
+def test_the_cost_counter_is_in_millionths() -> None:
     """codex.turn.cost_microusd becomes dollars, exactly."""
     outcome = read_points(point("codex.turn.cost_microusd", 2712.5, {"model": "gpt-5.1"}))
     assert [("0.0027125", "USD", None)] == [(r.value, r.unit, r.token_type) for r in outcome.records]
 
 
-def test_durations_and_counts_are_no_usage():
+def test_durations_and_counts_are_no_usage() -> None:
     """codex.api_request counts requests, and the e2e duration takes milliseconds."""
     points = [point("codex.api_request", 3, {"model": "gpt-5.1"}), point("codex.turn.e2e_duration_ms", 5400.0)]
     assert {NOT_AI: 2} == read_points(*points).ignored

@@ -14,7 +14,7 @@ USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
 FAILED = {"code": 2}
 
 
-def test_langsmiths_templates_and_retrievers_are_no_calls():
+def test_langsmiths_templates_and_retrievers_are_no_calls() -> None:
     """Its exporter names a prompt template `chat` and a retriever `embeddings`; the kind of run tells them apart."""
     outcome = normalised(
         traces(
@@ -28,7 +28,7 @@ def test_langsmiths_templates_and_retrievers_are_no_calls():
     assert {NOT_AI: 2} == dict(outcome.ignored)
 
 
-def test_openllmetrys_unknown_request_type_says_nothing():
+def test_openllmetrys_unknown_request_type_says_nothing() -> None:
     """Its instrumentation of Mistral writes it on asynchronous calls, usage and all."""
     call = {"llm.request.type": "unknown", "gen_ai.system": "MistralAI", "gen_ai.usage.prompt_tokens": 7}
     record = only(traces(span(1, call), span(2, {"llm.request.type": "unknown", "gen_ai.system": "MistralAI"})))
@@ -45,7 +45,7 @@ def test_openllmetrys_unknown_request_type_says_nothing():
         {"gen_ai.span.kind": "AGENT"},
     ],
 )
-def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]):
+def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> None:
     """Neither when it failed nor when it repeats the sums of its calls; those below it are calls of their own."""
     call = {"llm.request.type": "chat", "gen_ai.request.model": "m", **USAGE}
     agent = {**kind, "gen_ai.request.model": "m", **USAGE}
@@ -54,14 +54,14 @@ def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]):
 
 
 @pytest.mark.parametrize("operation", [{}, {"gen_ai.operation.name": "chat"}])
-def test_a_call_may_name_the_tool_that_the_model_asks_for(operation: dict[str, str]):
+def test_a_call_may_name_the_tool_that_the_model_asks_for(operation: dict[str, str]) -> None:
     """OpenLIT's spans do: it is a call, and no tool that stands between two."""
     call = {**operation, "gen_ai.request.model": "m", **USAGE, "gen_ai.tool.name": "search"}
     outcome = normalised(traces(span(1, {**call, "gen_ai.usage.cost": 0.1}), span(2, call, parent=1)))
     assert ["0.1"] == [record.cost for record in outcome.records]  # type: ignore[union-attr]
 
 
-def test_the_first_google_adk_nests_an_agent_under_a_call():
+def test_the_first_google_adk_nests_an_agent_under_a_call() -> None:
     """Control went over to another agent within a call: its span has a name and no attributes."""
     call = {"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "gemini-2.5-pro", **USAGE}
     payload = traces(
@@ -73,14 +73,14 @@ def test_the_first_google_adk_nests_an_agent_under_a_call():
     assert [100, 100] == [record.input_tokens for record in records(payload)]
 
 
-def test_spring_ais_tools_part_calls():
+def test_spring_ais_tools_part_calls() -> None:
     """A tool that asks a model makes a call of its own."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "gen_ai.usage.input_tokens": "100"}
     tool = {"spring.ai.kind": "tool_call", "gen_ai.operation.name": "framework", "gen_ai.system": "spring_ai"}
     assert 2 == len(records(traces(span(1, call), span(2, tool, parent=1), span(3, call, parent=2))))
 
 
-def test_a_span_of_logfire_that_has_only_begun_is_no_call():
+def test_a_span_of_logfire_that_has_only_begun_is_no_call() -> None:
     """It comes in a request of its own, before the call has an end."""
     pending = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     outcome = normalised(traces(span(2, pending, parent=1), scope="pydantic-ai"))
@@ -101,7 +101,7 @@ def logfire(kind: str, response: dict[str, Any] | None = None, **request: Any) -
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_stream_of_logfires_is_one_call(encoding: str):
+def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
     """A span when it began and a log beside it when it was over: the log alone has the usage, inside its answer."""
     usage = {
         "prompt_tokens": 90,
@@ -127,14 +127,14 @@ def test_a_stream_of_logfires_is_one_call(encoding: str):
     } == said(record)
 
 
-def test_a_stream_of_logfires_that_never_began_is_a_failed_call():
+def test_a_stream_of_logfires_that_never_began_is_a_failed_call() -> None:
     """There is no log beside it."""
     payload = traces(span(1, logfire("span", stream=True), status=FAILED), scope="logfire")
     assert ["error"] == [record.status for record in records(payload)]
 
 
 @pytest.mark.parametrize("response", [None, {}, {"usage": None}, {"usage": {"total_tokens": 3}}, {"usage": [1]}])
-def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str, Any] | None):
+def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str, Any] | None) -> None:
     """Its own attributes count, and stay what they are."""
     call = {**logfire("span", response), **USAGE}
     record = only(traces(span(1, call), scope="logfire"))
@@ -145,7 +145,7 @@ def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str,
     ("model", "expected"),
     [("anthropic/claude-sonnet-4", 1000), ("claude-sonnet-4", 1600), ("us.anthropic.claude-sonnet-4-v1:0", 1600)],
 )
-def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int):
+def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int) -> None:
     """LiteLLM's model names begin with a vendor, and its input holds the cache, Anthropic's too."""
     call = {
         "gen_ai.operation.name": "chat",
@@ -157,7 +157,7 @@ def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int):
     assert expected == only(traces(span(1, call), scope="strands.telemetry.tracer")).input_tokens
 
 
-def test_strands_puts_the_cache_into_the_input_since_1_54():
+def test_strands_puts_the_cache_into_the_input_since_1_54() -> None:
     """It writes the conventions' names beside its own from that version on, whoever serves the model."""
     call = {
         "gen_ai.operation.name": "chat",
@@ -188,7 +188,7 @@ def test_strands_puts_the_cache_into_the_input_since_1_54():
         ("gen_ai.usage.details.thoughts_tokens", "reasoning_tokens"),
     ],
 )
-def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str):
+def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str) -> None:
     """OpenAI's and Google's own names under the prefix, and short ones that plug-ins and hand-made spans have."""
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", **USAGE, name: 8})))
     assert (100, 20, 8) == (record.input_tokens, record.output_tokens, getattr(record, field))
@@ -205,13 +205,13 @@ def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, fie
 )
 def test_what_counts_under_an_unknown_operation_is_shown_whoever_sends(
     scope: str, counted: dict[str, Any], expected: str
-):
+) -> None:
     """A dialect that is known may learn a new operation; spans that repeat logs stay silent."""
     outcome = normalised(traces(span(1, {"gen_ai.operation.name": "image", **counted}), scope=scope))
     assert {expected: 1} == dict(outcome.ignored)
 
 
-def test_pydantic_ai_over_gemini_leaves_the_thoughts_out():
+def test_pydantic_ai_over_gemini_leaves_the_thoughts_out() -> None:
     """More thoughts than output: they stand apart, as its own price says."""
     call = {
         "gen_ai.operation.name": "generate_content",
@@ -228,7 +228,7 @@ def test_pydantic_ai_over_gemini_leaves_the_thoughts_out():
     )  # fmt: skip
 
 
-def test_semantic_kernels_first_names():
+def test_semantic_kernels_first_names() -> None:
     """Operation and tokens have names of their own in its releases of 2024."""
     call = {
         "gen_ai.operation.name": "chat.completions",

@@ -58,7 +58,7 @@ def call(*records: LogRecord) -> Inference:
     return record
 
 
-def test_twins_a_millisecond_apart_are_one_call():
+def test_twins_a_millisecond_apart_are_one_call() -> None:
     """Seen with 0.61.0: the twins agree in event.timestamp, their record times do not."""
     outcome = read_logs(gemini(RESPONSE), gemini(TWIN, time=NOW + 1_000_000))
     assert (1, {MERGED: 1}) == (len(outcome.records), outcome.ignored)
@@ -80,12 +80,12 @@ def test_twins_a_millisecond_apart_are_one_call():
     assert digest(2, "resp-0123456789abcdef") == outcome.records[0].id
 
 
-def test_the_twin_may_come_first():
+def test_the_twin_may_come_first() -> None:
     """The order of records in a request means nothing."""
     assert call(gemini(RESPONSE), gemini(TWIN)) == call(gemini(TWIN), gemini(RESPONSE))
 
 
-def test_the_record_of_a_start_is_no_call_and_no_twin():
+def test_the_record_of_a_start_is_no_call_and_no_twin() -> None:
     """Seen with 0.61.0: a third operation.details record is written when the request starts."""
     outcome = read_logs(gemini(START), gemini(RESPONSE), gemini(TWIN))
     assert (1, {NOT_AI: 1, MERGED: 1}) == (len(outcome.records), outcome.ignored)
@@ -95,25 +95,25 @@ def test_the_record_of_a_start_is_no_call_and_no_twin():
 @pytest.mark.parametrize(
     "other", [{"event.timestamp": "2026-03-02T09:00:00.001Z"}, {"model": "gemini-2.5-flash"}, {"session.id": "s-2"}]
 )
-def test_another_call_is_no_twin(other: dict[str, str]):
+def test_another_call_is_no_twin(other: dict[str, str]) -> None:
     """Time stamp, model and session have to agree: a collector mixes the laptops of a whole house."""
     assert None is call(gemini(RESPONSE | other), gemini(TWIN)).request_id
 
 
-def test_a_twin_that_names_no_session_is_one_all_the_same():
+def test_a_twin_that_names_no_session_is_one_all_the_same() -> None:
     """Instant and model make the twins; the session only keeps laptops apart."""
     nameless = {name: value for name, value in TWIN.items() if name != "session.id"}
     assert "resp-0123456789abcdef" == call(gemini(RESPONSE), gemini(nameless)).request_id
 
 
-def test_two_calls_of_one_instant_get_a_twin_each():
+def test_two_calls_of_one_instant_get_a_twin_each() -> None:
     """Parallel calls that end in the same millisecond do not share an id."""
     second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210"}
     outcome = read_logs(gemini(RESPONSE), gemini(RESPONSE), gemini(TWIN), gemini(second))
     assert 2 == len({identity.id for identity in outcome.identities})
 
 
-def test_many_calls_of_one_instant_find_their_twins_at_once():
+def test_many_calls_of_one_instant_find_their_twins_at_once() -> None:
     """A collector that takes the time stamps away leaves the sessions alone to tell a day's calls apart."""
     calls = [gemini(RESPONSE | {"event.timestamp": "", "session.id": f"s-{n}"}) for n in range(8_000)]
     others = [gemini(TWIN | {"event.timestamp": "", "session.id": f"other-{n}"}) for n in range(8_000)]
@@ -124,7 +124,7 @@ def test_many_calls_of_one_instant_find_their_twins_at_once():
     assert {None} == {getattr(record, "request_id", None) for record in outcome.records}
 
 
-def test_a_call_that_names_no_session_takes_any_twin():
+def test_a_call_that_names_no_session_takes_any_twin() -> None:
     """The twins that are left go to whoever comes next."""
     nameless = {name: value for name, value in RESPONSE.items() if name != "session.id"}
     second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210", "session.id": "s-2"}
@@ -134,7 +134,7 @@ def test_a_call_that_names_no_session_takes_any_twin():
     ]
 
 
-def test_a_twin_alone_never_counts():
+def test_a_twin_alone_never_counts() -> None:
     """Its call was in the request before: counting it would count the call twice."""
     assert {MERGED: 1} == read_logs(gemini(TWIN)).ignored
 
@@ -143,12 +143,12 @@ def test_a_twin_alone_never_counts():
     ("auth", "provider"),
     [("vertex-ai", "gcp.vertex_ai"), ("oauth-personal", "gcp.vertex_ai"), ("gemini-api-key", "gcp.gen_ai")],
 )
-def test_without_a_twin_the_login_tells_the_provider(auth: str, provider: str):
+def test_without_a_twin_the_login_tells_the_provider(auth: str, provider: str) -> None:
     """Vertex and the personal login both go through Google Cloud."""
     assert provider == call(gemini(RESPONSE | {"auth_type": auth})).provider
 
 
-def test_an_error_takes_no_response_model_from_its_twin():
+def test_an_error_takes_no_response_model_from_its_twin() -> None:
     """Nothing answered, so only the provider and the id come down."""
     error = WHO | {
         "event.name": "gemini_cli.api_error",
@@ -165,19 +165,19 @@ def test_an_error_takes_no_response_model_from_its_twin():
     )  # fmt: skip
 
 
-def test_a_bad_call_among_twins_is_rejected_alone():
+def test_a_bad_call_among_twins_is_rejected_alone() -> None:
     """Books are kept at the end for those that wait, too."""
     outcome = read_logs(gemini(RESPONSE | {"output_token_count": -5}), gemini(TWIN), gemini(RESPONSE))
     assert ([IMPLAUSIBLE], 1) == ([reject.reason for reject in outcome.rejects], len(outcome.records))
 
 
 @pytest.mark.parametrize("name", ["gemini_cli.chat_compression", "gemini_cli.api_request", "gemini_cli.tool_call"])
-def test_other_events_are_no_calls(name: str):
+def test_other_events_are_no_calls(name: str) -> None:
     """The tokens of a compression are those before and after it."""
     assert {NOT_AI: 1} == read_logs(gemini(WHO | {"event.name": name, "tokens_before": 9, "model": "m"})).ignored
 
 
-def test_the_counter_tells_thoughts_and_visible_output_apart():
+def test_the_counter_tells_thoughts_and_visible_output_apart() -> None:
     """Gemini's output leaves the thoughts out, its input the prompts of tools."""
     kinds = ("input", "output", "thought", "cache", "tool")
     outcome = read_points(
@@ -188,7 +188,7 @@ def test_the_counter_tells_thoughts_and_visible_output_apart():
     ]
 
 
-def test_the_counters_twin_and_derived_figures_are_ignored():
+def test_the_counters_twin_and_derived_figures_are_ignored() -> None:
     """gen_ai.client.token.usage of the same scope counts the same tokens again; efficiency is a ratio."""
     attributes = {"gen_ai.token.type": "input", "gen_ai.request.model": "gemini-2.5-pro"}
     outcome = read_points(
@@ -215,7 +215,7 @@ QWEN = {
 }
 
 
-def test_qwen_holds_its_thoughts_in_the_output():
+def test_qwen_holds_its_thoughts_in_the_output() -> None:
     """Its back ends speak OpenAI's way: total = input + output."""
     record = call(log(QWEN, scope="qwen-code"))
     assert {
@@ -228,12 +228,12 @@ def test_qwen_holds_its_thoughts_in_the_output():
     assert digest(2, "chatcmpl-7f3a52d0b1c94e6f8a") == record.id
 
 
-def test_qwens_total_shows_thoughts_outside():
+def test_qwens_total_shows_thoughts_outside() -> None:
     """A Gemini-shaped back end counts them apart, and its total says so."""
     assert 160 == call(log(QWEN | {"total_token_count": 1060}, scope="qwen-code")).output_tokens
 
 
-def test_a_qwen_error_is_an_error_record():
+def test_a_qwen_error_is_an_error_record() -> None:
     """The model gives the provider away where its name does."""
     attributes = {
         "event.name": "qwen-code.api_error", "model": "gpt-4.1", "status_code": 401, "session.id": "s",
@@ -242,7 +242,7 @@ def test_a_qwen_error_is_an_error_record():
     assert ("error", "401", "openai") == (record.status, record.error_type, record.provider)
 
 
-def test_qwens_counter():
+def test_qwens_counter() -> None:
     """qwen-code.token.usage has the types of its ancestor, but an output that holds the thoughts."""
     kinds = ("input", "output", "thought", "cache")
     outcome = read_points(*(point("qwen-code.token.usage", 5, {"type": kind, "model": "qwen3"}) for kind in kinds))

@@ -26,7 +26,7 @@ RESPONSE = {
 
 
 @pytest.mark.parametrize("usage", [CHAT, RESPONSE], ids=["chat", "responses"])
-def test_the_cache_writes_are_a_part_of_the_input(usage: dict[str, Any]):
+def test_the_cache_writes_are_a_part_of_the_input(usage: dict[str, Any]) -> None:
     """Both doors of OpenAI name them inside the details, and nothing is added twice."""
     generation = {
         "langfuse.observation.type": "generation",

@@ -17,7 +17,7 @@ NAMED: dict[str, Any] = {
 }
 
 
-def test_openrouters_call_may_have_a_name_of_its_users():
+def test_openrouters_call_may_have_a_name_of_its_users() -> None:
     """`trace.generation_name` renames it; what stands around it still names no model, or repeats it."""
     payload = traces(
         span(1, {"gen_ai.operation.name": "chat", "trace.name": "Order Processing"}, name="Order Processing"),
@@ -35,14 +35,14 @@ def test_openrouters_call_may_have_a_name_of_its_users():
     assert ("openrouter", CALL, "chat") == (record.source, record.request_id, record.operation)
 
 
-def test_a_call_is_one_whatever_it_did():
+def test_a_call_is_one_whatever_it_did() -> None:
     """Operations that other products would mean nothing billable by."""
     images = NAMED | {"gen_ai.operation.name": "image_generation", "gen_ai.usage.total_cost": 0.04}
     record = only(traces(span(1, images, name="LLM Generation"), scope="openrouter"))
     assert ("image_generation", "0.04") == (record.operation, record.cost)
 
 
-def test_a_failed_call_of_another_name_counts_too():
+def test_a_failed_call_of_another_name_counts_too() -> None:
     """A client that hangs up leaves no usage behind, but the model that was asked."""
     failed = span(1, NAMED, name="Extract Order Details", status={"code": 2})
     record = only(traces(failed, scope="openrouter"))
@@ -50,7 +50,7 @@ def test_a_failed_call_of_another_name_counts_too():
 
 
 @pytest.mark.parametrize("name", ["openrouter-connection-test", "generation", "provider attempt 2: Amazon Bedrock"])
-def test_what_repeats_or_tries_out_is_no_call(name: str):
+def test_what_repeats_or_tries_out_is_no_call(name: str) -> None:
     """The connection test of a destination is a span without attributes."""
     outcome = normalised(traces(span(1, {}, name=name), scope="openrouter"))
     assert ([], 1) == (outcome.records, outcome.ignored.total())

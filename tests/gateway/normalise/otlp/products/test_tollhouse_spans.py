@@ -23,7 +23,7 @@ FORWARDED = {
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_forwarded_span_is_taken_as_it_is(encoding: str):
+def test_a_forwarded_span_is_taken_as_it_is(encoding: str) -> None:
     """No dialect: counts stay as they are, `none` is a user there, the record keeps its id and is not priced."""
     outcome = normalised(
         traces(span(1, FORWARDED), scope="strands.telemetry.tracer", resource={"user.id": "not me"}), encoding=encoding
@@ -41,7 +41,7 @@ def test_a_forwarded_span_is_taken_as_it_is(encoding: str):
     } == said(record)  # type: ignore[arg-type]
 
 
-def test_a_forwarded_span_is_nobodys_twin():
+def test_a_forwarded_span_is_nobodys_twin() -> None:
     """Neither above nor below a call: each of them was settled where it came from."""
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
     assert 2 == len(normalised(traces(span(1, call), span(2, FORWARDED, parent=1))).records)
@@ -57,7 +57,7 @@ def test_a_forwarded_span_is_nobodys_twin():
         ({"tollhouse.cost": "-1"}, "implausible"),
     ],
 )
-def test_a_forwarded_span_that_cannot_be_is_rejected(changes: dict[str, Any], reason: str):
+def test_a_forwarded_span_that_cannot_be_is_rejected(changes: dict[str, Any], reason: str) -> None:
     """An id of another form, an impossible figure: the item alone."""
     outcome = normalised(traces(span(1, FORWARDED | changes), span(2, FORWARDED)))
     assert ([reason], 1) == ([reject.reason for reject in outcome.rejects], len(outcome.records))
@@ -66,13 +66,13 @@ def test_a_forwarded_span_that_cannot_be_is_rejected(changes: dict[str, Any], re
 @pytest.mark.parametrize(
     ("times", "start", "end"), [("none", False, False), ("start", True, False), ("end", False, True)]
 )
-def test_times_that_stand_in_for_unknown_ones(times: str, start: bool, end: bool):
+def test_times_that_stand_in_for_unknown_ones(times: str, start: bool, end: bool) -> None:
     """A span needs two times; the attribute says which of them the source knew."""
     record = only(traces(span(1, FORWARDED | {"tollhouse.times": times})))
     assert (start, end) == (record.start_time is not None, record.end_time is not None)
 
 
-def test_a_text_that_no_house_would_send_is_left_out():
+def test_a_text_that_no_house_would_send_is_left_out() -> None:
     """Names are bounded here like everywhere: they become rows, labels and filters."""
     record = only(traces(span(1, FORWARDED | {"tollhouse.source": "s" * 2049, "tollhouse.team": "t" * 2048})))
     assert ("otel", "t" * 2048) == (record.source, record.team)
