@@ -17,14 +17,13 @@ from exporters.service import topics as outbound_topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import DestinationSettings, EventStream, KeySettings, UpstreamSettings
-from gateway.addresses import Rooms, application
+from gateway.addresses import application
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, Upstream, split_address
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
 from gateway.http import bodies
-from gateway.http.boundary import House
 from gateway.http.cors import Cors
 from gateway.http.listener import Listener, operator_listen, tls_context
 from gateway.intake.attribution import Attribution
@@ -45,6 +44,7 @@ from gateway.operator.insights import inspector
 from gateway.operator.offline import devices_of, log_settings
 from gateway.operator.socket import OperatorSocket
 from gateway.receivers.otlp_grpc import GrpcServer
+from gateway.services import ReceiverServices, Services
 from spool.clock import Clock, SystemClock
 from spool.errors import RegistryDamaged
 from spool.installation import derived
@@ -88,7 +88,7 @@ class App:
         self._supervisor = Supervisor()
         self._lanes = Lanes()
         self._stack = AsyncExitStack()
-        self._rooms: Rooms | None = None
+        self._services: Services | None = None
         self.url = ""
         self.operator_url = ""
         self.grpc_address = ""  # "" when gRPC is off
@@ -101,8 +101,8 @@ class App:
         what the configuration points to is wrong.
         """
         try:
-            self._rooms = await self._furnish()
-            await self._open_doors(self._rooms)
+            self._services = await self._assemble()
+            await self._open_doors(self._services)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -121,7 +121,7 @@ class App:
 
     async def first_key(self) -> str | None:
         """A new house's first secret; None when there are keys already."""
-        registry = self.rooms.registry
+        registry = self.services.registry
         if registry is None or registry.keys.all() or self._config.server.api_key_file:
             return None
         _, secret = await registry.keys.create(
@@ -131,18 +131,18 @@ class App:
 
     async def reload(self) -> None:
         """Take over changed secret files and try parked routes again."""
-        await self.rooms.house.access.flush()
-        self.rooms.poke()
+        await self.services.receivers.access.flush()
+        self.services.poke()
         _log.info("read secrets again", extra={"action": "reloaded"})
 
     @property
-    def rooms(self) -> Rooms:
+    def services(self) -> Services:
         """What stands behind the doors, once it has started."""
-        if self._rooms is None:
+        if self._services is None:
             raise RuntimeError("the app has not started")
-        return self._rooms
+        return self._services
 
-    async def _furnish(self) -> Rooms:
+    async def _assemble(self) -> Services:
         """The rooms behind the doors, from the disk up."""
         metrics = Metrics()
         spool = await self._open_spool(metrics)
@@ -155,7 +155,7 @@ class App:
         shadows = Shadows(self._clock, stand_in=lambda call: attribution.stand_in(call, {}, naming.labels(call.device)))
         window = await self._open_intake(spool, attribution=attribution, naming=naming, shadows=shadows)
         deposits = Deposits(spool.log, attribution)
-        house = self._house(access, window, metrics)
+        receivers = self._receiver_services(access, window, metrics)
         billing = billing_of(self._config, spool, ledger, lanes=self._lanes, clock=self._clock)
         self._stack.push_async_callback(billing.close)
         routes = await self._open_routes(spool, billing)
@@ -172,15 +172,15 @@ class App:
             self._supervisor.start("publisher", self._publisher(spool, ledger, deposits).run())
         if registry is not None and self._local is None:  # a laptop's findings are its gateway's to make
             self._supervisor.start("insights", inspector(operators).run())
-        return Rooms(
+        return Services(
             spool=spool,
             registry=registry,
-            house=house,
+            receivers=receivers,
             ledger=ledger,
             devices=devices,
             deposits=deposits,
             operators=operators,
-            health=self._health(spool, registry, house, routes),
+            health=self._health(spool, registry, receivers, routes),
             exposition=self._exposition(metrics, spool, routes, devices, access),
             poke=routes.poke,
         )
@@ -251,9 +251,9 @@ class App:
             clock=self._clock,
         )
 
-    def _house(self, access: Access, window: Window, metrics: Metrics) -> House:
+    def _receiver_services(self, access: Access, window: Window, metrics: Metrics) -> ReceiverServices:
         config, server = self._config, self._config.server
-        return House(
+        return ReceiverServices(
             access=access,
             intake=window,
             metrics=metrics,
@@ -312,13 +312,15 @@ class App:
             prices=lambda: PriceBook.load(self._config.prices),
         )
 
-    def _health(self, spool: SqliteSpool, registry: Registry | None, house: House, routes: Routes) -> Health:
+    def _health(
+        self, spool: SqliteSpool, registry: Registry | None, receivers: ReceiverServices, routes: Routes
+    ) -> Health:
         return Health(
             spool.log,
             spool.deliveries,
             clock=self._clock,
             keys_read=lambda: registry is not None,
-            closing=lambda: house.gate.closed,
+            closing=lambda: receivers.in_hand.closed,
             syncs=routes.syncs,
         )
 
@@ -335,35 +337,35 @@ class App:
 
         return Exposition(metrics, snapshot, self._clock.monotonic)
 
-    async def _open_doors(self, rooms: Rooms) -> None:
+    async def _open_doors(self, services: Services) -> None:
         server = self._config.server
-        socket = OperatorSocket(self._config.data_dir, operator.application(rooms.operators))
+        socket = OperatorSocket(self._config.data_dir, operator.application(services.operators))
         self._stack.push_async_callback(socket.stop)
         await socket.start()
         operator_address = operator_listen(server)
-        outer = application(rooms, doors=True, operator_side=operator_address is None)
+        outer = application(services, doors=True, operator_side=operator_address is None)
         public = Listener(outer, tls=tls_context(server))
         listeners = [public]
         self._stack.push_async_callback(public.stop)
         await public.start(server.listen)
         self.url = self.operator_url = public.url
         if operator_address is not None:
-            private = Listener(application(rooms, doors=False, operator_side=True))
+            private = Listener(application(services, doors=False, operator_side=True))
             listeners.append(private)
             self._stack.push_async_callback(private.stop)
             await private.start(operator_address)
             self.operator_url = private.url
         if server.grpc_listen:
-            grpc = GrpcServer(rooms.house)
+            grpc = GrpcServer(services.receivers)
             self._stack.push_async_callback(grpc.stop, CUT_S)
             await grpc.start(server)
             self.grpc_address = grpc.address
-        self._stack.push_async_callback(self._drain, rooms.house, listeners)
+        self._stack.push_async_callback(self._drain, services.receivers, listeners)
 
-    async def _drain(self, house: House, listeners: list[Listener]) -> None:
+    async def _drain(self, receivers: ReceiverServices, listeners: list[Listener]) -> None:
         for one in listeners:
             one.close_socket()
-        if not await house.gate.close(DRAIN_S):
+        if not await receivers.in_hand.close(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
 
     async def _retain(self, spool: SqliteSpool) -> None:

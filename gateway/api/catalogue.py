@@ -1,4 +1,4 @@
-"""All that can be asked of the house, in one table: the operations of every door, and the document made from them."""
+"""Every address in one table: the operations of every door, and the document made from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def described(version: str) -> dict[str, Any]:
 
 
 def openapi(version: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """What `/openapi.json` answers, without a key: the document names no thing of the house."""
+    """What `/openapi.json` answers, without a key: the document names nothing that is stored."""
 
     async def handler(_: web.Request) -> web.Response:
         return answer(described(version))  # made when somebody asks: a megabyte that few ever read

@@ -17,9 +17,10 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.boundary import Handler, House, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, guarded
 from gateway.http.lists import Filter, List, MemoryRows, Page, Sort, View, envelope
 from gateway.http.operations import READ, TEXT, Operation, array, closed
+from gateway.services import ReceiverServices
 from spool.record import NS, rfc3339
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow
@@ -50,32 +51,32 @@ class Item:
     shown: Mapping[str, object]
 
 
-def costs(house: House, ledger: Ledger, *, secret: bytes) -> Handler:
+def costs(services: ReceiverServices, ledger: Ledger, *, secret: bytes) -> Handler:
     listed = _listed(ledger.dimensions())
 
     async def answer(request: web.Request) -> web.Response:
-        house.admit(request, house_key(request), scope=READ_COSTS)
-        rows = _Rows(ledger, house.clock.now())
+        admit(services, request, authorization(request), scope=READ_COSTS)
+        rows = _Rows(ledger, services.clock.now())
         query = list(request.query.items())
         return answers.json_response(await envelope(listed, rows, query, secret=secret))
 
-    return guarded("costs", answer, house, methods="GET, HEAD")
+    return guarded("costs", answer, services, methods="GET, HEAD")
 
 
-def dimensions(house: House, ledger: Ledger, *, secret: bytes) -> Handler:
+def dimensions(services: ReceiverServices, ledger: Ledger, *, secret: bytes) -> Handler:
     async def answer(request: web.Request) -> web.Response:
-        house.admit(request, house_key(request), scope=READ_DIMENSIONS)
+        admit(services, request, authorization(request), scope=READ_DIMENSIONS)
         rows = MemoryRows([{"id": name, "name": _name(name)} for name in ledger.dimensions()])
         return answers.json_response(
             await envelope(_NAMED["dimensions"], rows, list(request.query.items()), secret=secret)
         )
 
-    return guarded("dimensions", answer, house, methods="GET, HEAD")
+    return guarded("dimensions", answer, services, methods="GET, HEAD")
 
 
-def resource_tags(house: House, ledger: Ledger, *, secret: bytes) -> Handler:
+def resource_tags(services: ReceiverServices, ledger: Ledger, *, secret: bytes) -> Handler:
     async def answer(request: web.Request) -> web.Response:
-        house.admit(request, house_key(request), scope=READ_TAGS)
+        admit(services, request, authorization(request), scope=READ_TAGS)
         tags = [
             {"id": name, "name": _name(name), "values": await ledger.values(name)}
             for name in ledger.dimensions()
@@ -85,7 +86,7 @@ def resource_tags(house: House, ledger: Ledger, *, secret: bytes) -> Handler:
             await envelope(_NAMED["resource_tags"], MemoryRows(tags), list(request.query.items()), secret=secret)
         )
 
-    return guarded("resource_tags", answer, house, methods="GET, HEAD")
+    return guarded("resource_tags", answer, services, methods="GET, HEAD")
 
 
 def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = None) -> List[dict[str, Any]]:

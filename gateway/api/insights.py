@@ -17,8 +17,9 @@ from gateway.api.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_
 from gateway.authentication.access import Bearer
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, operations
-from gateway.http.boundary import Handler, House, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, guarded, read_body
 from gateway.http.lists import List, Rows, envelope
+from gateway.services import ReceiverServices
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.insights import Draft
 from spool.registry.operators import Actor
@@ -111,7 +112,7 @@ class Asked(NamedTuple):
 
     request: web.Request
     bearer: Bearer
-    house: House
+    services: ReceiverServices
     registry: Registry
     secret: bytes
 
@@ -123,8 +124,8 @@ class Asked(NamedTuple):
         return self.request.match_info[name]
 
     async def body(self, kind: type[T]) -> T:
-        with self.house.budget.lease() as lease:
-            body = await self.house.body(self.request, lease, self.bearer)
+        with self.services.budget.lease() as lease:
+            body = await read_body(self.services, self.request, lease, self.bearer)
             try:
                 return msgspec.json.decode(body, type=kind)
             except msgspec.DecodeError as error:
@@ -253,7 +254,7 @@ OPERATIONS = tuple(
 )
 
 
-def door(path: str, house: House, registry: Registry | None, *, secret: bytes) -> Handler:
+def door(path: str, services: ReceiverServices, registry: Registry | None, *, secret: bytes) -> Handler:
     """The handler of one of ADDRESSES. `registry` is None while its file is damaged."""
     here = ADDRESSES[path]
     methods = [*here, "HEAD"] if "GET" in here else [*here]
@@ -262,11 +263,11 @@ def door(path: str, house: House, registry: Registry | None, *, secret: bytes) -
         operation = here["GET" if request.method == "HEAD" else request.method]
         if operation.takes is not None and request.content_type != answers.JSON:
             raise Refusal(415, "unsupported_media_type", "Send the body as application/json.")
-        bearer = house.admit(request, house_key(request), scope=operation.scope)
+        bearer = admit(services, request, authorization(request), scope=operation.scope)
         if registry is None:
             raise _registry_away()
         try:
-            return await operation.answer(Asked(request, bearer, house, registry, secret))
+            return await operation.answer(Asked(request, bearer, services, registry, secret))
         except NotThere as error:
             raise Refusal(404, "not_found", str(error)) from error
         except Invalid as error:
@@ -276,7 +277,7 @@ def door(path: str, house: House, registry: Registry | None, *, secret: bytes) -
         except RegistryDamaged as error:
             raise _registry_away() from error
 
-    return guarded("insights", enter, house, methods=", ".join(methods))
+    return guarded("insights", enter, services, methods=", ".join(methods))
 
 
 def _registry_away() -> Refusal:

@@ -6,10 +6,11 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.boundary import Handler, House, guarded
+from gateway.http.boundary import Handler, guarded
 from gateway.http.operations import COUNT, OBJECT, TEXT, Operation, Schema, array, closed
 from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import CONTENT_TYPE, Exposition
+from gateway.services import ReceiverServices
 
 _ROUTE = closed({
     "route": TEXT, "state": TEXT, "reason": {"type": ["string", "null"]}, "queued": COUNT,
@@ -68,13 +69,13 @@ def metrics(exposition: Exposition) -> Handler:
     return answer
 
 
-def nowhere(house: House) -> Handler:
+def nowhere(services: ReceiverServices) -> Handler:
     """Every other address. A trailing slash is one, too: a redirect would lose the body of a POST."""
 
     async def answer(_: web.Request) -> web.Response:
         raise Refusal(404, "not_found", "There is nothing at this address.")
 
-    return guarded("nowhere", answer, house, methods="GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+    return guarded("nowhere", answer, services, methods="GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
 
 
 def _verdict(good: bool, body: object) -> web.Response:

@@ -1,5 +1,5 @@
 """
-What all HTTP doors share: the order of checks, the request boundary, and the turn that a long job gives the loop.
+What all HTTP endpoints share: the order of checks, the request boundary, and the turn that a long job gives the loop.
 
 The order is: content coding (415), method (405), media type (415), key and scope (401, 403, 429), size (413), bytes in
 hand (503), body (400). Nothing is read from a sender that may not send.
@@ -10,24 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from aiohttp import web
 from yarl import URL
 
-from gateway.authentication.access import Access, Bearer
-from gateway.configuration.secret_file import SecretFile
+from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers, bodies
-from gateway.http.cors import Cors
 from gateway.http.listener import is_loopback
-from gateway.intake.intake import Intake
-from gateway.intake.merge_window import Window
 from gateway.monitoring.logs import where
-from gateway.monitoring.metrics import Metrics
-from gateway.normalise.options import Options
-from spool.clock import Clock
+from gateway.services import ReceiverServices
 from spool.devices import is_device_id
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import INGEST
@@ -42,65 +36,20 @@ AT_ONCE = 64 * 1024  # bytes that are normalised within some two milliseconds
 _log = logging.getLogger(__name__)
 
 
-class Gate:
-    """Counts the requests in hand, so that a stop can refuse new ones and finish these."""
-
-    def __init__(self) -> None:
-        self.in_hand = 0
-        self.closed = False
-        self._empty = asyncio.Event()
-        self._empty.set()
-
-    def __enter__(self) -> None:
-        if self.closed:
-            raise Refusal(503, "stopping", "Tollhouse is stopping; send it again shortly.", retry_after_s=1)
-        self.in_hand += 1
-        self._empty.clear()
-
-    def __exit__(self, *exc: object) -> None:
-        self.in_hand -= 1
-        if not self.in_hand:
-            self._empty.set()
-
-    async def close(self, timeout_s: float) -> bool:
-        """Refuse new requests and wait for those in hand; False when some were still there at the end."""
-        self.closed = True
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._empty.wait()
-        except TimeoutError:
-            return False
-        return True
+def admit(services: ReceiverServices, request: web.Request, secret: str | None, *, scope: str = INGEST) -> Bearer:
+    """The bearer of `secret` (see `authorization`), charged for one request. Refusal 401, 403 or 429."""
+    bearer = services.access.admit(secret, scope, address=request.remote or "")
+    if bearer is services.access.local:
+        refuse_browsers(request)
+    services.access.charge(bearer, requests=1, bytes=0)
+    return naming(bearer, request.headers.get(DEVICE_ID))
 
 
-@dataclass(frozen=True, kw_only=True)
-class House:
-    """What the doors stand on; built once by the composition root."""
-
-    access: Access
-    intake: Intake | Window  # the window, where reports come in halves
-    metrics: Metrics
-    clock: Clock
-    budget: bodies.Budget
-    max_body_bytes: int
-    options: Options = field(default_factory=Options)
-    cors: Cors = field(default_factory=Cors)
-    gate: Gate = field(default_factory=Gate)
-    signing_secret: SecretFile | None = None  # of Helicone's webhooks
-
-    def admit(self, request: web.Request, secret: str | None, *, scope: str = INGEST) -> Bearer:
-        """Whoever brought the request, if `secret` (see `house_key`) opens the door."""
-        bearer = self.access.admit(secret, scope, address=request.remote or "")
-        if bearer is self.access.local:
-            refuse_browsers(request)
-        self.access.charge(bearer, requests=1, bytes=0)
-        return naming(bearer, request.headers.get(DEVICE_ID))
-
-    async def body(self, request: web.Request, lease: bodies.Lease, bearer: Bearer) -> bytes:
-        """The inflated body, charged to its key."""
-        body = await bodies.read(request, lease, max_bytes=self.max_body_bytes)
-        self.access.charge(bearer, requests=0, bytes=len(body))
-        return body
+async def read_body(services: ReceiverServices, request: web.Request, lease: bodies.Lease, bearer: Bearer) -> bytes:
+    """The inflated body, charged to its key."""
+    body = await bodies.read(request, lease, max_bytes=services.max_body_bytes)
+    services.access.charge(bearer, requests=0, bytes=len(body))
+    return body
 
 
 def refuse_browsers(request: web.Request) -> None:
@@ -115,23 +64,25 @@ def naming(bearer: Bearer, device: str | None) -> Bearer:
     return replace(bearer, named=device) if device and is_device_id(device) else bearer
 
 
-def house_key(request: web.Request) -> str | None:
-    """The key as every door of the house takes it: the whole value of the Authorization header."""
+def authorization(request: web.Request) -> str | None:
+    """The key as most addresses take it: the whole value of the Authorization header."""
     return request.headers.get("Authorization")
 
 
-def guarded(name: str, handler: Handler, house: House, *, methods: str = "POST", dress: Dress | None = None) -> Handler:
+def guarded(
+    name: str, handler: Handler, services: ReceiverServices, *, methods: str = "POST", dress: Dress | None = None
+) -> Handler:
     """
-    The request boundary: whatever happens behind it becomes an answer in the door's own dress, counted and logged.
+    The request boundary: every outcome becomes an answer in the endpoint's form, counted and logged.
 
     `methods` are separated by commas, as `Allow` wants them.
     """
     allowed = frozenset(methods.split(", "))
-    requests = house.metrics.requests
+    requests = services.metrics.requests
 
     async def enter(request: web.Request) -> web.Response:
         try:
-            with house.gate:
+            with services.in_hand:
                 bodies.check_encoding(request)
                 if request.method not in allowed:
                     return _other_method(request)
@@ -139,12 +90,12 @@ def guarded(name: str, handler: Handler, house: House, *, methods: str = "POST",
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
-            response = refuse(request, refusal_of(error, door=name))
+            response = refuse(request, refusal_of(error, endpoint=name))
         requests(name, response.status)
         return response
 
     def _other_method(request: web.Request) -> web.Response:
-        preflight = house.cors.preflight(request, methods)
+        preflight = services.cors.preflight(request, methods)
         if preflight is not None:
             return preflight
         error = Refusal(405, "method_not_allowed", f"This address takes {methods}.")
@@ -159,7 +110,7 @@ def guarded(name: str, handler: Handler, house: House, *, methods: str = "POST",
             "refused a request",
             extra={
                 "action": "request_refused",
-                "door": name,
+                "endpoint": name,
                 "status": error.status,
                 "type": error.type,
                 "address": request.remote,
@@ -170,7 +121,7 @@ def guarded(name: str, handler: Handler, house: House, *, methods: str = "POST",
     return enter
 
 
-def refusal_of(error: Exception, *, door: str) -> Refusal:
+def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     """What the sender hears about an error. Only our own mistake is a 500, and it tells nothing of what was sent."""
     match error:
         case Refusal():
@@ -181,8 +132,8 @@ def refusal_of(error: Exception, *, door: str) -> Refusal:
             return Refusal(503, "spool_unavailable", "Nothing was kept; send it again shortly.", retry_after_s=1)
     # The exception's text may hold what was sent, so its type and place have to do.
     _log.error(
-        "a door failed",
-        extra={"action": "door_failed", "door": door, "error": type(error).__name__, "where": where(error)},
+        "an endpoint failed",
+        extra={"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__, "where": where(error)},
     )
     return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
 

@@ -14,11 +14,12 @@ from aiohttp import web
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.boundary import Handler, House, drive, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, drive, guarded, read_body
 from gateway.http.operations import ANYTHING, COUNT, ERROR, TEXT, WRITE, Content, Operation, array, closed
 from gateway.normalise import any_format
 from gateway.normalise.formats import answers as format_answers
 from gateway.normalise.formats.recognise import format_shown
+from gateway.services import ReceiverServices
 from spool.registry.scopes import INGEST
 
 FIREHOSE_KEY = "X-Amz-Firehose-Access-Key"
@@ -68,7 +69,7 @@ OPERATIONS = (
 )
 
 
-def door(house: House) -> Handler:
+def door(services: ReceiverServices) -> Handler:
     """Both addresses; the format is the last part of the path, or nothing."""
 
     async def take(request: web.Request) -> web.Response:
@@ -76,24 +77,24 @@ def door(house: House) -> Handler:
         if format is not None and format not in any_format.FORMATS:
             known = ", ".join(any_format.FORMATS)
             raise Refusal(404, "unknown_format", f"This format is not known; known are {known}.")
-        key = firehose_key if format == "bedrock" else house_key
-        return await submit(request, house, house.admit(request, key(request)), format=format)
+        key = firehose_key if format == "bedrock" else authorization
+        return await submit(request, services, admit(services, request, key(request)), format=format)
 
     def dress(request: web.Request, error: Refusal) -> web.Response:
         request_id = request.headers.get(FIREHOSE_ID)
         if not request_id:
             return answers.refusal(error)
         said = format_answers.firehose_answer(
-            request_id, now=house.clock.now(), status=error.status, error=error.message
+            request_id, now=services.clock.now(), status=error.status, error=error.message
         )
         return answers.with_retry_after(_response(said), error)
 
-    return guarded("ai-telemetry", take, house, methods=", ".join(METHODS), dress=dress)
+    return guarded("ai-telemetry", take, services, methods=", ".join(METHODS), dress=dress)
 
 
 async def submit(
     request: web.Request,
-    house: House,
+    services: ReceiverServices,
     bearer: Bearer,
     *,
     format: str | None,
@@ -104,14 +105,14 @@ async def submit(
 
     `verify` refuses a body that it does not like before anything of it is read.
     """
-    with house.budget.lease() as lease:
-        body = await house.body(request, lease, bearer)
+    with services.budget.lease() as lease:
+        body = await read_body(services, request, lease, bearer)
         if verify is not None:
             verify(body)
         named = format or format_shown(body, how="name it: POST /v1/ai-telemetry/{format}")
-        outcome = await drive(any_format.normalise(named, body, options=house.options, hold=lease.take))
-        receipt = await house.intake.take(outcome, bearer)
-        said = format_answers.answer(named, body, outcome, now=house.clock.now())
+        outcome = await drive(any_format.normalise(named, body, options=services.options, hold=lease.take))
+        receipt = await services.intake.take(outcome, bearer)
+        said = format_answers.answer(named, body, outcome, now=services.clock.now())
     response = _response(said)
     if said.status < 300:
         response.headers[answers.RECEIPT] = answers.receipt_line(receipt)
@@ -120,7 +121,7 @@ async def submit(
 
 def firehose_key(request: web.Request) -> str | None:
     """Firehose can set no header but its own."""
-    return request.headers.get(FIREHOSE_KEY) or house_key(request)
+    return request.headers.get(FIREHOSE_KEY) or authorization(request)
 
 
 def _response(said: format_answers.Answer) -> web.Response:

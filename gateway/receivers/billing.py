@@ -15,10 +15,11 @@ from aiohttp import web
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.boundary import Handler, House, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, guarded, read_body
 from gateway.intake.deposits import Deposits
 from gateway.normalise import billing
 from gateway.normalise.billing import Drop
+from gateway.services import ReceiverServices
 from spool.identity import Identity, of_request
 from spool.record import BillingDrop
 from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
@@ -28,21 +29,21 @@ _PREFIX = "/v2/connections/billing/{segment:external|anycost}"
 _CONNECTION = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 
 
-def addresses(house: House, deposits: Deposits) -> Sequence[tuple[str, Handler]]:
+def addresses(services: ReceiverServices, deposits: Deposits) -> Sequence[tuple[str, Handler]]:
     return (
-        (_PREFIX + "/validate_billing_drop", validation(house)),
-        (_PREFIX + "/{connection_id}/billing_drops", drops(house, deposits)),
+        (_PREFIX + "/validate_billing_drop", validation(services)),
+        (_PREFIX + "/{connection_id}/billing_drops", drops(services, deposits)),
     )
 
 
-def drops(house: House, deposits: Deposits) -> Handler:
+def drops(services: ReceiverServices, deposits: Deposits) -> Handler:
     async def take(request: web.Request) -> web.Response:
-        bearer = house.admit(request, house_key(request), scope=BILLING_DROP)
+        bearer = admit(services, request, authorization(request), scope=BILLING_DROP)
         connection_id = request.match_info["connection_id"]
         if not _CONNECTION.fullmatch(connection_id):
             raise Refusal(400, "invalid_connection", "A connection's id has letters, digits and any of . _ : @ -")
-        with house.budget.lease() as lease:
-            body = await house.body(request, lease, bearer)
+        with services.budget.lease() as lease:
+            body = await read_body(services, request, lease, bearer)
             drop = _read(body)
             if drop.errors:
                 raise Refusal(400, "invalid_drop", f"Nothing was kept: {'; '.join(drop.errors)}.")
@@ -59,20 +60,20 @@ def drops(house: House, deposits: Deposits) -> Handler:
         said = {"drop_id": receipt.id, "month": drop.month, "row_count": drop.rows}
         return answers.json_response({"connection": said}, receipt=receipt)
 
-    return guarded("billing", take, house)
+    return guarded("billing", take, services)
 
 
-def validation(house: House) -> Handler:
+def validation(services: ReceiverServices) -> Handler:
     """The same rules, and nothing is kept."""
 
     async def take(request: web.Request) -> web.Response:
-        bearer = house.admit(request, house_key(request), scope=VALIDATE_BILLING_DROP)
-        with house.budget.lease() as lease:
-            drop = _read(await house.body(request, lease, bearer))
+        bearer = admit(services, request, authorization(request), scope=VALIDATE_BILLING_DROP)
+        with services.budget.lease() as lease:
+            drop = _read(await read_body(services, request, lease, bearer))
         said = {"is_valid": not drop.errors, "errors": list(drop.errors)}
         return answers.json_response({"connection": said})
 
-    return guarded("billing/validate", take, house)
+    return guarded("billing/validate", take, services)
 
 
 def _read(body: bytes) -> Drop:

@@ -18,8 +18,9 @@ from gateway.authentication.access import Bearer
 from gateway.devices.registrar import Registrar, Told
 from gateway.errors import BadPayload
 from gateway.http import answers, bodies
-from gateway.http.boundary import Handler, House, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, guarded
 from gateway.http.operations import TEXT, WRITE, Operation, closed
+from gateway.services import ReceiverServices
 from spool.devices import Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.keys import checked_labels
@@ -100,41 +101,41 @@ OPERATIONS = (
 )
 
 
-def enroll(house: House, registrar: Registrar) -> Handler:
+def enroll(services: ReceiverServices, registrar: Registrar) -> Handler:
     async def take(request: web.Request) -> web.Response:
-        bearer = house.admit(request, house_key(request), scope=ENROLL)
-        told = _told(await _body(request, house, bearer, Report), bearer)
+        bearer = admit(services, request, authorization(request), scope=ENROLL)
+        told = _told(await _body(request, services, bearer, Report), bearer)
         device, key = await registrar.enrol(told, bearer, request.remote or "")
         answer = _answer(device, registrar)
         return answers.json_response(answer if key is None else {**answer, "key": key})
 
-    return guarded("devices/enroll", take, house)
+    return guarded("devices/enroll", take, services)
 
 
-def heartbeat(house: House, registrar: Registrar) -> Handler:
+def heartbeat(services: ReceiverServices, registrar: Registrar) -> Handler:
     async def take(request: web.Request) -> web.Response:
-        bearer = house.admit(request, house_key(request), scope=HEARTBEAT)
-        told = _told(await _body(request, house, bearer, Report), bearer)
+        bearer = admit(services, request, authorization(request), scope=HEARTBEAT)
+        told = _told(await _body(request, services, bearer, Report), bearer)
         device = await registrar.heartbeat(told, bearer, request.remote or "")
         return answers.json_response(_answer(device, registrar))
 
-    return guarded("devices/heartbeat", take, house)
+    return guarded("devices/heartbeat", take, services)
 
 
-def ping(house: House, registrar: Registrar) -> Handler:
+def ping(services: ReceiverServices, registrar: Registrar) -> Handler:
     async def take(request: web.Request) -> web.Response:
-        bearer = house.admit(request, house_key(request), scope=PING)
-        named = await _body(request, house, bearer, Named)
+        bearer = admit(services, request, authorization(request), scope=PING)
+        named = await _body(request, services, bearer, Named)
         registrar.ping(_id(named, bearer), bearer)
         return answers.json_response({"ok": True})
 
-    return guarded("devices/ping", take, house)
+    return guarded("devices/ping", take, services)
 
 
-async def _body(request: web.Request, house: House, bearer: Bearer, kind: type[T]) -> T:
-    with house.budget.lease() as lease:
+async def _body(request: web.Request, services: ReceiverServices, bearer: Bearer, kind: type[T]) -> T:
+    with services.budget.lease() as lease:
         body = await bodies.read(request, lease, max_bytes=MAX_BODY_BYTES)
-        house.access.charge(bearer, requests=0, bytes=len(body))
+        services.access.charge(bearer, requests=0, bytes=len(body))
         try:
             return msgspec.json.decode(body or b"{}", type=kind)
         except (msgspec.DecodeError, RecursionError) as error:

@@ -6,10 +6,11 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.boundary import Handler, House, drive, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, drive, guarded, read_body
 from gateway.http.operations import ANYTHING, COUNT, TEXT, Operation, array, closed
 from gateway.intake.deposits import Deposits
 from gateway.normalise.events import Events, is_binary, read, read_binary
+from gateway.services import ReceiverServices
 from spool.registry.scopes import CREATE_EVENT
 
 _JSON_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")  # what lazy clients say
@@ -34,21 +35,21 @@ OPERATIONS = (
 )
 
 
-def door(house: House, deposits: Deposits) -> Handler:
+def door(services: ReceiverServices, deposits: Deposits) -> Handler:
     async def take(request: web.Request) -> web.Response:
         binary = is_binary(request.headers)
         if not binary:
             _check_media_type(request)
-        bearer = house.admit(request, house_key(request), scope=CREATE_EVENT)
-        with house.budget.lease() as lease:
-            body = await house.body(request, lease, bearer)
+        bearer = admit(services, request, authorization(request), scope=CREATE_EVENT)
+        with services.budget.lease() as lease:
+            body = await read_body(services, request, lease, bearer)
             events = read_binary(body, request.headers) if binary else await drive(read(body), size=len(body))
             if events.received and len(events.rejects) == events.received:
                 raise Refusal(400, "malformed", answers.reasons(events.rejects))
             receipt = await deposits.events(events, bearer)
         return answers.json_response(_said(events), receipt=receipt)
 
-    return guarded("events", take, house)
+    return guarded("events", take, services)
 
 
 def _check_media_type(request: web.Request) -> None:

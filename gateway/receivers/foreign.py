@@ -15,12 +15,13 @@ from aiohttp import web
 from gateway.configuration.secret_file import SecretFile
 from gateway.errors import Refusal
 from gateway.http import answers, operations
-from gateway.http.boundary import Handler, House, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, guarded
 from gateway.http.operations import ANYTHING, BASIC, BEARER, KEY, OBJECT, TEXT, Operation, closed
 from gateway.normalise.formats import answers as format_answers
 from gateway.normalise.formats.helicone import helicone_signed
 from gateway.receivers import otlp_http as otlp
 from gateway.receivers.ai_telemetry import LANGFUSE_SAID, submit
+from gateway.services import ReceiverServices
 from spool.registry.scopes import INGEST
 
 # What Langfuse's clients want to find behind a key. It is the same for everybody: a write-only key learns nothing.
@@ -95,49 +96,49 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-def langfuse_ingestion(house: House) -> Handler:
+def langfuse_ingestion(services: ReceiverServices) -> Handler:
     """`POST /api/public/ingestion`: 207 with the fate of every event."""
 
     async def take(request: web.Request) -> web.Response:
-        return await submit(request, house, house.admit(request, basic_password(request)), format="langfuse")
+        return await submit(request, services, admit(services, request, basic_password(request)), format="langfuse")
 
-    return guarded("langfuse", take, house, dress=_dress_langfuse)
+    return guarded("langfuse", take, services, dress=_dress_langfuse)
 
 
-def langfuse_traces(house: House) -> Handler:
+def langfuse_traces(services: ReceiverServices) -> Handler:
     """`POST /api/public/otel/v1/traces`: OTLP under a Langfuse address."""
-    return otlp.door("traces", house, key=basic_password)
+    return otlp.door("traces", services, key=basic_password)
 
 
-def langfuse_health(house: House, *, version: str) -> Handler:
+def langfuse_health(services: ReceiverServices, *, version: str) -> Handler:
     """`GET /api/public/health`: asked without a key."""
 
     async def tell(_: web.Request) -> web.Response:
         return answers.json_response({"status": "OK", "version": version})
 
-    return guarded("langfuse/health", tell, house, methods="GET", dress=_dress_langfuse)
+    return guarded("langfuse/health", tell, services, methods="GET", dress=_dress_langfuse)
 
 
-def langfuse_projects(house: House) -> Handler:
+def langfuse_projects(services: ReceiverServices) -> Handler:
     """`GET /api/public/projects`: how Langfuse's clients check a key."""
 
     async def tell(request: web.Request) -> web.Response:
-        house.admit(request, basic_password(request))
+        admit(services, request, basic_password(request))
         return answers.json_response({"data": [_PROJECT]})
 
-    return guarded("langfuse/projects", tell, house, methods="GET", dress=_dress_langfuse)
+    return guarded("langfuse/projects", tell, services, methods="GET", dress=_dress_langfuse)
 
 
-def openmeter(house: House) -> Handler:
+def openmeter(services: ReceiverServices) -> Handler:
     """`POST /api/v1/events`: CloudEvents, one or many; 204."""
 
     async def take(request: web.Request) -> web.Response:
-        return await submit(request, house, house.admit(request, bearer_token(request)), format="openmeter")
+        return await submit(request, services, admit(services, request, bearer_token(request)), format="openmeter")
 
-    return guarded("openmeter", take, house)
+    return guarded("openmeter", take, services)
 
 
-def helicone(house: House) -> Handler:
+def helicone(services: ReceiverServices) -> Handler:
     """
     `POST /v1/ai-telemetry/helicone/{hook}`: `hook` is a key that opens this door and no other.
 
@@ -145,7 +146,7 @@ def helicone(house: House) -> Handler:
     """
 
     async def take(request: web.Request) -> web.Response:
-        bearer = house.admit(request, request.match_info["hook"])
+        bearer = admit(services, request, request.match_info["hook"])
         if bearer.scopes != {INGEST}:
             message = (
                 f"A key in an address must have the scope {INGEST} alone, because addresses are logged on the way."
@@ -153,12 +154,12 @@ def helicone(house: House) -> Handler:
             raise Refusal(403, "key_too_wide", message)
 
         def verify(body: bytes) -> None:
-            if house.signing_secret is not None:
-                _check_signature(request.headers.get(SIGNATURE, ""), body, house.signing_secret)
+            if services.signing_secret is not None:
+                _check_signature(request.headers.get(SIGNATURE, ""), body, services.signing_secret)
 
-        return await submit(request, house, bearer, format="helicone", verify=verify)
+        return await submit(request, services, bearer, format="helicone", verify=verify)
 
-    return guarded("helicone", take, house)
+    return guarded("helicone", take, services)
 
 
 def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
@@ -172,7 +173,7 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
 
 def basic_password(request: web.Request) -> str | None:
     """The password of Basic, whatever the user; any other value as it is."""
-    value = house_key(request)
+    value = authorization(request)
     if value is None or value[:6].lower() != "basic ":
         return value
     try:
@@ -186,7 +187,7 @@ def basic_password(request: web.Request) -> str | None:
 
 def bearer_token(request: web.Request) -> str | None:
     """The token of Bearer; any other value as it is."""
-    value = house_key(request)
+    value = authorization(request)
     return value[7:].strip() if value and value[:7].lower() == "bearer " else value
 
 

@@ -19,10 +19,11 @@ from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Server
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
-from gateway.http.boundary import DEVICE_ID, House, drive, naming, refusal_of
+from gateway.http.boundary import DEVICE_ID, drive, naming, refusal_of
 from gateway.normalise.otlp import requests as otlp
 from gateway.normalise.otlp.requests import Signal
 from gateway.receivers.otlp_http import MEMBERS, refuse_when_all_malformed
+from gateway.services import ReceiverServices
 from spool.registry.scopes import INGEST
 
 _log = logging.getLogger(__name__)
@@ -47,10 +48,10 @@ RECEIPT = answers.RECEIPT.lower()
 class GrpcServer:
     """Every OTLP service on one port. `start` and `stop` once each."""
 
-    def __init__(self, house: House) -> None:
-        self._server: grpc.aio.Server = grpc.aio.server(options=_options(house.max_body_bytes))
-        handlers = [_service(name, _export(signal, house)) for name, signal in SERVICES.items()]
-        self._server.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(house))))
+    def __init__(self, services: ReceiverServices) -> None:
+        self._server: grpc.aio.Server = grpc.aio.server(options=_options(services.max_body_bytes))
+        handlers = [_service(name, _export(signal, services)) for name, signal in SERVICES.items()]
+        self._server.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(services))))
         self.address = ""
 
     async def start(self, server: Server) -> None:
@@ -94,38 +95,38 @@ def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
     return made
 
 
-def _export(signal: Signal, house: House) -> Export:
+def _export(signal: Signal, services: ReceiverServices) -> Export:
     async def take(messages: Messages, context: Context) -> bytes:
-        bearer = _admit(house, context)
-        with house.budget.lease() as lease:
-            body = await _receive(messages, house, lease, bearer)
-            outcome = await drive(otlp.normalise(signal, body, json=False, options=house.options), size=len(body))
+        bearer = _admit(services, context)
+        with services.budget.lease() as lease:
+            body = await _receive(messages, services, lease, bearer)
+            outcome = await drive(otlp.normalise(signal, body, json=False, options=services.options), size=len(body))
             del body  # the records are out of it, and the commit may take a while
-            receipt = await house.intake.take(outcome, bearer)
+            receipt = await services.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
         return answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=False)
 
-    return _guarded(f"grpc/{signal}", take, house)
+    return _guarded(f"grpc/{signal}", take, services)
 
 
-def _drop(house: House) -> Export:
+def _drop(services: ReceiverServices) -> Export:
     async def take(messages: Messages, context: Context) -> bytes:
-        bearer = _admit(house, context)
-        with house.budget.lease() as lease:
-            await _receive(messages, house, lease, bearer)
+        bearer = _admit(services, context)
+        with services.budget.lease() as lease:
+            await _receive(messages, services, lease, bearer)
         return b""
 
-    return _guarded("grpc/profiles", take, house)
+    return _guarded("grpc/profiles", take, services)
 
 
-def _admit(house: House, context: Context) -> Bearer:
-    bearer = house.access.admit(_metadatum(context, "authorization"), INGEST, address=_address(context))
-    house.access.charge(bearer, requests=1, bytes=0)
+def _admit(services: ReceiverServices, context: Context) -> Bearer:
+    bearer = services.access.admit(_metadatum(context, "authorization"), INGEST, address=_address(context))
+    services.access.charge(bearer, requests=1, bytes=0)
     return naming(bearer, _metadatum(context, DEVICE_ID.lower()))
 
 
-async def _receive(messages: Messages, house: House, lease: bodies.Lease, bearer: Bearer) -> bytes:
+async def _receive(messages: Messages, services: ReceiverServices, lease: bodies.Lease, bearer: Bearer) -> bytes:
     """The call's one message, charged to its key and to the bytes in hand."""
     try:
         async with asyncio.timeout(bodies.TOTAL_S):
@@ -133,25 +134,25 @@ async def _receive(messages: Messages, house: House, lease: bodies.Lease, bearer
     except (StopAsyncIteration, TimeoutError) as error:
         raise BadPayload("The call brought no message.") from error
     lease.take(len(body))
-    house.access.charge(bearer, requests=0, bytes=len(body))
+    services.access.charge(bearer, requests=0, bytes=len(body))
     return body
 
 
-def _guarded(name: str, export: Export, house: House) -> Export:
+def _guarded(name: str, export: Export, services: ReceiverServices) -> Export:
     async def enter(messages: Messages, context: Context) -> bytes:
         try:
-            with house.gate:
+            with services.in_hand:
                 answer = await export(messages, context)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
-            refusal = refusal_of(error, door=name)
+            refusal = refusal_of(error, endpoint=name)
             code = grpc_code(refusal)
-            house.metrics.requests(name, code.name)
-            extra = {"action": "request_refused", "door": name, "status": code.name, "type": refusal.type}
+            services.metrics.requests(name, code.name)
+            extra = {"action": "request_refused", "endpoint": name, "status": code.name, "type": refusal.type}
             _log.warning("refused a request", extra={**extra, "address": _address(context)})
         else:
-            house.metrics.requests(name, grpc.StatusCode.OK.name)
+            services.metrics.requests(name, grpc.StatusCode.OK.name)
             return answer
         # Outside of the handler above: abort raises, and the error's text must not travel along as its context.
         details = answers.status_details(refusal, code.value[0])

@@ -8,11 +8,12 @@ from aiohttp import web
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, operations
-from gateway.http.boundary import Handler, House, drive, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, drive, guarded, read_body
 from gateway.normalise.otlp import requests as otlp
 from gateway.normalise.otlp.decoding import json_schema
 from gateway.normalise.otlp.requests import Signal
 from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.services import ReceiverServices
 from spool.registry.scopes import INGEST
 
 # What a partial success calls the items of a signal.
@@ -72,35 +73,37 @@ def dress(request: web.Request, error: Refusal) -> web.Response:
     return answers.otlp_refusal(error, json=is_json(request) is not False)
 
 
-def door(signal: Signal, house: House, *, key: Callable[[web.Request], str | None] = house_key) -> Handler:
+def door(
+    signal: Signal, services: ReceiverServices, *, key: Callable[[web.Request], str | None] = authorization
+) -> Handler:
     """`POST /v1/{signal}`; `key` finds the key on a door that takes another product's way of carrying it."""
 
     async def export(request: web.Request) -> web.Response:
         json = needs_media_type(request)
-        bearer = house.admit(request, key(request))
-        with house.budget.lease() as lease:
-            body = await house.body(request, lease, bearer)
-            outcome = await drive(otlp.normalise(signal, body, json=json, options=house.options), size=len(body))
+        bearer = admit(services, request, key(request))
+        with services.budget.lease() as lease:
+            body = await read_body(services, request, lease, bearer)
+            outcome = await drive(otlp.normalise(signal, body, json=json, options=services.options), size=len(body))
             del body  # the records are out of it, and the commit may take a while
-            receipt = await house.intake.take(outcome, bearer)
+            receipt = await services.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
         answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
         return answers.respond(answer, content_type=answers.JSON if json else answers.PROTOBUF, receipt=receipt)
 
-    return guarded(f"otlp/{signal}", export, house, dress=dress)
+    return guarded(f"otlp/{signal}", export, services, dress=dress)
 
 
-def profiles(house: House) -> Handler:
+def profiles(services: ReceiverServices) -> Handler:
     """`POST /v1development/profiles`: a sender that exports all signals need not be told to leave this one out."""
 
     async def drop(request: web.Request) -> web.Response:
         json = needs_media_type(request)
-        bearer = house.admit(request, house_key(request))
-        with house.budget.lease() as lease:
-            await house.body(request, lease, bearer)
+        bearer = admit(services, request, authorization(request))
+        with services.budget.lease() as lease:
+            await read_body(services, request, lease, bearer)
         return answers.respond(b"{}" if json else b"", content_type=answers.JSON if json else answers.PROTOBUF)
 
-    return guarded("otlp/profiles", drop, house, dress=dress)
+    return guarded("otlp/profiles", drop, services, dress=dress)
 
 
 def refuse_when_all_malformed(outcome: Outcome) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.http.boundary import Handler, House
+from gateway.http.boundary import Handler
 from gateway.intake.deposits import Deposits
 from gateway.receivers import billing, events, unit_cost
+from gateway.services import ReceiverServices
 from spool.sqlite import SqliteSpool
 
 
-def addresses(house: House, spool: SqliteSpool, deposits: Deposits, *, cursors: bytes) -> Sequence[tuple[str, Handler]]:
+def addresses(
+    services: ReceiverServices, spool: SqliteSpool, deposits: Deposits, *, cursors: bytes
+) -> Sequence[tuple[str, Handler]]:
     """In the order in which they are tried."""
     streams = unit_cost.Streams(deposits=deposits, book=spool.book, reader=spool.streams, cursors=cursors)
     return (
-        ("/v1/events", events.door(house, deposits)),
-        *unit_cost.addresses(house, streams),
-        *billing.addresses(house, deposits),
+        ("/v1/events", events.door(services, deposits)),
+        *unit_cost.addresses(services, streams),
+        *billing.addresses(services, deposits),
     )

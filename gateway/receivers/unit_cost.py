@@ -17,10 +17,11 @@ from aiohttp import web
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.boundary import Handler, House, guarded, house_key
+from gateway.http.boundary import Handler, admit, authorization, guarded, read_body
 from gateway.http.lists import Filter, List, Rows, Sort, SqlRows, envelope
 from gateway.intake.deposits import Deposits
 from gateway.normalise import unit_cost
+from gateway.services import ReceiverServices
 from spool.identity import Identity, of_request
 from spool.log.protocols import Receipt
 from spool.record import UnitCostOperation, rfc3339
@@ -50,7 +51,7 @@ RECORDS: List[Total] = List(
 
 @dataclass(frozen=True, kw_only=True)
 class Streams:
-    """What the doors of unit cost stand on beside the house."""
+    """What the unit-cost endpoints need beside the receiver services."""
 
     deposits: Deposits
     book: StreamBook
@@ -58,66 +59,66 @@ class Streams:
     cursors: bytes
 
 
-def addresses(house: House, streams: Streams) -> Sequence[tuple[str, Handler]]:
+def addresses(services: ReceiverServices, streams: Streams) -> Sequence[tuple[str, Handler]]:
     """Every address with its door; the first that matches takes the request."""
     one = PREFIX + "/{type:allocation|metric}/{stream}"
     return (
-        (PREFIX, oldest_form(house, streams)),
-        (one, by_type(house, streams)),
-        (one + "/{operation:sum|replace|delete}", operations(house, streams)),
-        (one + "/records", records(house, streams)),
-        (PREFIX + "/{stream}/records", records(house, streams)),
-        (PREFIX + "/{stream}", dropping(house, streams)),
+        (PREFIX, oldest_form(services, streams)),
+        (one, by_type(services, streams)),
+        (one + "/{operation:sum|replace|delete}", operations(services, streams)),
+        (one + "/records", records(services, streams)),
+        (PREFIX + "/{stream}/records", records(services, streams)),
+        (PREFIX + "/{stream}", dropping(services, streams)),
     )
 
 
-def operations(house: House, streams: Streams) -> Handler:
+def operations(services: ReceiverServices, streams: Streams) -> Handler:
     """`POST .../{allocation or metric}/{stream}/{sum, replace, delete}`"""
 
     async def take(request: web.Request) -> web.Response:
-        return await _operate(request, house, streams, request.match_info["operation"])
+        return await _operate(request, services, streams, request.match_info["operation"])
 
-    return guarded("unit-cost", take, house)
+    return guarded("unit-cost", take, services)
 
 
-def oldest_form(house: House, streams: Streams) -> Handler:
+def oldest_form(services: ReceiverServices, streams: Streams) -> Handler:
     """`POST /unit-cost/v1/telemetry`: a sum in which each record names its stream."""
 
     async def take(request: web.Request) -> web.Response:
-        return await _operate(request, house, streams, SUM)
+        return await _operate(request, services, streams, SUM)
 
-    return guarded("unit-cost", take, house)
+    return guarded("unit-cost", take, services)
 
 
-def by_type(house: House, streams: Streams) -> Handler:
+def by_type(services: ReceiverServices, streams: Streams) -> Handler:
     """PUT creates, POST is the older word for sum, GET reads."""
 
     async def take(request: web.Request) -> web.Response:
         if request.method == "PUT":
-            return await _create(request, house, streams)
+            return await _create(request, services, streams)
         if request.method == "POST":
-            return await _operate(request, house, streams, SUM)
-        return await _list(request, house, streams)
+            return await _operate(request, services, streams, SUM)
+        return await _list(request, services, streams)
 
-    return guarded("unit-cost", take, house, methods="PUT, POST, GET, HEAD")
+    return guarded("unit-cost", take, services, methods="PUT, POST, GET, HEAD")
 
 
-def records(house: House, streams: Streams) -> Handler:
+def records(services: ReceiverServices, streams: Streams) -> Handler:
     """`GET .../records`: every record of a stream with its present total."""
 
     async def take(request: web.Request) -> web.Response:
-        return await _list(request, house, streams)
+        return await _list(request, services, streams)
 
-    return guarded("unit-cost/records", take, house, methods="GET, HEAD")
+    return guarded("unit-cost/records", take, services, methods="GET, HEAD")
 
 
-def dropping(house: House, streams: Streams) -> Handler:
+def dropping(services: ReceiverServices, streams: Streams) -> Handler:
     """`DELETE /unit-cost/v1/telemetry/{stream}`; a stream that holds records wants `true`."""
 
     async def take(request: web.Request) -> web.Response:
-        bearer = house.admit(request, house_key(request), scope=DELETE_STREAM)
-        with house.budget.lease() as lease:
-            is_forced = unit_cost.forced(await house.body(request, lease, bearer))
+        bearer = admit(services, request, authorization(request), scope=DELETE_STREAM)
+        with services.budget.lease() as lease:
+            is_forced = unit_cost.forced(await read_body(services, request, lease, bearer))
         name = unit_cost.stream_name(request.match_info["stream"])
         stream = _known(streams, name)
         if not is_forced and await streams.reader.totals(name):
@@ -128,7 +129,7 @@ def dropping(house: House, streams: Streams) -> Handler:
         streams.book.forget(name)
         return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
 
-    return guarded("unit-cost/streams", take, house, methods="DELETE")
+    return guarded("unit-cost/streams", take, services, methods="DELETE")
 
 
 def shown(total: Total) -> Mapping[str, object]:
@@ -141,29 +142,29 @@ def shown(total: Total) -> Mapping[str, object]:
     return record | {"value": total.value}
 
 
-async def _operate(request: web.Request, house: House, streams: Streams, operation: str) -> web.Response:
-    bearer = house.admit(request, house_key(request), scope=MANAGE_RECORDS)
+async def _operate(request: web.Request, services: ReceiverServices, streams: Streams, operation: str) -> web.Response:
+    bearer = admit(services, request, authorization(request), scope=MANAGE_RECORDS)
     type, stream = request.match_info.get("type"), request.match_info.get("stream")
-    with house.budget.lease() as lease:
-        body = await house.body(request, lease, bearer)
+    with services.budget.lease() as lease:
+        body = await read_body(services, request, lease, bearer)
         said = unit_cost.read(
             body,
             type=type,
             stream=None if stream is None else unit_cost.stream_name(stream),
             operation=operation,
             find=streams.book.find,
-            now=house.clock.now(),
+            now=services.clock.now(),
         )
         receipt = await _keep(streams, request, bearer, said.records, said.ids, said.streams)
     status = 201 if operation == DELETE and type == ALLOCATION else 200
     return answers.json_response({"accepted": len(said.records)}, status=status, receipt=receipt)
 
 
-async def _create(request: web.Request, house: House, streams: Streams) -> web.Response:
-    bearer = house.admit(request, house_key(request), scope=CREATE_STREAM)
+async def _create(request: web.Request, services: ReceiverServices, streams: Streams) -> web.Response:
+    bearer = admit(services, request, authorization(request), scope=CREATE_STREAM)
     name, type = unit_cost.stream_name(request.match_info["stream"]), request.match_info["type"]
-    with house.budget.lease() as lease:
-        body = await house.body(request, lease, bearer)
+    with services.budget.lease() as lease:
+        body = await read_body(services, request, lease, bearer)
         is_new = streams.book.find(name) is None
         operation, stream = unit_cost.created(body, type=type, stream=name, find=streams.book.find)
         receipt = await _keep(streams, request, bearer, [operation], [None], {name: stream})
@@ -171,8 +172,8 @@ async def _create(request: web.Request, house: House, streams: Streams) -> web.R
     return answers.json_response({"stream": said}, status=201 if is_new else 200, receipt=receipt)
 
 
-async def _list(request: web.Request, house: House, streams: Streams) -> web.Response:
-    house.admit(request, house_key(request), scope=READ)
+async def _list(request: web.Request, services: ReceiverServices, streams: Streams) -> web.Response:
+    admit(services, request, authorization(request), scope=READ)
     name = unit_cost.stream_name(request.match_info["stream"])
     stream = _known(streams, name)
     if stream.type != request.match_info.get("type", stream.type):

@@ -76,14 +76,14 @@ class Serving:
             return Answer(response, await response.read())
 
     async def make_key(self, name: str, *, scopes: Sequence[str] = (), use_cases: Sequence[str] = ()) -> str:
-        registry = self.app.rooms.registry
+        registry = self.app.services.registry
         assert registry is not None
         _, secret = await registry.keys.create(name=name, scopes=scopes, use_cases=use_cases, actor=ACTOR)
         return secret
 
     async def records(self) -> list[Record]:
         """Every closed record, in order."""
-        log = self.app.rooms.spool.log
+        log = self.app.services.spool.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
         return [record for entry in entries for record in entry.records if record is not None]
 

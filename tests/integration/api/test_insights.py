@@ -212,7 +212,7 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
     gone = await reading.ask("DELETE", f"/v2/insights/{id}")
     assert {"insight_id": id, "comment_ids": [first["id"], second["id"]]} == gone
     await reading.ask("GET", f"/v2/insights/{id}", status=404)
-    registry = reading.serving.app.rooms.registry
+    registry = reading.serving.app.services.registry
     assert registry is not None
     [rows] = await registry.select([("SELECT action FROM audit WHERE actor = 'desk' ORDER BY id", ())])
     actions = ["create", "change", "comment", "comment", "comment.change", "delete"]
@@ -274,7 +274,7 @@ async def test_every_method_has_its_scope(serve: Serve) -> None:
 async def test_found_again(serve: Serve) -> None:
     """Status and comments stay with what is found again; what was addressed is new when it returns."""
     reading = await desk(serve)
-    registry = reading.serving.app.rooms.registry
+    registry = reading.serving.app.services.registry
     assert registry is not None
     table = registry.insights
 

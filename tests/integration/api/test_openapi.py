@@ -69,7 +69,7 @@ def test_every_scope_of_a_door_is_of_the_catalogue() -> None:
 async def test_every_address_of_the_house_stands_in_the_document(serve: Serve) -> None:
     """The route table and the document name the same addresses."""
     serving = await serve()
-    app = application(serving.app.rooms, doors=True, operator_side=True)
+    app = application(serving.app.services, doors=True, operator_side=True)
     served = {
         re.sub(r"{(\w+):[^}]*}", r"{\1}", resource.canonical if not resource.get_info().get("formatter") else pattern)
         for resource in app.router.resources()
@@ -106,7 +106,7 @@ def _config(directory: Path) -> Config:
 
 
 async def _headers(app: App) -> dict[str, str]:
-    registry = app.rooms.registry
+    registry = app.services.registry
     assert registry is not None
     _, secret = await registry.keys.create(name="everything", scopes=sorted(SCOPES), actor=ACTOR)
     socket = str(app._config.data_dir / "operator.sock")

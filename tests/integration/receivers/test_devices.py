@@ -54,13 +54,13 @@ def traces(device: str | None = None, *, name: str = "device.id", **span: Any) -
 
 
 def found(house: Serving, id: str = "laptop-1") -> Device:
-    device = house.app.rooms.devices.table.find(id)
+    device = house.app.services.devices.table.find(id)
     assert device is not None
     return device
 
 
 async def audited(house: Serving) -> list[tuple[str, str, str]]:
-    registry = house.app.rooms.registry
+    registry = house.app.services.registry
     assert registry is not None
     (rows,) = await registry.select([("SELECT actor, action, target FROM audit WHERE action LIKE 'device.%'", ())])
     return [tuple(row) for row in rows]
@@ -82,7 +82,7 @@ async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving
     answer = await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)
     assert (403, "missing_scope") == error(answer)
     assert ENROLL in said(answer)["error"]["message"]
-    assert [] == serving.app.rooms.devices.table.all()
+    assert [] == serving.app.services.devices.table.all()
 
 
 @pytest.mark.parametrize(("what", "scope"), [("enroll", ENROLL), ("heartbeat", HEARTBEAT), ("ping", PING)])
@@ -105,7 +105,7 @@ async def test_a_thousand_devices_at_once(serving: Serving) -> None:
 
     statuses = await asyncio.gather(*(one(n, what) for n in range(1000) for what in ("heartbeat", "enroll")))
     assert {200} == set(statuses)
-    assert {f"d{n}" for n in range(1000)} == {device.id for device in serving.app.rooms.devices.table.all()}
+    assert {f"d{n}" for n in range(1000)} == {device.id for device in serving.app.services.devices.table.all()}
     assert 1000 == len(await audited(serving))
 
 
@@ -132,7 +132,7 @@ async def test_policy_approve(serve: Serve) -> None:
     assert (200, "pending", False) == (answer.status, said(answer)["device"]["state"], "key" in said(answer))
     assert "pending" == said(await ask(house, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
     await house.send("/v1/traces", traces("laptop-1"), key=key)
-    await house.app.rooms.devices.approve("laptop-1", ACTOR)
+    await house.app.services.devices.approve("laptop-1", ACTOR)
     answer = await ask(house, "enroll", wants, key)
     assert ("enrolled", True) == (said(answer)["device"]["state"], "key" in said(answer))
     await house.send("/v1/traces", traces("laptop-1"), key=said(answer)["key"])
@@ -146,7 +146,7 @@ async def test_policy_closed(serve: Serve) -> None:
     for what in ("enroll", "heartbeat"):
         assert (403, "enrolment_closed") == error(await ask(house, what, {"device_id": "laptop-1"}, key))
     assert 200 == (await house.send("/v1/traces", traces("laptop-1"), key=key)).status
-    assert ["laptop-1"] == [name.name for name in house.app.rooms.devices.table.unenrolled()]
+    assert ["laptop-1"] == [name.name for name in house.app.services.devices.table.unenrolled()]
 
 
 async def test_too_many_devices(serve: Serve) -> None:
@@ -163,7 +163,7 @@ async def test_too_many_devices(serve: Serve) -> None:
 async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """429 with Retry-After after the burst; another key may, and telemetry under the first is taken."""
     assert (2000, 1.0) == (rules.ENROLMENTS, rules.ENROLMENTS_PER_S)
-    limits = serving.app.rooms.devices._limits
+    limits = serving.app.services.devices._limits
     monkeypatch.setattr(limits, "_burst", 2)
     key, other = await serving.make_key("fleet", scopes=ALL), await serving.make_key("other", scopes=ALL)
     statuses = [(await ask(serving, "enroll", {"device_id": f"d{n}"}, key)).status for n in range(4)]
@@ -184,7 +184,7 @@ async def test_a_second_fingerprint(serving: Serving) -> None:
         assert (409, "another_fingerprint") == error(answer)
     assert found(serving).flagged_at is not None
     assert ["device.enrol", "device.second_fingerprint"] == [action for _, action, _ in await audited(serving)]
-    await serving.app.rooms.devices.reset("laptop-1", ACTOR)
+    await serving.app.services.devices.reset("laptop-1", ACTOR)
     assert 401 == (await serving.send("/v1/traces", traces(), key=said(first)["key"])).status
     second = await ask(serving, "enroll", {"device_id": "laptop-1", "fingerprint": "b", "want_key": True}, key)
     assert said(second)["key"] != said(first)["key"]
@@ -225,7 +225,7 @@ async def test_a_revoked_device(serving: Serving) -> None:
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
     began = time.monotonic()
-    await serving.app.rooms.devices.revoke("laptop-1", ACTOR)
+    await serving.app.services.devices.revoke("laptop-1", ACTOR)
     assert (401,) == ((await serving.send("/v1/traces", traces(), key=key)).status,)
     assert time.monotonic() - began < 1
     for what in ("enroll", "heartbeat", "ping"):
@@ -233,7 +233,7 @@ async def test_a_revoked_device(serving: Serving) -> None:
     named = await serving.send("/v1/traces", traces(), key=fleet, headers={"X-Device-Id": "laptop-1"})
     assert 410 == named.status
     assert ["laptop-1"] == [record.device for record in await serving.records()]
-    await serving.app.rooms.devices.approve("laptop-1", ACTOR)
+    await serving.app.services.devices.approve("laptop-1", ACTOR)
     assert 200 == (await ask(serving, "heartbeat", {"device_id": "laptop-1"}, fleet)).status
     assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
     actions = [action for _, action, _ in await audited(serving)]
@@ -244,13 +244,13 @@ async def test_a_revoked_device_among_others(serving: Serving) -> None:
     """Its items are rejected for good and named in the partial success; its neighbours are kept; the books balance."""
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "bad"}, fleet)
-    await serving.app.rooms.devices.revoke("bad", ACTOR)
+    await serving.app.services.devices.revoke("bad", ACTOR)
     bad, good = json.loads(traces("bad")), json.loads(traces("good"))
     body = json.dumps({"resourceSpans": [*bad["resourceSpans"], *good["resourceSpans"]]}).encode()
     answer = await serving.send("/v1/traces", body, key=fleet)
     assert "1" == said(answer)["partialSuccess"]["rejectedSpans"]
     assert ["good"] == [record.device for record in await serving.records()]
-    books = await serving.app.rooms.spool.log.books()
+    books = await serving.app.services.spool.log.books()
     assert ([], 1) == (list(books.imbalances), books.topics["ai-telemetry"]["rejected.device_revoked"])
 
 
@@ -271,7 +271,7 @@ async def test_telemetry_enrols_on_first_contact_from_any_door(serve: Serve) -> 
         await export(request.SerializeToString(), metadata=(("authorization", key), ("x-device-id", "by-grpc")))
     expected = ["by-resource", "by-header", "nearer", None, None, None, "by-grpc"]
     assert expected == [record.device for record in await house.records()]
-    assert set(filter(None, expected)) == {device.id for device in house.app.rooms.devices.table.all()}
+    assert set(filter(None, expected)) == {device.id for device in house.app.services.devices.table.all()}
 
 
 async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
@@ -286,14 +286,14 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     """Accepted, nobody enrolled, the name remembered; the tag stays."""
     for _ in range(2):
         assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
-    (name,) = serving.app.rooms.devices.table.unenrolled()
+    (name,) = serving.app.services.devices.table.unenrolled()
     assert ("laptop-1", 2, "sender") == (name.name, name.count, name.key)
     assert [(None, "laptop-1")] * 2 == [(record.device, record.tags["device"]) for record in await serving.records()]
     key = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "laptop-1"}, key)
     await serving.send("/v1/traces", traces("laptop-1"))
     assert "laptop-1" == (await serving.records())[-1].device
-    assert [] == serving.app.rooms.devices.table.unenrolled()
+    assert [] == serving.app.services.devices.table.unenrolled()
 
 
 async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
@@ -307,7 +307,7 @@ async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving)
     assert [None, None, "laptop-1", "laptop-1"] == [record.device for record in records]
     claims = [record.tags.get("claimed_device") for record in records]
     assert ["laptop-1", "laptop-1", None, "elsewhere"] == claims
-    text = (await serving.app.rooms.exposition.text()).decode()
+    text = (await serving.app.services.exposition.text()).decode()
     assert "tollhouse_records_claimed_device_total 3.0" in text
     assert 'tollhouse_devices{state="enrolled"} 1.0' in text
 
@@ -344,7 +344,7 @@ async def test_labels_of_a_device_attribute_its_records(serving: Serving) -> Non
     key = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "laptop-1", "labels": {"team": "search", "floor": "3"}}, key)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
-    await serving.app.rooms.devices.label("laptop-1", {"team": "ads"}, ACTOR)
+    await serving.app.services.devices.label("laptop-1", {"team": "ads"}, ACTOR)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
     shown = [(record.team, record.tags["floor"]) for record in await serving.records()]
     assert [("search", "3"), ("ads", "3")] == shown
@@ -381,7 +381,7 @@ async def test_a_body_that_says_nothing_useful(serving: Serving, body: bytes) ->
     key = await serving.make_key("fleet", scopes=ALL)
     answer = await serving.send(PLANE + "heartbeat", body, key=key)
     assert (400, "bad_payload") == error(answer)
-    assert [] == serving.app.rooms.devices.table.all()
+    assert [] == serving.app.services.devices.table.all()
 
 
 async def test_the_header_names_a_device_too(serving: Serving) -> None:
@@ -393,7 +393,7 @@ async def test_the_header_names_a_device_too(serving: Serving) -> None:
 
 async def test_silent_and_mute_devices(serving: Serving) -> None:
     """Three missed intervals are silence; heartbeats without the telemetry of before are muteness."""
-    rooms = serving.app.rooms
+    rooms = serving.app.services
     key = await serving.make_key("fleet", scopes=ALL)
     for id in ("well", "silent", "mute", "never-spoke"):
         await ask(serving, "heartbeat", {"device_id": id}, key)

@@ -169,7 +169,7 @@ async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -
 async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """New connections are refused, a kept-alive one hears 503, and the accepted request is answered and kept."""
     serving = await serve()
-    intake, gate = serving.app.rooms.house.intake, serving.app.rooms.house.gate
+    intake, gate = serving.app.services.receivers.intake, serving.app.services.receivers.in_hand
     begun, closing, commit = asyncio.Event(), asyncio.Event(), asyncio.Event()
     take, close = intake.take, gate.close
 

@@ -124,7 +124,7 @@ async def test_throttling_is_unavailable_with_retry_info(
     async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(calling.serving.app.rooms.house.intake, "take", fail)
+    monkeypatch.setattr(calling.serving.app.services.receivers.intake, "take", fail)
     reply = await calling.export(traces(PROTOBUF))
     assert code == reply.code
     assert code.value[0] == reply.details.code
@@ -185,7 +185,7 @@ async def test_a_key_without_the_scope_is_permission_denied(calling: Calling) ->
 
 async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
     """One bound over both doors: over it UNAVAILABLE with RetryInfo."""
-    house = calling.serving.app.rooms.house
+    house = calling.serving.app.services.receivers
     with house.budget.lease() as lease:
         lease.take(200 * 1024)
         body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
@@ -224,7 +224,7 @@ async def test_a_port_in_use_is_an_error(calling: Calling, serve: Serve) -> None
 
 async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was accepted is answered after its commit."""
-    intake, begun, commit = calling.serving.app.rooms.house.intake, asyncio.Event(), asyncio.Event()
+    intake, begun, commit = calling.serving.app.services.receivers.intake, asyncio.Event(), asyncio.Event()
     take = intake.take
 
     async def slow(*arguments: Any) -> Any:

@@ -117,7 +117,7 @@ async def test_other_media_types_are_415(serving: Serving, content_type: str | N
 async def test_the_order_of_checks(serving: Serving) -> None:
     """10: coding, method, type, key, size, body."""
     wrong = {"Content-Encoding": "br"}
-    huge = serving.app.rooms.house.max_body_bytes + 1
+    huge = serving.app.services.receivers.max_body_bytes + 1
     assert 415 == (await serving.send("/v1/traces", b"", None, method="GET", key=None, headers=wrong)).status
     assert 405 == (await serving.send("/v1/traces", b"", None, method="GET", key=None)).status
     assert 415 == (await serving.send("/v1/traces", b"x", "text/plain", key=None)).status
@@ -353,7 +353,7 @@ async def test_trouble_inside_is_retryable_unless_it_is_our_mistake(
     async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(serving.app.rooms.house.intake, "take", fail)
+    monkeypatch.setattr(serving.app.services.receivers.intake, "take", fail)
     answer = await serving.send("/v1/traces", traces(encoding), encoding)
     assert (status, code, wait) == (answer.status, status_of(answer)[0], answer.headers.get("Retry-After"))
     assert encoding == answer.headers["Content-Type"]
@@ -403,7 +403,7 @@ async def test_a_key_without_the_scope_is_403(serving: Serving, encoding: str) -
 
 async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """52: no answer leaves while the intake still works."""
-    intake = serving.app.rooms.house.intake
+    intake = serving.app.services.receivers.intake
     take, commit = intake.take, asyncio.Event()
 
     async def slow(*arguments: Any) -> Any:
@@ -424,7 +424,7 @@ async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
     answer = await serving.send("/v1/traces", traces(JSON, 3))
     fields = dict(part.split("=", 1) for part in answer.headers["Tollhouse-Receipt"].split("; "))
     assert ("3", "fsync") == (fields["records"], fields["durability"])
-    assert await serving.app.rooms.spool.log.receipt(fields["id"])
+    assert await serving.app.services.spool.log.receipt(fields["id"])
 
 
 async def test_every_item_malformed_is_400(serving: Serving) -> None:

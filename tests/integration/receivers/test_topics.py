@@ -22,7 +22,7 @@ SUM = "/unit-cost/v1/telemetry/allocation/api-calls/sum"
 
 
 async def kept(serving: Serving, topic: str) -> list[Record]:
-    log = serving.app.rooms.spool.log
+    log = serving.app.services.spool.log
     entries = await log.read(topic, 1, log.closed_below(topic) - 1)
     return [record for entry in entries for record in entry.records if record is not None]
 
@@ -202,7 +202,7 @@ async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> No
     await first.send(SUM, body(usage(value=7)), key=key)
     config = dataclasses.replace(
         Config(spool=Spool(hold=Duration(0))),
-        data_dir=first.app.rooms.spool.directory,
+        data_dir=first.app.services.spool.directory,
         server=Server(listen="127.0.0.1:0", grpc_listen=""),
     )
     await first.app.stop()
@@ -211,7 +211,7 @@ async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> No
     again = App(config, version="0")
     await again.start()
     try:
-        spool = again.rooms.spool
+        spool = again.services.spool
         assert ["7"] == [total.value for total in await spool.streams.totals("api-calls")]
         known = spool.book.find("api-calls")
         assert known is not None

@@ -1,0 +1,38 @@
+"""The requests in hand: counted, so that a stop can refuse new ones and finish these."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.errors import Refusal
+
+
+class RequestsInHand:
+    """A context manager for each request; entering it raises Refusal 503 once it is closed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.closed = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __enter__(self) -> None:
+        if self.closed:
+            raise Refusal(503, "stopping", "Tollhouse is stopping; send it again shortly.", retry_after_s=1)
+        self.count += 1
+        self._empty.clear()
+
+    def __exit__(self, *exc: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self._empty.set()
+
+    async def close(self, timeout_s: float) -> bool:
+        """Refuse new requests and wait for those in hand; False when some were still there at the end."""
+        self.closed = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
