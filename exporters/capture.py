@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from exporters import batch as batches
 from exporters.errors import SendError
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from spool.record import Record
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 
 
 class Exporter(Protocol):

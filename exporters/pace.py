@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from exporters.errors import Refused, Retryable
 from spool.clock import Clock
-from spool.log.protocols import Delivery
+from spool.deliveries.values import Delivery
 
 
 class Bucket:

@@ -18,8 +18,11 @@ from exporters.errors import Divide, Refused, Rejected, Retryable, SendError, To
 from exporters.exporter import Exporter
 from exporters.gate import PARKED, REFUSING, RUNNING, Gate
 from spool.clock import Clock
+from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
-from spool.log.protocols import Deliveries, Delivery, Entry, Log, RouteSpec, Settlement
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
+from spool.log.protocols import Log
+from spool.log.values import Entry
 
 _log = logging.getLogger(__name__)
 

@@ -27,8 +27,10 @@ from exporters.service.upstream import Upstream, client_of
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.billing_hours import BillingHours
 from spool.clock import Clock
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import RouteSpec, RouteState
 from spool.devices import DeviceTable
-from spool.log.protocols import Deliveries, Log, RouteSpec, RouteState
+from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY
 from spool.sqlite.ledger.ledger import Ledger
 

@@ -18,9 +18,10 @@ from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 
 from exporters import batch as batches
+from spool.deliveries.values import Delivery, Settlement
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, Key, Row, Sums
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.log.values import Entry
 from spool.record import CURRENCY
 
 # The first column is text: what a crash left of a line must not look like a whole value to the file's repair.

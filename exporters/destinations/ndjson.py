@@ -24,7 +24,8 @@ import orjson
 
 from exporters import batch as batches
 from exporters.errors import Refused, Retryable
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from spool.record import as_json
 
 T = TypeVar("T")

@@ -23,7 +23,8 @@ from exporters.errors import Retryable, TooLarge
 from exporters.http.client import Client
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from spool.record import as_json
 
 TIMESTAMP = "Tollhouse-Timestamp"

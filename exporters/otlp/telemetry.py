@@ -19,7 +19,8 @@ from exporters.http.client import Client
 from exporters.otlp.metrics import metrics_request
 from exporters.otlp.partial import rejected
 from exporters.otlp.spans import SpanEncoder
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from spool.record import Inference, UsageMetric
 
 CONTENT_TYPE = "application/x-protobuf"

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from exporters.pace import InOrder
 from exporters.service.upstream import Upstream
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from spool.record import BillingDrop
 
 STREAM = "billing-drops"

@@ -28,8 +28,8 @@ from exporters.service.upstream import Upstream
 from exporters.settings import UpstreamSettings
 from spool.billing_hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
+from spool.deliveries.values import RouteState
 from spool.errors import NotAllowed, SpoolError
-from spool.log.protocols import RouteState
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import CostQuery, CostRow
 

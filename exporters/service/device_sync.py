@@ -21,8 +21,8 @@ from exporters.errors import Refused, Rejected, Retryable, SendError, TooLarge
 from exporters.http.answers import Answer
 from exporters.service.upstream import Upstream
 from spool.clock import Clock
+from spool.deliveries.values import RouteState
 from spool.devices import ENROLLED, Device, DeviceTable
-from spool.log.protocols import RouteState
 
 NAME = "upstream/devices"
 RUNNING, PARKED = "running", "parked"

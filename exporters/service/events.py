@@ -17,8 +17,10 @@ from exporters import batch as batches
 from exporters.errors import TooLarge
 from exporters.service.upstream import Upstream
 from exporters.settings import EventStream
+from spool.deliveries.values import Delivery, Settlement
 from spool.identity import Identity, of_derived
-from spool.log.protocols import Delivery, Entry, Log, Settlement, Submission
+from spool.log.protocols import Log
+from spool.log.values import Entry, Submission
 from spool.record import NS, UNIT_COST, Scalar, UnitCostOperation, UsageEvent, rfc3339
 from spool.streams import decimal_text
 

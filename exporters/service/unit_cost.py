@@ -19,7 +19,8 @@ from exporters.errors import Divide, Refused, Retryable, SendError, TooLarge, Un
 from exporters.pace import Bucket, InOrder
 from exporters.service.upstream import Upstream
 from spool.clock import Clock
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from spool.record import NS, UnitCostOperation, rfc3339
 from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Total, decimal_text, key_of
 

@@ -29,7 +29,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, Outcome
 from spool import memory
 from spool.clock import SystemClock
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from spool.record import as_json
 
 

@@ -23,7 +23,7 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import NotAllowed
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY
 from spool.registry.scopes import INGEST
 from spool.sqlite import SqliteSpool, open_spool

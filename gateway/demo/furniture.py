@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from gateway.demo.plants import DAY_S, LATE_DAYS
 from gateway.demo.workloads import PEOPLE
 from gateway.normalise.outcome import UNRECOGNISED_AI
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import RouteSpec
 from spool.devices import Device
-from spool.log.protocols import Deliveries, RouteSpec, Submission
+from spool.log.values import Submission
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY

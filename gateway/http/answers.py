@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.normalise.outcome import Reject
-from spool.log.protocols import Receipt
+from spool.log.values import Receipt
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Protocol
 
+from spool.deliveries.values import RouteState
 from spool.devices import Device
-from spool.log.protocols import RouteState
 from spool.record import Inference
 from spool.registry.insights import Finding
 from spool.registry.keys import Key

@@ -12,8 +12,9 @@ from decimal import Decimal
 
 from gateway.insights.facts import DAY_S, Dead, Facts, Shape, Spend
 from gateway.intake.prices import PriceBook
+from spool.deliveries.protocols import Deliveries
 from spool.devices import Device
-from spool.log.protocols import Deliveries, Log
+from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.keys import Key
 from spool.sqlite.ledger.ledger import Ledger

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
 from gateway.insights.words import finding, named, ordered
-from spool.log.protocols import RouteState
+from spool.deliveries.values import RouteState
 from spool.registry.insights import LOW, MEDIUM, Finding
 
 NAME = "stuck_route"

@@ -14,7 +14,8 @@ from gateway.authentication.access import Bearer
 from gateway.intake.attribution import Attribution
 from gateway.normalise.events import Events
 from spool.identity import Identity
-from spool.log.protocols import Log, Receipt, Submission
+from spool.log.protocols import Log
+from spool.log.values import Receipt, Submission
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
 
 

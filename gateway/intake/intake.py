@@ -17,7 +17,8 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome, Reject
 from spool.identity import of_shadow
-from spool.log.protocols import Log, Receipt, Submission
+from spool.log.protocols import Log
+from spool.log.values import Receipt, Submission
 from spool.record import AiRecord, Inference
 
 TURN = 500  # records to work on without a pause

@@ -17,8 +17,8 @@ from gateway.normalise.formats.langfuse.pending import Before, Released, Sender,
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log.pending import Pending
-from spool.log.protocols import Receipt
+from spool.log.partial_reports import PartialReports
+from spool.log.values import Receipt
 
 LOOK_S = 5.0
 
@@ -33,7 +33,7 @@ class Window:
     and books agree on what waits.
     """
 
-    def __init__(self, pending: Pending, intake: Intake, clock: Clock, waiting: Waiting) -> None:
+    def __init__(self, pending: PartialReports, intake: Intake, clock: Clock, waiting: Waiting) -> None:
         self._pending = pending
         self._intake = intake
         self._clock = clock

@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spool.clock import Clock
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import RouteState
 from spool.errors import SpoolError
-from spool.log.protocols import Deliveries, Log, RouteState, Stats
+from spool.log.protocols import Log
+from spool.log.values import LogStats
 
 ANSWER_S = 10.0  # a writer that says nothing for this long is dead
 CACHE_S = 1.0  # the doors are open to everybody; the disk is asked at most this often
@@ -39,7 +42,7 @@ class Health:
         self._closing = closing
         self._syncs = syncs
         self._lock = asyncio.Lock()
-        self._stats: Stats | None = None
+        self._stats: LogStats | None = None
         self._good_until = float("-inf")
         self._started = clock.now()
 
@@ -66,7 +69,7 @@ class Health:
             "space": stats and {"bytes": stats.bytes, "max_bytes": stats.max_bytes, "free_bytes": stats.free_bytes},
         }
 
-    def _obstacles(self, stats: Stats | None) -> list[str]:
+    def _obstacles(self, stats: LogStats | None) -> list[str]:
         reasons = []
         if self._closing():
             reasons.append("stopping")
@@ -80,7 +83,7 @@ class Health:
             reasons.append("the key table cannot be read")
         return reasons
 
-    async def _read(self) -> Stats | None:
+    async def _read(self) -> LogStats | None:
         async with self._lock:
             if self._clock.monotonic() >= self._good_until:
                 try:

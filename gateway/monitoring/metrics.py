@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from spool.log.protocols import Commit, RouteState, Stats
+from spool.deliveries.values import RouteState
+from spool.log.values import Commit, LogStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
@@ -50,7 +51,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 class Snapshot:
     """What is read when somebody asks."""
 
-    stats: Stats
+    stats: LogStats
     routes: Sequence[RouteState] = ()
     devices: Mapping[str, int] = field(default_factory=dict)
     failed_attempts: int = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spool.log.protocols import Commit, Observer
+from spool.log.protocols import Observer
+from spool.log.values import Commit
 
 
 class Observers:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from spool.identity import Identity
-from spool.log.pending import Kept
-from spool.log.protocols import CounterPoint
+from spool.log.partial_reports import PartialReport
+from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
 MALFORMED = "malformed"  # not readable as the item it claims to be
@@ -79,7 +79,7 @@ class Outcome:
     ignored: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
     halves: list[Half] = field(default_factory=list)  # for `formats.langfuse_pending.Waiting`; empty elsewhere
-    keep: list[Kept] = field(default_factory=list)  # what the commit of this outcome leaves on disk of halves, ...
+    keep: list[PartialReport] = field(default_factory=list)  # what its commit leaves on disk of halves, ...
     forget: list[bytes] = field(default_factory=list)  # ... and what it takes away
     unrecognised: list[tuple[str, ...]] = field(default_factory=list)
     left_out: int = 0  # tags that were over a bound or under a content name

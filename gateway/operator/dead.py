@@ -9,8 +9,8 @@ from aiohttp import web
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.operator.body import Body, answer, moment
 from gateway.operator.calls import Asked, Call
+from spool.deliveries.values import DeadLetter, PartialRefusal
 from spool.errors import Invalid, NotThere
-from spool.log.protocols import DeadLetter, PartialRefusal
 from spool.record import as_json
 from spool.registry.operators import OPERATOR, VIEWER
 

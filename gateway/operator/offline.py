@@ -17,9 +17,10 @@ from gateway.operator.application import OperatorServices, application
 from gateway.operator.services import Billing
 from gateway.operator.socket import OperatorSocket
 from spool.clock import Clock, SystemClock
+from spool.deliveries.values import RouteSpec
 from spool.errors import RegistryDamaged
 from spool.installation import derived
-from spool.log.protocols import LogSettings, RouteSpec
+from spool.log.values import LogSettings
 from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.registry.registry import Registry

@@ -16,8 +16,10 @@ from gateway.errors import Refusal
 from gateway.intake.prices import PriceBook
 from spool.billing_hours import BillingPlan
 from spool.clock import Clock
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import RouteState
 from spool.installation import derived
-from spool.log.protocols import Deliveries, Log, RouteState
+from spool.log.protocols import Log
 from spool.registry.operators import Actor
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.registry.registry import Registry

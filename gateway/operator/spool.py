@@ -10,8 +10,9 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.monitoring.health import shown_route
 from gateway.operator.body import Body, answer, moment
 from gateway.operator.calls import Asked, Call
+from spool.deliveries.values import RouteState
 from spool.errors import Invalid, NotThere
-from spool.log.protocols import Books, RouteState
+from spool.log.values import Books
 from spool.registry.operators import OPERATOR, VIEWER
 
 ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)

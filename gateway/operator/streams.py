@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.operator.body import Body, answer
 from gateway.operator.calls import Asked, Call
-from spool.log.protocols import UnknownDelivery
+from spool.deliveries.values import UnknownDelivery
 from spool.record import Record, as_json
 from spool.registry.operators import OPERATOR, VIEWER
 from spool.streams import TYPES, Stream

@@ -23,7 +23,7 @@ from gateway.intake.deposits import Deposits
 from gateway.normalise import unit_cost
 from gateway.services import ReceiverServices
 from spool.identity import Identity, of_request
-from spool.log.protocols import Receipt
+from spool.log.values import Receipt
 from spool.record import UnitCostOperation, rfc3339
 from spool.sqlite.streams import SqliteStreams, total_of
 from spool.streams import ALLOCATION, DELETE, DROP, SUM, Stream, StreamBook, Total

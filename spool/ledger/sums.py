@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from spool.ledger import money
-from spool.log.protocols import Entry
+from spool.log.values import Entry
 from spool.processing import mode_of
 from spool.record import CURRENCY, NS, Inference, Record, UsageMetric
 

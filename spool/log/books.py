@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from spool.log.protocols import Books
+from spool.log.values import Books
 
 # The terms of a topic that submissions bring; `ignored.*` and `rejected.*` come beside them.
 RECEIVED = "received"

@@ -11,7 +11,7 @@ import msgspec
 
 from spool import identity
 from spool.identity import Identity
-from spool.log.protocols import CounterPoint
+from spool.log.values import CounterPoint
 from spool.record import UsageMetric
 
 UNCHANGED = "unchanged"

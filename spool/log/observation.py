@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from spool.log.protocols import Commit, Observer
+from spool.log.protocols import Observer
+from spool.log.values import Commit
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_around
-from spool.log.pending import Kept
-from spool.log.protocols import CounterPoint, Submission
+from spool.log.partial_reports import PartialReport
+from spool.log.values import CounterPoint, Submission
 from spool.record import NS, Inference, Record
 
 _source = attrgetter("source")
@@ -46,7 +46,7 @@ class Plan:
     records: dict[str, list[Record]] = field(default_factory=dict)
     amendments: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     series: dict[bytes, SeriesState] = field(default_factory=dict)
-    halves: dict[bytes, Kept | None] = field(default_factory=dict)  # None: it waits no more
+    partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)  # None: it waits no more
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
     submissions: list[Terms] = field(default_factory=list)
@@ -133,8 +133,8 @@ class _Work:
         self._terms.accepted = len(self._records) - begin
         self._terms.ignored = dict(self._ignored)
         self._plan.submissions.append(self._terms)
-        self._plan.halves.update(dict.fromkeys(self._submission.forget))
-        self._plan.halves.update({half.key: half for half in self._submission.keep})
+        self._plan.partial_reports.update(dict.fromkeys(self._submission.forget))
+        self._plan.partial_reports.update({report.key: report for report in self._submission.keep})
         self._plan.unrecognised.update(self._submission.unrecognised)
         self._observe(self._records[begin:])
 

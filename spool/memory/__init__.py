@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from spool.clock import Clock
 from spool.devices import DeviceTable
-from spool.log.protocols import LogSettings, Observer
+from spool.log.protocols import Observer
+from spool.log.values import LogSettings
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.devices import MemoryDevices
 from spool.memory.log import MemoryLog

@@ -9,17 +9,17 @@ from itertools import count
 from spool.clock import Clock
 from spool.deliveries import rules
 from spool.deliveries.rules import Range
-from spool.errors import NotAllowed, NotThere
-from spool.log.protocols import (
+from spool.deliveries.values import (
     DeadLetter,
     Delivery,
-    Entry,
     PartialRefusal,
     RouteSpec,
     RouteState,
     Settlement,
     UnknownDelivery,
 )
+from spool.errors import NotAllowed, NotThere
+from spool.log.values import Entry
 from spool.memory.delivery_rows import Grave, Route, Row
 from spool.memory.log import MemoryLog
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from spool.deliveries import rules
-from spool.log.protocols import DeadLetter, Delivery, PartialRefusal, RouteSpec
+from spool.deliveries.values import DeadLetter, Delivery, PartialRefusal, RouteSpec
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,12 +22,13 @@ from spool.log.duplicates import DuplicateIndex
 from spool.log.horizon import Horizon
 from spool.log.observation import tell
 from spool.log.plan import Plan, Planner
-from spool.log.protocols import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.log.protocols import Observer
 from spool.log.receipts import Sealer
 from spool.log.retention import Candidate, DrainRate, Holder, Progress
 from spool.log.runs import count_repeats
 from spool.log.shapes import Shapes
-from spool.memory.pending import MemoryPending
+from spool.log.values import Books, Commit, Entry, LogSettings, LogStats, Receipt, Submission
+from spool.memory.partial_reports import MemoryPartialReports
 from spool.memory.streams import MemoryStreams
 from spool.record import TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
 
@@ -100,7 +101,7 @@ class MemoryLog:
         self._closing = False
         self.repeated_ids = 0
         self.streams = MemoryStreams()
-        self.pending = MemoryPending()
+        self.pending = MemoryPartialReports()
         self._streams_since = clock.now()
         self.routes: Routes = NoRoutes()
         self.holders: list[Holder] = []
@@ -153,7 +154,7 @@ class MemoryLog:
             self._series[series] = state, plan.at
             self._series.move_to_end(series)
         self._conflicts.merge(plan.conflicts)
-        self.pending.follow(plan.halves)
+        self.pending.follow(plan.partial_reports)
         self._shapes.count(plan.unrecognised, plan.at)
         self._counters.update(plan.sums())
         self._last_commit += 1
@@ -254,8 +255,8 @@ class MemoryLog:
                 sums[topic, term] = n
         return books.books(books.by_topic(sums), self.routes.route_terms(), differences)
 
-    async def stats(self) -> Stats:
-        return Stats(
+    async def stats(self) -> LogStats:
+        return LogStats(
             entries=sum(map(len, self._kept.values())),
             bytes=self._bytes,
             free_bytes=max(0, self._settings.max_bytes - self._bytes),

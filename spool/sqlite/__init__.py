@@ -8,7 +8,8 @@ from pathlib import Path
 from spool.clock import Clock
 from spool.devices import DeviceTable
 from spool.installation import derived, installation_secret
-from spool.log.protocols import LogSettings, Observer
+from spool.log.protocols import Observer
+from spool.log.values import LogSettings
 from spool.sqlite import recovery
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import books as delivery_books
@@ -16,7 +17,7 @@ from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import DirectoryLock, lock_directory
 from spool.sqlite.log.log import SqliteLog
-from spool.sqlite.pending import SqlitePending
+from spool.sqlite.partial_reports import SqlitePartialReports
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import SqliteStreams
 from spool.streams import StreamBook
@@ -40,7 +41,7 @@ class SqliteSpool:
         database: Database,
         log: SqliteLog,
         deliveries: SqliteDeliveries,
-        pending: SqlitePending,
+        pending: SqlitePartialReports,
         devices: DeviceTable,
         streams: SqliteStreams,
         book: StreamBook,
@@ -105,7 +106,7 @@ async def open_spool(
     except BaseException:
         lock.release()
         raise
-    pending = SqlitePending(database)
+    pending = SqlitePartialReports(database)
     deliveries = SqliteDeliveries(database, log=log, clock=clock)
     return SqliteSpool(
         directory, lock, database, log, deliveries, pending, devices, streams, book,

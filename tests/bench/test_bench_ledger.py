@@ -11,7 +11,7 @@ from time import process_time
 import pytest
 
 from spool.ledger.sums import Key
-from spool.log.protocols import Entry
+from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, NS, Inference, pack, unpack
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import CostQuery

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from spool.clock import Clock
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import RouteSpec, RouteState
 from spool.identity import Identity
-from spool.log.protocols import Deliveries, Log, LogSettings, RouteSpec, RouteState, Submission
+from spool.log.protocols import Log
+from spool.log.values import LogSettings, Submission
 from spool.memory import open_spool as open_in_memory
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
 from spool.sqlite import open_spool as open_on_disk

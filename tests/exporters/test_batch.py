@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from exporters import batch
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record
 from tests.exporters.house import ROUTE, call, calls, counter
 

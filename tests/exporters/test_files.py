@@ -17,7 +17,8 @@ import pytest_asyncio
 
 from exporters.destinations.ndjson import FileExporter
 from exporters.errors import Refused, Retryable
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record, as_json
 from tests.exporters.house import call, calls
 

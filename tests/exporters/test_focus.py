@@ -15,7 +15,8 @@ import pytest
 
 from exporters.destinations import focus
 from exporters.destinations.ndjson import FileExporter
-from spool.log.protocols import Delivery, Entry
+from spool.deliveries.values import Delivery
+from spool.log.values import Entry
 from spool.record import NS, Record
 from tests.exporters.house import call, counter
 

@@ -16,7 +16,8 @@ from exporters.capture import Capture
 from exporters.errors import Divide, Refused, Rejected, Retryable, SendError, TooLarge, Unknown
 from exporters.gate import ANOTHER_SUSPECT_S, MAX_SUSPECTS, Gate
 from exporters.route import Route
-from spool.log.protocols import Delivery, Entry, Settlement
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
 from tests.exporters.house import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
 
 DOWN = Retryable("no answer", answered=False, keep_key=True)

@@ -19,7 +19,7 @@ from gateway.demo.workloads import WORKLOADS
 from gateway.insights.inspector import DETECTORS
 from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
 from spool.sqlite import open_spool
 from spool.sqlite.ledger.ledger import Ledger

@@ -14,8 +14,8 @@ from gateway.insights.facts import Facts
 from gateway.insights.inspector import DETECTORS, look
 from gateway.operator.insights import inspector
 from gateway.rate_cards.card import CardUnreadable
+from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
-from spool.log.protocols import RouteSpec
 from spool.record import AI_TELEMETRY
 from spool.registry.insights import Finding, Merged
 from tests.integration.operator.house import OperatorHouse, operator_house

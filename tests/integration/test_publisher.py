@@ -15,7 +15,7 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
 from spool.identity import Identity
-from spool.log.protocols import LogSettings, Submission
+from spool.log.values import LogSettings, Submission
 from spool.memory import MemorySpool
 from spool.memory import open_spool as open_in_memory
 from spool.record import AI_TELEMETRY, NS, UNIT_COST

@@ -20,7 +20,7 @@ from gateway import app as apps
 from gateway.app import App
 from gateway.configuration.sections import Config, Server
 from spool.clock import SystemClock
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from spool.sqlite import open_spool
 from tests.gateway.http import raw
 from tests.integration.payloads import JSON, traces

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from typing import Any
 
-from spool.log.protocols import Entry
+from spool.log.values import Entry
 from spool.record import NS, Inference, Record
 
 HOUR = 3600

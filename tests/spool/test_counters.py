@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from spool.log.counters import SMALLEST, TOKENS, UNCHANGED, SeriesState, advance, as_record
-from spool.log.protocols import CounterPoint
+from spool.log.values import CounterPoint
 from spool.record import UsageMetric
 
 START = 1_790_000_000_000_000_000

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.errors import NotAllowed, NotThere
-from spool.log.protocols import Delivery, RouteSpec, Settlement
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.exporters.house import ROUTE, SPEC, Spooled, StoppedClock, call, calls, spooled
 

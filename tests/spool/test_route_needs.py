@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from spool.deliveries.rules import NOBODY_NEEDS
-from spool.log.protocols import Delivery, RouteSpec, Settlement
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.memory.deliveries import MemoryDeliveries
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries, needed_from, skip_below

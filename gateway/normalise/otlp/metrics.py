@@ -22,7 +22,7 @@ from gateway.normalise.otlp.sources import OTEL, source_of
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import vocabulary as words
 from spool.identity import Identity, of_point
-from spool.log.protocols import CounterPoint
+from spool.log.values import CounterPoint
 from spool.record import UsageMetric
 
 UNCHANGED = "unchanged"  # a counter that did not move

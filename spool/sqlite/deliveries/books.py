@@ -12,7 +12,7 @@ from typing import Any
 
 from spool.deliveries import rules
 from spool.deliveries.rules import TERMS
-from spool.log.protocols import RouteState
+from spool.deliveries.values import RouteState
 from spool.sqlite.deliveries import queries
 from spool.sqlite.log.entries import accepted
 

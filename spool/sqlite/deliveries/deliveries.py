@@ -17,17 +17,17 @@ from typing import Any
 
 from spool.clock import Clock
 from spool.deliveries import rules
-from spool.errors import NotAllowed, NotThere
-from spool.log.protocols import (
+from spool.deliveries.values import (
     DeadLetter,
     Delivery,
-    Log,
     PartialRefusal,
     RouteSpec,
     RouteState,
     Settlement,
     UnknownDelivery,
 )
+from spool.errors import NotAllowed, NotThere
+from spool.log.protocols import Log
 from spool.record import Record, pack
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import queries, rows, steps

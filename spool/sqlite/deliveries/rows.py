@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from spool.log.protocols import DeadLetter, Delivery, Entry, PartialRefusal, UnknownDelivery
+from spool.deliveries.values import DeadLetter, Delivery, PartialRefusal, UnknownDelivery
+from spool.log.values import Entry
 from spool.record import unpack
 from spool.sqlite.deliveries import queries
 

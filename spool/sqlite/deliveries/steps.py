@@ -12,8 +12,8 @@ from typing import Any
 
 from spool.deliveries import rules
 from spool.deliveries.rules import TERMS
+from spool.deliveries.values import Delivery
 from spool.errors import NotAllowed, NotThere
-from spool.log.protocols import Delivery
 from spool.sqlite.deliveries import queries, rows
 
 

@@ -18,7 +18,7 @@ from spool.errors import EntryUnreadable
 from spool.log import codec
 from spool.log.amendments import amended
 from spool.log.codec import Body
-from spool.log.protocols import Entry
+from spool.log.values import Entry
 from spool.record import Inference, Record
 from spool.sqlite.log import queries
 

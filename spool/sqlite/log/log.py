@@ -20,10 +20,11 @@ from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.horizon import Horizon
 from spool.log.observation import tell
 from spool.log.plan import Plan, Planner
-from spool.log.protocols import Books, Commit, Entry, LogSettings, Observer, Receipt, Stats, Submission
+from spool.log.protocols import Observer
 from spool.log.receipts import Sealer
 from spool.log.retention import ROOM, DrainRate, Holder
 from spool.log.runs import count_repeats
+from spool.log.values import Books, Commit, Entry, LogSettings, LogStats, Receipt, Submission
 from spool.record import TOPICS
 from spool.sqlite.database import Database
 from spool.sqlite.log import queries, store
@@ -317,7 +318,7 @@ class SqliteLog:
                     sums[topic, term] = found.counters[topic, term]
             return books.books(books.by_topic(sums), found.routes, wrong)
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> LogStats:
         with self._translated():
 
             def count(connection: sqlite3.Connection) -> tuple[int, Space]:
@@ -325,7 +326,7 @@ class SqliteLog:
                 return entries, space(connection)
 
             entries, room = await self._database.read(count)
-            return Stats(
+            return LogStats(
                 entries=entries,
                 bytes=room.used,
                 free_bytes=max(0, self._settings.max_bytes - room.used),

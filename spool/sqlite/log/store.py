@@ -22,7 +22,7 @@ from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.plan import Plan
 from spool.log.runs import Run
 from spool.record import NS, TOPICS, Record
-from spool.sqlite import pending, streams
+from spool.sqlite import partial_reports, streams
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import (
     EntryCache,
@@ -69,7 +69,7 @@ def write(connection: sqlite3.Connection, plan: Plan) -> int:
         _write_entries(connection, plan, topic, records)
     _write_amendments(connection, plan)
     streams.follow(connection, plan)
-    pending.follow(connection, plan.halves)
+    partial_reports.follow(connection, plan.partial_reports)
     connection.executemany(
         queries.KEEP_SERIES,
         [(id, state.start_time, state.time, str(state.value), plan.at) for id, state in plan.series.items()],

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.log.protocols import Receipt, Submission
+from spool.log.values import Receipt, Submission
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
 TICK_S = 1.0  # between looks at a log that is not well

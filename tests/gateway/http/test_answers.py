@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Reject
-from spool.log.protocols import Receipt
+from spool.log.values import Receipt
 
 REJECTS = [Reject(3, MALFORMED, "traceId must be 32 hex digits"), Reject(7, IMPLAUSIBLE, "cache above input")] * 100
 

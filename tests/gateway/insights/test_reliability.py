@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from gateway.insights import dead_letters, mute_device, retry_storm, stuck_route, unrecognised_shape
 from gateway.insights.facts import DAY_S, Dead, Shape
+from spool.deliveries.values import RouteState
 from spool.devices import Device
-from spool.log.protocols import RouteState
 from tests.gateway.insights.world import NOW, found, impacts, spend
 
 RUNNING = RouteState(

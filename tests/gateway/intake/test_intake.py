@@ -20,7 +20,8 @@ from gateway.normalise.outcome import NOT_AI, PART, Outcome
 from spool import memory
 from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
-from spool.log.protocols import CounterPoint, Log, LogSettings, Receipt, Submission
+from spool.log.protocols import Log
+from spool.log.values import CounterPoint, LogSettings, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric
 from tests.moved_clock import MovedClock
 

@@ -14,7 +14,7 @@ from gateway.configuration.sections import PriceOverride, Prices
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards import card as cards
 from spool.ledger.sums import SIZES, Sums, sized
-from spool.log.protocols import Entry
+from spool.log.values import Entry
 from spool.record import NS, Inference
 from spool.sqlite.ledger.repricing import TokenSum
 

@@ -11,7 +11,7 @@ from gateway.intake.shadows import STEP, WINDOW_S, Shadows
 from spool import memory
 from spool.clock import SystemClock
 from spool.identity import of_call
-from spool.log.protocols import Entry, LogSettings, Submission
+from spool.log.values import Entry, LogSettings, Submission
 from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 

@@ -11,8 +11,11 @@ import pytest
 
 from gateway.monitoring import health as healths
 from gateway.monitoring.health import Health
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
-from spool.log.protocols import Deliveries, Log, RouteState, Stats
+from spool.log.protocols import Log
+from spool.log.values import LogStats
 from tests.gateway.monitoring.test_metrics import ROUTE, STATS
 
 pytestmark = pytest.mark.asyncio
@@ -22,14 +25,14 @@ pytestmark = pytest.mark.asyncio
 class House:
     """What Health reads, to be changed by a test."""
 
-    stats_now: Stats | Exception | None = STATS
+    stats_now: LogStats | Exception | None = STATS
     keys_read: bool = True
     closing: bool = False
     time: float = 1000.0
     reads: int = 0
     states: list[RouteState] = field(default_factory=list)
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> LogStats:
         self.reads += 1
         if self.stats_now is None:
             await asyncio.Event().wait()

@@ -9,9 +9,10 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics, Snapshot
-from spool.log.protocols import Commit, RouteState, Stats
+from spool.deliveries.values import RouteState
+from spool.log.values import Commit, LogStats
 
-STATS = Stats(
+STATS = LogStats(
     entries=7,
     bytes=4096,
     free_bytes=1000,

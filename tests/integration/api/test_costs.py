@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from spool.clock import SystemClock
 from spool.identity import Identity
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from spool.record import NS, Inference
 from spool.sqlite import open_spool
 from tests.integration.conftest import Serve, Serving

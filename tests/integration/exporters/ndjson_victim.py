@@ -9,7 +9,7 @@ from pathlib import Path
 from exporters.destinations.ndjson import FileExporter
 from exporters.routes import RouteConfig, Routes
 from spool.clock import SystemClock
-from spool.log.protocols import RouteSpec
+from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY
 from tests.exporters.house import calls, spooled
 

@@ -25,7 +25,7 @@ from gateway.demo.filling import fill
 from gateway.demo.month import Span
 from gateway.normalise import billing as rules
 from spool.identity import Identity
-from spool.log.protocols import LogSettings, Submission
+from spool.log.values import LogSettings, Submission
 from spool.memory import MemorySpool
 from spool.memory import open_spool as open_in_memory
 from spool.memory.billing_hours import MemoryBillingHours

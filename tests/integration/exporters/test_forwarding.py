@@ -16,7 +16,7 @@ from exporters.backoff import Backoff
 from exporters.routes import RouteConfig, Routes, build
 from exporters.settings import KeySettings, UpstreamSettings
 from spool.clock import SystemClock
-from spool.log.protocols import RouteState
+from spool.deliveries.values import RouteState
 from spool.record import Record
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from tests.exporters.house import ROUTE, Spooled, call, calls, counter, record_id, spooled

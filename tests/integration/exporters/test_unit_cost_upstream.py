@@ -20,7 +20,7 @@ from exporters.service.topics import Rooms
 from exporters.settings import EventStream, KeySettings, UpstreamSettings
 from spool.clock import SystemClock
 from spool.identity import Identity
-from spool.log.protocols import LogSettings, Submission
+from spool.log.values import LogSettings, Submission
 from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from spool.sqlite import SqliteSpool, open_spool
 from tests.exporters.house import record_id

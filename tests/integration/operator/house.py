@@ -21,7 +21,7 @@ from gateway.devices.registrar import Registrar
 from gateway.operator.application import PREFIX, OperatorServices, application
 from gateway.operator.socket import OperatorSocket
 from spool.installation import installation_secret
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from spool.memory import open_spool
 from spool.memory.billing_hours import MemoryBillingHours
 from spool.sqlite.ledger.ledger import Ledger

@@ -18,7 +18,8 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main, operator
 from spool.clock import SystemClock
-from spool.log.protocols import LogSettings, RouteSpec, Settlement
+from spool.deliveries.values import RouteSpec, Settlement
+from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.sqlite import lock_directory, open_spool
@@ -228,7 +229,7 @@ def test_spool_commands_answer_for_an_empty_house(run: Run) -> None:
 
 def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """`spool verify` prints them all the same."""
-    from spool.log.protocols import Books
+    from spool.log.values import Books
     from spool.sqlite.log.log import SqliteLog
 
     async def verify(self: object) -> Books:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from spool.log.protocols import Delivery, RouteSpec, Settlement
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.record import AI_TELEMETRY
 from tests.integration.operator.house import OperatorHouse, operator_house
 from tests.spool.contract.world import add, call, submission

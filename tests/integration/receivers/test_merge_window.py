@@ -22,7 +22,7 @@ from gateway.normalise.formats.langfuse.pending import Entry, Waiting
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.errors import SpoolUnavailable
-from spool.log.protocols import LogSettings, Receipt
+from spool.log.values import LogSettings, Receipt
 from spool.record import AI_TELEMETRY, Inference
 from spool.sqlite import SqliteSpool, open_spool
 from tests.gateway.normalise.formats.langfuse_events import batch, create, trace, update

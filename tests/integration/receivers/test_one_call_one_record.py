@@ -31,7 +31,8 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise import any_format
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
-from spool.log.protocols import Log, LogSettings
+from spool.log.protocols import Log
+from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY, Inference
 from tests.gateway.normalise.formats.payloads import run
 from tests.gateway.normalise.otlp.payloads import traces

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from spool.sqlite import SqliteSpool, open_spool
 from tests.moved_clock import MovedClock
 from tests.spool.contract.world import NOON, Observed

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from spool.clock import Clock
+from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolFull, SpoolUnavailable
-from spool.log.pending import Kept
-from spool.log.protocols import RouteSpec
+from spool.log.partial_reports import PartialReport
 from spool.record import AI_TELEMETRY
 from spool.sqlite import SqliteSpool, recovery
 from spool.sqlite.database import Database
@@ -376,14 +376,14 @@ async def test_damage_in_a_small_table_never_stops_a_start(start: Starter, table
     spool = await start()
 
     assert [call(1)[0]] == await everything(spool.log)
-    await add(spool.log, call(2), keep=[Kept(b"half", 1.0, b"")], pending=1)
+    await add(spool.log, call(2), keep=[PartialReport(b"half", 1.0, b"")], pending=1)
     assert 1 == len(await spool.pending.load())
 
 
 async def test_damage_among_waiting_halves_is_salvaged_at_the_start(start: Starter) -> None:
     """The pages that hold halves are looked at like those of records; what can be read of them waits on."""
     first = await start()
-    halves = [Kept(number.to_bytes(16, "big"), float(number), bytes(400)) for number in range(100)]
+    halves = [PartialReport(number.to_bytes(16, "big"), float(number), bytes(400)) for number in range(100)]
     await add(first.log, call(1), keep=halves, pending=100, received=101)
     await first.close()
     overwrite_leaf(first.directory, "pending")

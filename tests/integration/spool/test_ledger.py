@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from spool import memory
 from spool.errors import NotAllowed, SpoolUnavailable
 from spool.identity import of_call
-from spool.log.protocols import LogSettings, Submission
+from spool.log.values import LogSettings, Submission
 from spool.record import AI_TELEMETRY, NS, UsageMetric
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import CostQuery, CostRow

@@ -11,7 +11,7 @@ import pytest
 from spool.clock import SystemClock
 from spool.devices import DeviceTable
 from spool.errors import SpoolUnavailable
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from spool.sqlite import open_spool
 
 LEFT_OPEN = """

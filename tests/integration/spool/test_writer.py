@@ -11,7 +11,7 @@ from spool.errors import SpoolUnavailable
 from spool.identity import Identity
 from spool.log.duplicates import DuplicateIndex
 from spool.log.plan import Planner
-from spool.log.protocols import Receipt, Submission
+from spool.log.values import Receipt, Submission
 from spool.record import Record
 from spool.sqlite.log.writer import GroupWriter
 from tests.integration.spool.conftest import Starter

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 import spool.memory
 import spool.sqlite
-from spool.log.protocols import LogSettings
+from spool.log.values import LogSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.world import NOON, Observed
 

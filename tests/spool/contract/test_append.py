@@ -9,7 +9,7 @@ import pytest
 from spool import identity
 from spool.errors import NotThere, SpoolUnavailable
 from spool.identity import Identity
-from spool.log.protocols import Commit, Submission
+from spool.log.values import Commit, Submission
 from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener

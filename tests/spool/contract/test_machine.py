@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import spool.memory
 import spool.sqlite
+from spool.deliveries.values import RouteSpec, Settlement
 from spool.identity import Identity
-from spool.log.protocols import LogSettings, RouteSpec, Settlement
+from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY, Record
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed

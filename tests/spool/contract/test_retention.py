@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from spool.deliveries.values import RouteSpec, Settlement
 from spool.errors import NotThere, SpoolFull
 from spool.identity import Identity
-from spool.log.protocols import RouteSpec, Settlement
 from spool.record import AI_TELEMETRY, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from spool.deliveries.values import RouteSpec
 from spool.errors import NotThere
 from spool.identity import Identity
-from spool.log.protocols import RouteSpec, Submission
+from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from tests.exporters.house import record_id
 from tests.spool.contract.conftest import Opener, Spool

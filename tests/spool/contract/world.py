@@ -9,7 +9,8 @@ from typing import Any
 
 from spool import identity
 from spool.identity import Identity
-from spool.log.protocols import Commit, CounterPoint, Entry, Log, Receipt, Submission
+from spool.log.protocols import Log
+from spool.log.values import Commit, CounterPoint, Entry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, Inference, Record, UsageMetric
 
 NOON = 1_790_000_000  # epoch seconds

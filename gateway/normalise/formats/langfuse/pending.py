@@ -41,7 +41,7 @@ from gateway.normalise.formats.langfuse.events import (
 from gateway.normalise.formats.langfuse.on_record import Told
 from gateway.normalise.outcome import MERGED, NOT_AI, Half, Outcome
 from spool.identity import Identity
-from spool.log.pending import Kept
+from spool.log.partial_reports import PartialReport
 from spool.record import Inference
 
 
@@ -61,8 +61,8 @@ class Entry(msgspec.Struct):
     facts: bytes
     at: float = 0.0  # when it was last heard of
 
-    def kept(self, key: bytes) -> Kept:
-        return Kept(key, self.at, _encode(self))
+    def kept(self, key: bytes) -> PartialReport:
+        return PartialReport(key, self.at, _encode(self))
 
 
 Before = dict[bytes, Entry | None]  # what a join changed, as it was
@@ -94,7 +94,7 @@ class Waiting:
     def is_over_full(self) -> bool:
         return len(self._entries) > self._max_halves or self._bytes > self._max_bytes
 
-    def load(self, kept: Iterable[Kept]) -> int:
+    def load(self, kept: Iterable[PartialReport]) -> int:
         """What was waiting when the process ended; how many of them cannot be read."""
         damaged, traces = 0, []
         for half in kept:

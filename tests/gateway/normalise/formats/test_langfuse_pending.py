@@ -8,7 +8,7 @@ import pytest
 
 from gateway.normalise.formats.langfuse.pending import TURN, Before, Sender, Waiting, keys_of
 from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
-from spool.log.pending import Kept
+from spool.log.partial_reports import PartialReport
 from spool.record import Inference
 from tests.gateway.normalise.formats.langfuse_events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import assert_balanced, read
@@ -211,7 +211,7 @@ def test_a_restart_finds_what_was_kept() -> None:
     """Halves and traces, from the bytes on disk alone; what is damaged there is counted and spoils no other."""
     before, after = room(), room()
     kept = join(before, trace(), create()).keep
-    assert 1 == after.load([*kept, Kept(b"x", 0.0, b"\xc1")])
+    assert 1 == after.load([*kept, PartialReport(b"x", 0.0, b"\xc1")])
     assert [("gpt-4o-mini", 10, "u-1")] == [
         (record.request_model, record.input_tokens, record.user) for record in records(join(after, update()))
     ]

@@ -19,7 +19,7 @@ from gateway.normalise.otlp.series import SeriesKeys
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import vocabulary as words
 from spool.identity import of_point
-from spool.log.protocols import CounterPoint
+from spool.log.values import CounterPoint
 from spool.record import UsageMetric
 from tests.gateway.normalise.otlp.items import NOW, SECOND, finished, picked, point, read_points
 

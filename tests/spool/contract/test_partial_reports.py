@@ -1,4 +1,4 @@
-"""Waiting halves, on SQLite and in memory: kept and forgotten with the books, replaced, found again in order."""
+"""Waiting partial reports, on both engines: kept and forgotten with the books, replaced, found again in order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spool.log.pending import Kept
-from spool.log.protocols import LogSettings
+from spool.log.partial_reports import PartialReport
+from spool.log.values import LogSettings
 from spool.sqlite import open_spool as open_sqlite
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
@@ -16,7 +16,7 @@ from tests.spool.contract.world import NOON, add, assert_books_balance, call, to
 
 pytestmark = pytest.mark.asyncio
 
-OLD, NEW = Kept(b"old", 1.0, b"\x00half"), Kept(b"new", 2.5, b"other half")
+OLD, NEW = PartialReport(b"old", 1.0, b"\x00part"), PartialReport(b"new", 2.5, b"other part")
 
 
 async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
@@ -28,12 +28,12 @@ async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
     await assert_books_balance(spool.log)
 
 
-async def test_a_half_that_says_more_takes_the_place(open_spool: Opener) -> None:
-    """One row a key, also when one submission forgets the half before and keeps the next."""
+async def test_a_later_report_replaces_the_one_before(open_spool: Opener) -> None:
+    """One row a key, also when one submission forgets the report before and keeps the next."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
-    await add(spool.log, keep=[Kept(b"old", 3.0, b"more")])
-    assert [Kept(b"old", 3.0, b"more")] == list(await spool.pending.load())
+    await add(spool.log, keep=[PartialReport(b"old", 3.0, b"more")])
+    assert [PartialReport(b"old", 3.0, b"more")] == list(await spool.pending.load())
     await add(spool.log, forget=[b"old"], keep=[OLD])
     assert [OLD] == list(await spool.pending.load())
 
@@ -66,7 +66,7 @@ async def test_a_refused_submission_keeps_and_forgets_nothing(open_spool: Opener
     assert 1 == (await topic_terms(spool.log))["pending"]
 
 
-async def test_halves_outlive_the_process(tmp_path: Path) -> None:
+async def test_partial_reports_outlive_the_process(tmp_path: Path) -> None:
     """Opened again, the file still has them."""
     clock = MovedClock(NOON)
     spool = await open_sqlite(tmp_path, settings=LogSettings(), clock=clock)

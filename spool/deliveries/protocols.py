@@ -1,0 +1,111 @@
+"""
+The routes' side of the log as a protocol: numbered requests with their own progress.
+
+Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes in one
+transaction; when it returns, a power cut takes nothing of it away (the memory engine excepted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from spool.deliveries.values import (
+    DeadLetter,
+    Delivery,
+    PartialRefusal,
+    RouteSpec,
+    RouteState,
+    Settlement,
+    UnknownDelivery,
+)
+
+
+class Deliveries(Protocol):
+    """The routes' side of the log: numbered requests with their own progress."""
+
+    async def declare(self, routes: Sequence[RouteSpec]) -> None:
+        """
+        The configuration's routes: new ones begin where `start` says, missing ones become orphaned.
+
+        Nothing is in hand afterwards, and everything that waited is due.
+        """
+        ...
+
+    async def due(self, route: str, *, now: float, max_records: int) -> Delivery | None:
+        """The oldest delivery of a route that may be sent now and is not in hand, else a new one; None: nothing due."""
+        ...
+
+    async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+        """
+        One single record for a route that refuses: one that was never refused alone while fewer than `max_suspects`
+        were, cut from what waits if need be; else the oldest refused one that is due. None: neither.
+        """
+        ...
+
+    async def next_due_at(self, route: str) -> float | None:
+        """When the earliest waiting delivery may be sent again."""
+        ...
+
+    async def mark(self, delivery: Delivery, mark: str) -> None:
+        """Keep what a file destination needs to undo a half-written delivery, before it writes."""
+        ...
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None: ...
+
+    async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
+        """
+        The parent goes, two children with new keys come; `at` is the first number of the second (default: half).
+
+        `refused`: the destination refused the parent, which is the first refusal of every record in it.
+        """
+        ...
+
+    async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
+        """Copy the single record to the dead letters and settle its delivery."""
+        ...
+
+    async def retry(
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        not_before: float,
+        new_key: bool,
+        refused_at: float | None = None,
+        server_error: bool = False,
+    ) -> None: ...
+
+    async def unknown(self, delivery: Delivery, *, reason: str) -> None:
+        """Nobody knows whether it arrived and it must not be sent twice: settled by hand."""
+        ...
+
+    async def unknowns(self) -> Sequence[UnknownDelivery]:
+        """What waits to be settled by hand, oldest first; its entries are kept as long as it does."""
+        ...
+
+    async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
+        """An operator knows: it arrived, or it is to be sent again. NotThere when no such delivery waits."""
+        ...
+
+    async def set_state(self, route: str, state: str, reason: str | None) -> None: ...
+
+    async def routes(self) -> Sequence[RouteState]: ...
+
+    async def drop(self, route: str) -> int:
+        """Forget an orphaned route; its queue is counted as discarded. NotAllowed while it is configured."""
+        ...
+
+    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]: ...
+
+    async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
+        """What partial successes named, newest first; the newest of each route are kept."""
+        ...
+
+    async def dead_retry(self, ids: Sequence[int]) -> int: ...
+
+    async def dead_discard(self, ids: Sequence[int]) -> int: ...
+
+    async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
+        """New deliveries with new keys for settled numbers committed in [since, until); returns the records."""
+        ...

@@ -1,0 +1,111 @@
+"""The values that cross the seam of the deliveries: routes, numbered requests and what became of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spool.log.values import Entry
+from spool.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One numbered request of a route; stored before it is first sent."""
+
+    id: int
+    route: str  # "destination/topic"
+    first: int
+    last: int
+    attempts: int  # 0 when it was never sent
+    idempotency_key: str
+    server_errors: int = 0  # 5xx answers while others passed
+    refusals: int = 0  # how often this single record was refused alone
+    refused_at: float | None = None  # the first time
+    proven: bool = False  # another record of the route was accepted since this one was first refused
+    doubted: bool = False  # a 502 or 504 came under the present idempotency key
+    last_error: str | None = None
+    mark: str | None = None
+    replay: bool = False
+    kept: Entry | None = None  # a retried dead letter brings its record along: its entry may be gone
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """Where the numbers of a delivery went; the four add up to its count."""
+
+    delivered: int
+    refused: int = 0  # a partial success named them
+    shadow: int = 0
+    damaged: int = 0
+    words: str | None = None  # the upstream's, when it refused some
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSpec:
+    """What the configuration says of a route."""
+
+    name: str
+    topic: str
+    required: bool = True
+    start: str = "oldest"  # or "now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteState:
+    """A route as the operator sees it. States: running, parked, refusing, orphaned."""
+
+    name: str
+    topic: str
+    required: bool
+    state: str
+    reason: str | None
+    progress: int  # lowest open number
+    queued: int
+    oldest_age_s: float | None
+    delivered: int
+    refused: int
+    dead: int
+    stuck: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record that the upstream refused twice while it took others."""
+
+    id: int
+    route: str
+    topic: str
+    number: int
+    record: Record
+    error: str
+    status: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownDelivery:
+    """A delivery of which nobody knows whether it arrived; `kept` as of a Delivery."""
+
+    id: int
+    route: str
+    topic: str
+    first: int
+    last: int
+    reason: str | None
+    kept: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialRefusal:
+    """A delivery that was accepted but for `count` of its records; nothing of it is sent again."""
+
+    route: str
+    first: int
+    last: int
+    count: int
+    words: str | None
+    at: float

@@ -1,0 +1,114 @@
+"""The values that cross the seam of the log: what is submitted, what is read, what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from spool.identity import Identity
+from spool.log.partial_reports import PartialReport
+from spool.record import Record, UsageMetric
+
+
+@dataclass(frozen=True, slots=True)
+class CounterPoint:
+    """One cumulative point. The log turns it into a delta record inside the commit, from `template`."""
+
+    series: bytes  # 16 bytes: resource, scope, name, unit, attributes and start time
+    start_time: int  # 0 = the sender does not say: its first point is only a base line
+    time: int
+    value: int | Decimal
+    template: UsageMetric  # id, value, start_time and end_time are filled by the log
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What one request (or file) adds to one topic. The terms obey the equations of spool.log.books."""
+
+    topic: str
+    received: int
+    split: int = 0
+    records: Sequence[Record] = ()
+    identities: Sequence[Identity] = ()  # one per record
+    points: Sequence[CounterPoint] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    pending: int = 0  # partial reports that wait for the rest (negative when more were completed than began to wait)
+    keep: Sequence[PartialReport] = ()  # wait from now on, each in the place of what was kept under its key
+    forget: Sequence[bytes] = ()  # keys of partial reports that wait no more
+    unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items that look like AI and match no dialect
+    before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts, which its own covers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """The proof for a sender. `records` counts new and known alike: a sender is never told which."""
+
+    id: str  # sealed: shows neither order nor volume
+    records: int
+    ignored: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """Closed records as a reader sees them: amended once and for all, numbered from `first` without gaps."""
+
+    topic: str
+    first: int
+    committed_at: float  # epoch seconds
+    records: Sequence[Record | None]  # None: damaged, its number is kept and counted
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.records) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """
+    Terms by topic and by route, as spool.log.books names them (`ignored.reason` and `rejected.reason` in full).
+
+    `balanced` is empty when every equation holds, else one sentence per equation that does not.
+    """
+
+    topics: Mapping[str, Mapping[str, int]]
+    routes: Mapping[str, Mapping[str, int]]
+    imbalances: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStats:
+    """Figures for /metrics, /readyz and `spool status`."""
+
+    entries: int
+    bytes: int
+    free_bytes: int
+    max_bytes: int
+    duplicate_window_s: float
+    duplicate_ids: int
+    writable: bool
+    last_error: str | None
+    alive: bool = True  # whether what commits still runs; without it nothing is ever kept again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The [spool] section, in bytes and seconds."""
+
+    max_bytes: int = 10 * 1024**3
+    retention_s: float = 7 * 86400
+    hold_s: float = 10
+    duplicate_window_s: float = 7 * 86400
+    duplicate_ids: int = 10_000_000
+    cache_bytes: int = 16 << 20  # packed records kept for the next reader, about fifty thousand; twice at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one group commit did, for whoever counts: {(topic, term, source or reason): n}."""
+
+    seconds: float
+    flush_seconds: float
+    terms: Mapping[tuple[str, str, str], int]
