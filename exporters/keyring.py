@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from exporters.errors import Refused
 from exporters.secret import Secret
-from exporters.settings import KeySettings
+from exporters.settings import UpstreamKey
 from spool.registry import scopes
 
 
 @dataclass(frozen=True)
 class Key:
-    settings: KeySettings
+    settings: UpstreamKey
     secret: Secret
 
     def grants(self, scope: str) -> bool:
@@ -22,7 +22,7 @@ class Key:
 
 
 class Keyring:
-    def __init__(self, keys: Sequence[KeySettings], environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, keys: Sequence[UpstreamKey], environ: Mapping[str, str] | None = None) -> None:
         # Stable: within both kinds the configuration's order holds.
         ordered = sorted(keys, key=lambda key: not key.use_cases)
         self._keys = [

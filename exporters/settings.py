@@ -1,4 +1,4 @@
-"""What the configuration says of the way out: the sections as plain values, filled in by the composition root."""
+"""The sections of the configuration that say what is forwarded where: [upstream] and [[destinations]]."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spool.settings import MIB, Duration, Size
+
 
 @dataclass(frozen=True, kw_only=True)
-class KeySettings:
+class UpstreamKey:
     """One [[upstream.keys]]: a secret by file or environment, with either `use_cases` or `scopes`."""
 
-    name: str
+    name: str = ""
     secret_file: Path | None = None
     secret_env: str = ""
     use_cases: tuple[str, ...] = ()
@@ -20,19 +22,24 @@ class KeySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EventStream:
-    """One type of [upstream.events]. `element`, `value` and `dimensions` say where in an event these are found."""
+    """
+    One type of [upstream.events]: its events become `sum` operations of a unit-cost stream.
 
-    stream: str
+    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name in its data. An
+    empty `value` counts events.
+    """
+
+    stream: str = ""
     type: str = "allocation"
     granularity: str = "DAILY"
     element: str = "subject"
-    value: str = ""  # "" counts events
+    value: str = ""
     dimensions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamSettings:
-    """The [upstream] section; `base_url` empty means that there is none."""
+    """The [upstream] section. An empty `base_url` means that there is no upstream."""
 
     base_url: str = ""
     ai_telemetry_url: str = ""
@@ -40,25 +47,24 @@ class UpstreamSettings:
     billing_segment: str = "external"
     proxy: str = ""
     ca_file: Path | None = None
-    timeout_s: float = 30.0
+    timeout: Duration = 30.0
     batch_records: int = 1000
-    batch_bytes: int = 4 * 1024**2
+    batch_bytes: Size = 4 * MIB
     compression: str = "gzip"
     idempotency_header: str = "Idempotency-Key"
     in_flight: int = 4
-    keys: tuple[KeySettings, ...] = ()
+    keys: tuple[UpstreamKey, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)
     kind: str = "service"  # or "tollhouse": operations keep their ids, and events travel as events
     events: Mapping[str, EventStream] = field(default_factory=dict)
-    single_writer: frozenset[str] = frozenset()  # streams that nobody else writes
 
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationSettings:
     """One [[destinations]]."""
 
-    name: str
-    type: str
+    name: str = ""
+    type: str = ""
     path: Path | None = None
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 from exporters import routes as outbound
 from exporters.routes import Routes
 from exporters.service import topics as outbound_topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
-from exporters.settings import DestinationSettings, EventStream, KeySettings, UpstreamSettings
 from gateway.addresses import application
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.secret_file import signing_secret
-from gateway.configuration.sections import Config, ConfigError, Upstream, split_address
+from gateway.configuration.sections import Config, ConfigError, split_address
 from gateway.devices.naming import Naming
 from gateway.devices.registrar import Registrar
 from gateway.http import bodies
@@ -41,7 +39,7 @@ from gateway.normalise.formats.langfuse.pending import Waiting
 from gateway.normalise.options import Options
 from gateway.operator import application as operator
 from gateway.operator.insights import inspector
-from gateway.operator.offline import devices_of, log_settings
+from gateway.operator.offline import devices_of
 from gateway.operator.socket import OperatorSocket
 from gateway.receivers.otlp_grpc import GrpcServer
 from gateway.services import ReceiverServices, Services
@@ -55,6 +53,7 @@ from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.ledger import CHUNK as LEDGER_CHUNK
 from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
@@ -186,11 +185,13 @@ class App:
         )
 
     async def _open_spool(self, metrics: Metrics) -> SqliteSpool:
-        settings = log_settings(self._config.spool)
-        if self._local is not None:
-            settings = replace(settings, cache_bytes=AGENT_CACHE_BYTES)
-        observer = Observers([metrics, self._observer]) if self._observer else metrics
-        spool = await open_spool(self._config.data_dir, settings=settings, clock=self._clock, observer=observer)
+        spool = await open_spool(
+            self._config.data_dir,
+            settings=self._config.spool,
+            clock=self._clock,
+            observer=Observers([metrics, self._observer]) if self._observer else metrics,
+            cache_bytes=CACHE_BYTES if self._local is None else AGENT_CACHE_BYTES,
+        )
         self._stack.push_async_callback(spool.close)
         return spool
 
@@ -267,11 +268,15 @@ class App:
 
     def _route_configs(self, spool: SqliteSpool) -> list[outbound.RouteConfig]:
         single_writer = frozenset(stream.name for stream in self._config.streams if stream.single_writer)
-        upstream = upstream_settings(self._config.upstream, single_writer=single_writer)
-        rooms = outbound_topics.Rooms(log=spool.log, streams=spool.streams, learn=spool.book.learn, lanes=self._lanes)
-        destinations = [DestinationSettings(**vars(destination)) for destination in self._config.destinations]
+        rooms = outbound_topics.Rooms(
+            log=spool.log,
+            streams=spool.streams,
+            learn=spool.book.learn,
+            lanes=self._lanes,
+            single_writer=single_writer,
+        )
         try:
-            return outbound.build(upstream, destinations, clock=self._clock, rooms=rooms)
+            return outbound.build(self._config.upstream, self._config.destinations, clock=self._clock, rooms=rooms)
         except ValueError as error:
             raise ConfigError([str(error)]) from error
 
@@ -279,7 +284,7 @@ class App:
         upstream = self._config.upstream
         if not upstream.base_url or self._local is not None:  # an agent has a line of its own (exporters.link)
             return []
-        devices = outbound.device_sync(upstream_settings(upstream), spool.devices, clock=self._clock)
+        devices = outbound.device_sync(upstream, spool.devices, clock=self._clock)
         return [devices, billing] if upstream.connection_id else [devices]
 
     def _operator_services(
@@ -378,15 +383,5 @@ def billing_of(
     config: Config, spool: SqliteSpool, ledger: Ledger, *, lanes: Lanes | None = None, clock: Clock | None = None
 ) -> BillingSync:
     """AI cost as billing drops; it only answers operators while nobody runs it."""
-    settings = upstream_settings(config.upstream)
     hours = SqliteBillingHours(spool.database)
-    return outbound.billing_sync(settings, ledger, hours, lanes or Lanes(), clock=clock or SystemClock())
-
-
-def upstream_settings(upstream: Upstream, *, single_writer: frozenset[str] = frozenset()) -> UpstreamSettings:
-    """The [upstream] section as the way out wants it."""
-    values = dict(vars(upstream))
-    values["timeout_s"] = values.pop("timeout")
-    values["keys"] = tuple(KeySettings(**vars(key)) for key in upstream.keys)
-    values["events"] = {type: EventStream(**vars(stream)) for type, stream in upstream.events.items()}
-    return UpstreamSettings(**values, single_writer=single_writer)
+    return outbound.billing_sync(config.upstream, ledger, hours, lanes or Lanes(), clock=clock or SystemClock())

@@ -32,6 +32,7 @@ class Rooms:
     streams: StreamReader
     learn: Callable[[Sequence[UnitCostOperation]], None]
     lanes: Lanes
+    single_writer: frozenset[str] = frozenset()  # streams that nobody else writes
 
 
 def exporters(
@@ -52,7 +53,7 @@ def exporters(
             upstream(),
             rooms.streams,
             clock=clock,
-            single_writer=settings.single_writer,
+            single_writer=rooms.single_writer,
             to_tollhouse=settings.kind == "tollhouse",
         ),
     )

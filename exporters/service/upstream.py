@@ -71,7 +71,7 @@ def client_of(settings: UpstreamSettings, *, clock: Clock) -> Client:
         ClientSettings(
             proxy=settings.proxy,
             ca_file=settings.ca_file,
-            timeout_s=settings.timeout_s,
+            timeout_s=settings.timeout,
             compression=settings.compression,
             idempotency_header=settings.idempotency_header,
         ),

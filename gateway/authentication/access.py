@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.authentication.attempts import Buckets, neighbourhood
 from gateway.authentication.legacy_key import LegacyKey
-from gateway.configuration.sections import Server
+from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
 from spool.clock import Clock
 from spool.errors import NotThere, SpoolError
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 FLUSH_EVERY_S = 5.0
 GUESSES = 30  # unknown keys from one address at once, then one every two seconds
 GUESSES_PER_S = 0.5
-_DEFAULTS = Server()
+_DEFAULTS = ServerSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Access:
     def __init__(
         self,
         registry: Registry | None,
-        settings: Server = _DEFAULTS,
+        settings: ServerSettings = _DEFAULTS,
         *,
         clock: Clock,
         devices: Callable[[str], Bearer | None] | None = None,

@@ -23,17 +23,18 @@ from exporters.link import Link
 from exporters.secret import Secret
 from exporters.service.paths import Paths
 from exporters.service.upstream import client_of
+from exporters.settings import UpstreamKey
 from gateway.agent import tally as tallies
 from gateway.agent.assistants import ASSISTANTS, Assistant
 from gateway.agent.identity import KEY_FILE, Identity, identity, write_private
 from gateway.agent.settings import Edited, NotEditable, configured_for, undo, write
 from gateway.agent.tally import Tally
-from gateway.app import App, upstream_settings
+from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.cli import config_option, configured, fail
 from gateway.cli.operator import show_table, system_user
 from gateway.cli.serve import run_app, why
-from gateway.configuration.sections import Config, ConfigError, UpstreamKey, split_address
+from gateway.configuration.sections import Config, ConfigError, split_address
 from gateway.http.listener import is_loopback
 from gateway.monitoring import logs
 from spool.clock import SystemClock
@@ -148,7 +149,7 @@ def _forwarding(config: Config) -> Config:
 @asynccontextmanager
 async def _linked(config: Config, who: Identity, tally: Tally, app: App) -> AsyncIterator[None]:
     """The line to the gateway, for as long as the doors are open."""
-    upstream = upstream_settings(config.upstream)
+    upstream = config.upstream
     key_file = config.data_dir / KEY_FILE
 
     async def report() -> Mapping[str, object]:

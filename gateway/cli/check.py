@@ -16,10 +16,9 @@ from exporters.check import OK, REFUSED, StreamCheck
 from exporters.check import check as check_upstream
 from exporters.errors import Refused
 from exporters.secret import Secret
-from gateway.app import upstream_settings
 from gateway.cli import config_option, configured
 from gateway.configuration.secret_file import SecretFile
-from gateway.configuration.sections import Config, ConfigError, Source
+from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.intake.prices import PriceBook
 from spool.clock import SystemClock
 
@@ -36,7 +35,7 @@ def check(config: Path | None, as_json: bool) -> None:
     """
     settings = configured(config)
     problems = list(_file_problems(settings))
-    streams = asyncio.run(check_upstream(upstream_settings(settings.upstream), clock=SystemClock()))
+    streams = asyncio.run(check_upstream(settings.upstream, clock=SystemClock()))
     failed = bool(problems) or any(stream.key and stream.status == REFUSED for stream in streams)
     if as_json:
         click.echo(orjson.dumps({"problems": problems, "upstream": [asdict(stream) for stream in streams]}))
@@ -61,7 +60,7 @@ def _file_problems(config: Config) -> Iterator[str]:
                 Secret(f"destinations[{place}].secret_file", file=destination.secret_file).value()
             except Refused as error:
                 yield str(error)
-    signing = config.sources.get("helicone", Source()).signing_secret_file
+    signing = config.sources.get("helicone", SourceSettings()).signing_secret_file
     secrets = {"server.api_key_file": config.server.api_key_file, "sources.helicone.signing_secret_file": signing}
     for setting, path in secrets.items():
         try:

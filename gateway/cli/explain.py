@@ -29,8 +29,8 @@ from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, Outcome
 from spool import memory
 from spool.clock import SystemClock
-from spool.log.values import LogSettings
 from spool.record import as_json
+from spool.settings import SpoolSettings
 
 
 @click.command()
@@ -70,7 +70,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
     outcome = langfuse_pending.alone(_finish(any_format.normalise(named, body, options=options)))
     clock = SystemClock()
-    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     try:
         intake = Intake(
             spool.log,

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from datetime import date
 from urllib.parse import urlsplit
 
-from gateway.configuration.sections import KIB, MIB, Assignment, Config, Destination, Match, Server, Upstream
+from exporters.settings import DestinationSettings, UpstreamSettings
+from gateway.configuration.sections import Assignment, Config, Match, ServerSettings
 from gateway.normalise.reading.tags import is_content
 from spool.devices import is_device_id
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.scopes import SCOPES, USE_CASES
+from spool.settings import KIB, MIB
 from spool.sqlite.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 
 MAX_LEDGER_TAGS = 8
@@ -62,7 +64,7 @@ def problems(config: Config) -> Iterator[str]:
             yield f'prices.override[{place}].since must be a day such as "2026-11-20"'
 
 
-def _server_problems(server: Server) -> Iterator[str]:
+def _server_problems(server: ServerSettings) -> Iterator[str]:
     for name in ("listen", "grpc_listen", "operator_listen"):
         address = getattr(server, name)
         if (address or name == "listen") and not _is_address(address):
@@ -77,7 +79,7 @@ def _server_problems(server: Server) -> Iterator[str]:
         yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
 
 
-def _upstream_problems(upstream: Upstream) -> Iterator[str]:
+def _upstream_problems(upstream: UpstreamSettings) -> Iterator[str]:
     if upstream.keys and not upstream.base_url:
         yield "upstream.base_url is required when upstream.keys are given"
     for name in ("base_url", "ai_telemetry_url", "proxy"):
@@ -159,7 +161,7 @@ def _stream_name(shown: str, name: str) -> Iterator[str]:
         yield f"{shown} is required: letters, digits, '_', '.' and '-', at most 256"
 
 
-def _destination_problems(destinations: tuple[Destination, ...]) -> Iterator[str]:
+def _destination_problems(destinations: tuple[DestinationSettings, ...]) -> Iterator[str]:
     names: set[str] = set()
     for place, destination in enumerate(destinations):
         shown = f"destinations[{place}]"
@@ -181,7 +183,7 @@ def _destination_problems(destinations: tuple[Destination, ...]) -> Iterator[str
                 yield f"{shown}.headers: {name!r} is not a header, or its value is not one line"
 
 
-def _topic_problems(shown: str, destination: Destination) -> Iterator[str]:
+def _topic_problems(shown: str, destination: DestinationSettings) -> Iterator[str]:
     if len(set(destination.topics)) != len(destination.topics) or not destination.topics:
         yield f"{shown}.topics must name at least one topic, and each once"
     for topic in destination.topics:

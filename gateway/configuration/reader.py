@@ -1,7 +1,7 @@
 """
 Reading the configuration: file, then environment (`TOLLHOUSE_SECTION__KEY`), then flags; all problems at once.
 
-Sizes ("64MiB") become bytes and durations ("10s") become seconds here, at the door.
+Sizes ("64MiB") become bytes and durations ("10s") become seconds here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.configuration.problems import problems as problems_of
-from gateway.configuration.sections import GIB, KIB, MIB, Config, ConfigError, Duration, Size
+from gateway.configuration.sections import Config, ConfigError
+from spool.settings import GIB, KIB, MIB, Duration, Size
 
 
 def load(
@@ -72,7 +73,7 @@ def _section(kind: type[Any], tree: Any, prefix: str, base: Path, problems: list
     if not isinstance(tree, dict):
         problems.append(f"{prefix or 'the file'} must be a table")
         return kind()
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     for unknown in sorted(set(tree) - set(hints)):
         name = _join(prefix, unknown)
         near = difflib.get_close_matches(unknown, hints, 1, 0.6)
@@ -120,7 +121,7 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
         return _section(typing.cast("type[Any]", kind), value, name, base, problems)
     if origin is tuple:
         return _items(typing.get_args(kind)[0], value, name, base, problems)
-    if origin is not None:  # Mapping[str, ...]
+    if origin is not None and origin is not typing.Annotated:  # Mapping[str, ...]
         if not isinstance(value, dict):
             problems.append(f"{name} must be a table")
             return _BAD
@@ -163,7 +164,10 @@ def _scalar(kind: Any, value: Any, base: Path) -> Any:
         units: Mapping[str, float] = _SIZES if kind is Size else _DURATIONS
         match = _QUANTITY.match(str(value))
         unit = units.get(match[2].lower()) if match else None
-        return _BAD if match is None or unit is None else kind(float(match[1]) * unit)
+        if match is None or unit is None:
+            return _BAD
+        quantity = float(match[1]) * unit
+        return int(quantity) if kind is Size else quantity
     if kind is int:
         text = str(value)
         return int(text) if text.isdecimal() and text.isascii() else _BAD

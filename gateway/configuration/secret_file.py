@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.configuration.sections import ConfigError, Source
+from gateway.configuration.sections import ConfigError, SourceSettings
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class SecretFile:
         return f"{self._path} must hold one secret of at least {MIN_LENGTH} characters and nothing else"
 
 
-def signing_secret(sources: Mapping[str, Source]) -> SecretFile | None:
+def signing_secret(sources: Mapping[str, SourceSettings]) -> SecretFile | None:
     """What Helicone signs its webhooks with, when the operator gave it. ConfigError when its file cannot be read."""
     path = sources["helicone"].signing_secret_file if "helicone" in sources else None
     return SecretFile("sources.helicone.signing_secret_file", path) if path else None

@@ -23,9 +23,9 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import NotAllowed
-from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY
 from spool.registry.scopes import INGEST
+from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.registry.registry import Registry
@@ -82,7 +82,7 @@ async def fill(
 async def _opened(directory: Path, clock: Clock) -> AsyncIterator[_Rooms]:
     async with AsyncExitStack() as stack:
         # Nothing is held open: no later report fills in what an earlier one left out.
-        spool = await open_spool(directory, settings=LogSettings(hold_s=0), clock=clock)
+        spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=clock)
         stack.push_async_callback(spool.close)
         if spool.log.closed_below(AI_TELEMETRY) > 1:
             raise NotAllowed("this directory holds records already: a demo needs a data directory of its own")

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.authentication.access import Bearer, lacking
 from gateway.authentication.attempts import Buckets
-from gateway.configuration.sections import Devices as Settings
+from gateway.configuration.sections import DeviceSettings
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
@@ -56,7 +56,7 @@ class Told:
 
 class Registrar:
     def __init__(
-        self, table: DeviceTable, *, settings: Settings, clock: Clock, secret: bytes, emails: Emails | None = None
+        self, table: DeviceTable, *, settings: DeviceSettings, clock: Clock, secret: bytes, emails: Emails | None = None
     ) -> None:
         self.table = table
         self.settings = settings

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.configuration.sections import Server, split_address
+from gateway.configuration.sections import ServerSettings, split_address
 from gateway.errors import Refusal
 from gateway.http import answers
 
@@ -125,7 +125,7 @@ class Listener:
         await self._runner.cleanup()
 
 
-def tls_context(server: Server) -> ssl.SSLContext | None:
+def tls_context(server: ServerSettings) -> ssl.SSLContext | None:
     """TLS 1.2 or later, None without a certificate; with a client CA a client must show a certificate of it."""
     if server.tls_cert_file is None:
         return None
@@ -136,7 +136,7 @@ def tls_context(server: Server) -> ssl.SSLContext | None:
     return context
 
 
-def operator_listen(server: Server) -> str | None:
+def operator_listen(server: ServerSettings) -> str | None:
     """Where /metrics, the console and the operator API are, when that is not `server.listen`."""
     if server.operator_listen:
         return server.operator_listen

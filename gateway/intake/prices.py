@@ -23,7 +23,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from gateway.configuration.sections import PriceOverride, Prices
+from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.rate_cards import card as cards
 from gateway.rate_cards import names
 from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
@@ -60,7 +60,7 @@ class Quote(NamedTuple):
 
 
 _NEVER = Quote(1, 0, None)
-_PACKAGED = Prices()
+_PACKAGED = PriceSettings()
 
 
 class PriceBook:
@@ -77,7 +77,7 @@ class PriceBook:
         self._memo: dict[_Names, Quote] = {}
 
     @classmethod
-    def load(cls, section: Prices = _PACKAGED) -> PriceBook:
+    def load(cls, section: PriceSettings = _PACKAGED) -> PriceBook:
         """The card that [prices] names, else that of the package; CardUnreadable says what is wrong with it."""
         return cls(cards.read(section.file or cards.newest()), section.override)
 

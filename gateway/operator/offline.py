@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gateway.authentication.access import Access
-from gateway.configuration.sections import Config, Spool
+from gateway.configuration.sections import Config
 from gateway.devices.registrar import Registrar
 from gateway.http.listener import operator_listen
 from gateway.intake.emails import Emails
@@ -20,7 +20,6 @@ from spool.clock import Clock, SystemClock
 from spool.deliveries.values import RouteSpec
 from spool.errors import RegistryDamaged
 from spool.installation import derived
-from spool.log.values import LogSettings
 from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.registry.registry import Registry
@@ -42,7 +41,7 @@ async def opened(
     """
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        spool = await open_spool(config.data_dir, settings=log_settings(config.spool), clock=clock)
+        spool = await open_spool(config.data_dir, settings=config.spool, clock=clock)
         stack.push_async_callback(spool.close)
         if names_routes:
             await _declare(spool, config)
@@ -96,17 +95,6 @@ def devices_of(spool: SqliteSpool, registry: Registry | None, config: Config, cl
     spool.devices.auditor = registry.note_all if registry is not None else None
     emails = Emails(config.privacy.emails, secret=derived(spool.secret, "e-mails"))
     return Registrar(spool.devices, settings=config.devices, clock=clock, secret=spool.secret, emails=emails)
-
-
-def log_settings(section: Spool) -> LogSettings:
-    """The [spool] section as the log wants it."""
-    return LogSettings(
-        max_bytes=section.max_bytes,
-        retention_s=section.retention,
-        hold_s=section.hold,
-        duplicate_window_s=section.duplicate_window,
-        duplicate_ids=section.duplicate_ids,
-    )
 
 
 def _console_url(config: Config) -> str:

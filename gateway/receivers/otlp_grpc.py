@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Server
+from gateway.configuration.sections import ServerSettings
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.boundary import DEVICE_ID, drive, naming, refusal_of
@@ -54,7 +54,7 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(services))))
         self.address = ""
 
-    async def start(self, server: Server) -> None:
+    async def start(self, server: ServerSettings) -> None:
         """OSError when the address or a file of TLS cannot be had."""
         address, credentials = server.grpc_listen, _credentials(server)
         try:
@@ -185,7 +185,7 @@ def _address(context: Context) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
 
 
-def _credentials(server: Server) -> Any:
+def _credentials(server: ServerSettings) -> Any:
     """None without a certificate; with a client CA a client must show a certificate of it."""
     if server.tls_cert_file is None or server.tls_key_file is None:
         return None

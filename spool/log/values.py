@@ -94,18 +94,6 @@ class LogStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
-    """The [spool] section, in bytes and seconds."""
-
-    max_bytes: int = 10 * 1024**3
-    retention_s: float = 7 * 86400
-    hold_s: float = 10
-    duplicate_window_s: float = 7 * 86400
-    duplicate_ids: int = 10_000_000
-    cache_bytes: int = 16 << 20  # packed records kept for the next reader, about fifty thousand; twice at most
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """What one group commit did, for whoever counts: {(topic, term, source or reason): n}."""
 

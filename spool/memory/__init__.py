@@ -5,10 +5,10 @@ from __future__ import annotations
 from spool.clock import Clock
 from spool.devices import DeviceTable
 from spool.log.protocols import Observer
-from spool.log.values import LogSettings
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.devices import MemoryDevices
 from spool.memory.log import MemoryLog
+from spool.settings import SpoolSettings
 
 __all__ = ["MemorySpool", "open_spool"]
 
@@ -28,7 +28,7 @@ class MemorySpool:
         await self.log.close()
 
 
-async def open_spool(*, settings: LogSettings, clock: Clock, observer: Observer | None = None) -> MemorySpool:
+async def open_spool(*, settings: SpoolSettings, clock: Clock, observer: Observer | None = None) -> MemorySpool:
     log = MemoryLog(settings=settings, clock=clock, observer=observer)
     deliveries = MemoryDeliveries(log, clock=clock)
     log.routes = deliveries

@@ -27,10 +27,11 @@ from spool.log.receipts import Sealer
 from spool.log.retention import Candidate, DrainRate, Holder, Progress
 from spool.log.runs import count_repeats
 from spool.log.shapes import Shapes
-from spool.log.values import Books, Commit, Entry, LogSettings, LogStats, Receipt, Submission
+from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.memory.partial_reports import MemoryPartialReports
 from spool.memory.streams import MemoryStreams
 from spool.record import TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
+from spool.settings import SpoolSettings
 
 
 class Routes(Protocol):
@@ -78,15 +79,15 @@ class MemoryLog:
     outrun.
     """
 
-    def __init__(self, *, settings: LogSettings, clock: Clock, observer: Observer | None = None) -> None:
+    def __init__(self, *, settings: SpoolSettings, clock: Clock, observer: Observer | None = None) -> None:
         secret = secrets.token_bytes(32)
         self._settings = settings
         self._clock = clock
         self._observer = observer
         self._sealer = Sealer(secret)
-        self._index = DuplicateIndex(secret, window_s=settings.duplicate_window_s, max_ids=settings.duplicate_ids)
-        self._planner = Planner(self._index, hold_s=settings.hold_s)
-        self._horizon = Horizon(hold_s=settings.hold_s, clock=clock)
+        self._index = DuplicateIndex(secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids)
+        self._planner = Planner(self._index, hold_s=settings.hold)
+        self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._drain = DrainRate()
         self._kept: dict[str, list[_Kept]] = {}
         self._amendments: dict[tuple[str, int], dict[str, Any]] = {}
@@ -284,10 +285,10 @@ class MemoryLog:
     def _remove(self) -> int:
         """Entries that age and space allow, then the commit rows."""
         now = self._clock.now()
-        if self._excess or self._index.reaches_back_to(now - self._settings.retention_s):
+        if self._excess or self._index.reaches_back_to(now - self._settings.retention):
             self._index.folded(self._index.fold(now, self._closed()))
         removed = sum(self._remove_from(topic, now) for topic in TOPICS)
-        for commit in [id for id, (at, _) in self._commits.items() if at < now - self._settings.retention_s]:
+        for commit in [id for id, (at, _) in self._commits.items() if at < now - self._settings.retention]:
             if commit != self._last_commit:
                 self._carried.update(books.totals(self._commits.pop(commit)[1]))
         self._drain.note(self._clock.monotonic(), self._progress())
@@ -306,7 +307,7 @@ class MemoryLog:
         gone = retention.removable(
             [Candidate(one.first, len(one.records), one.committed_at, one.bytes) for one in kept],
             limit=limit,
-            before=now - self._settings.retention_s,
+            before=now - self._settings.retention,
             excess=self._excess,
         )
         if not gone:

@@ -9,14 +9,14 @@ from spool.clock import Clock
 from spool.devices import DeviceTable
 from spool.installation import derived, installation_secret
 from spool.log.protocols import Observer
-from spool.log.values import LogSettings
+from spool.settings import SpoolSettings
 from spool.sqlite import recovery
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import books as delivery_books
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import DirectoryLock, lock_directory
-from spool.sqlite.log.log import SqliteLog
+from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import SqliteStreams
@@ -76,7 +76,12 @@ class SqliteSpool:
 
 
 async def open_spool(
-    directory: Path, *, settings: LogSettings, clock: Clock, observer: Observer | None = None
+    directory: Path,
+    *,
+    settings: SpoolSettings,
+    clock: Clock,
+    observer: Observer | None = None,
+    cache_bytes: int = CACHE_BYTES,
 ) -> SqliteSpool:
     """SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it."""
     lock = lock_directory(directory)
@@ -94,6 +99,7 @@ async def open_spool(
                 reserve=reserve,
                 routes=delivery_books,
                 observer=observer,
+                cache_bytes=cache_bytes,
             )
             await log.open()
             devices = await DeviceTable.open(SqliteDevices(database))

@@ -14,14 +14,15 @@ from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteSpec, RouteState
 from spool.identity import Identity
 from spool.log.protocols import Log
-from spool.log.values import LogSettings, Submission
+from spool.log.values import Submission
 from spool.memory import open_spool as open_in_memory
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
+from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_on_disk
 
 ROUTE = "upstream/ai-telemetry"
 SPEC = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
-OPEN_AT_ONCE = LogSettings(hold_s=0)
+OPEN_AT_ONCE = SpoolSettings(hold=0)
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Spooled:
 
 @asynccontextmanager
 async def spooled(
-    kind: str, directory: Path, clock: Clock, settings: LogSettings = OPEN_AT_ONCE
+    kind: str, directory: Path, clock: Clock, settings: SpoolSettings = OPEN_AT_ONCE
 ) -> AsyncIterator[Spooled]:
     """`kind` is sqlite or memory."""
     if kind == "sqlite":

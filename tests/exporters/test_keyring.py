@@ -9,11 +9,11 @@ import pytest
 from exporters.errors import Refused
 from exporters.keyring import Keyring
 from exporters.service.paths import STREAMS, Paths
-from exporters.settings import KeySettings, UpstreamSettings
+from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.registry import scopes
 
-WIDE = KeySettings(name="wide", secret_env="WIDE", scopes=(scopes.INGEST, scopes.ENROLL))
-NARROW = KeySettings(name="narrow", secret_env="NARROW", use_cases=(scopes.SEND_AI_TELEMETRY,))
+WIDE = UpstreamKey(name="wide", secret_env="WIDE", scopes=(scopes.INGEST, scopes.ENROLL))
+NARROW = UpstreamKey(name="narrow", secret_env="NARROW", use_cases=(scopes.SEND_AI_TELEMETRY,))
 ENVIRON = {"WIDE": "secret-wide", "NARROW": "secret-narrow"}
 
 
@@ -42,7 +42,7 @@ def test_a_secret_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     """The next request goes under the new secret, and the stamp tells that it changed."""
     file = tmp_path / "key"
     file.write_text("one\n")
-    keyring = Keyring([KeySettings(name="k", secret_file=file, scopes=(scopes.INGEST,))])
+    keyring = Keyring([UpstreamKey(name="k", secret_file=file, scopes=(scopes.INGEST,))])
     before = keyring.stamps()
     assert "one" == keyring.secret_for(scopes.INGEST)
     assert before == keyring.stamps()
@@ -59,7 +59,7 @@ def test_a_secret_that_cannot_be_used_refuses(tmp_path: Path, content: str | Non
     file = tmp_path / "key"
     if content is not None:
         file.write_text(content)
-    keyring = Keyring([KeySettings(name="telemetry", secret_file=file, scopes=(scopes.INGEST,))])
+    keyring = Keyring([UpstreamKey(name="telemetry", secret_file=file, scopes=(scopes.INGEST,))])
     with pytest.raises(Refused, match="upstream key telemetry") as refusal:
         keyring.secret_for(scopes.INGEST)
     assert "lines" not in str(refusal.value)

@@ -15,10 +15,11 @@ import pytest_asyncio
 from aiohttp import ClientResponse, ClientSession
 
 from gateway.app import App
-from gateway.configuration.sections import Config, Duration, Server, Spool
+from gateway.configuration.sections import Config, ServerSettings
 from spool.record import AI_TELEMETRY, Record
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import SpoolSettings
 from tests.integration.certificates import Certificates
 
 ACTOR = Actor("tests", "local")
@@ -105,9 +106,9 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
 
     async def start(*, config: Config | None = None, **server: Any) -> Serving:
         directory = tmp_path / f"data-{len(made)}"
-        base = config or Config(spool=Spool(hold=Duration(0)))
+        base = config or Config(spool=SpoolSettings(hold=0))
         addresses = {"listen": "127.0.0.1:0", "grpc_listen": ""}
-        settings = dataclasses.replace(base, data_dir=directory, server=Server(**{**addresses, **server}))
+        settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**addresses, **server}))
         app = App(settings, version="0")
         await app.start()
         made.append(Serving(app=app, key="", client=ClientSession(auto_decompress=False)))

@@ -19,8 +19,8 @@ from gateway.demo.workloads import WORKLOADS
 from gateway.insights.inspector import DETECTORS
 from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
-from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
+from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import CostQuery
@@ -47,7 +47,7 @@ async def filled(directory: Path, plants: Collection[str] = (), *, span: Span = 
 
 async def findings(directory: Path) -> set[str]:
     """The detectors that found something in a directory that was filled."""
-    spool = await open_spool(directory, settings=LogSettings(), clock=FakeClock(NOON))
+    spool = await open_spool(directory, settings=SpoolSettings(), clock=FakeClock(NOON))
     registry = await Registry.open(directory, secret=spool.secret)
     try:
         [rows] = await registry.select([("SELECT finding FROM insights", ())])
@@ -115,7 +115,7 @@ def test_a_month_is_what_was_asked_for() -> None:
 async def test_it_goes_through_the_real_house(tmp_path: Path) -> None:
     """The books balance, the ledger holds every call of the log, and counters of assistants are shadows."""
     done = await filled(tmp_path, span=Span(end=NOON, days=10, records=2_000))
-    spool = await open_spool(tmp_path, settings=LogSettings(hold_s=0), clock=FakeClock(NOON))
+    spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
     ledger = await Ledger.open(tmp_path, clock=FakeClock(NOON))
     try:
         books = await spool.log.verify()

@@ -17,7 +17,6 @@ from click.testing import CliRunner, Result
 from gateway.cli import courier, main
 from gateway.cli.cuts import Body
 from gateway.cli.examples import EXAMPLES
-from gateway.configuration.sections import Size
 from spool.registry.scopes import INGEST
 from tests.integration.conftest import Serve, Serving
 
@@ -178,7 +177,7 @@ async def test_what_cannot_be_remembered_is_sent_all_the_same(send: Send, servin
 
 async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path) -> None:
     """A body over its limit is halved; only an item that is over it by itself is refused."""
-    serving = await serve(max_body_bytes=Size(16 * 1024))
+    serving = await serve(max_body_bytes=16 * 1024)
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
     rows = [row | {"id": f"chatcmpl-{n:020d}", "messages": "x" * (n == 70) * 20_000} for n in range(100)]
     file = tmp_path / "rows.json"

@@ -18,9 +18,9 @@ import pytest_asyncio
 
 from gateway import app as apps
 from gateway.app import App
-from gateway.configuration.sections import Config, Server
+from gateway.configuration.sections import Config, ServerSettings
 from spool.clock import SystemClock
-from spool.log.values import LogSettings
+from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from tests.gateway.http import raw
 from tests.integration.payloads import JSON, traces
@@ -127,7 +127,7 @@ async def test_a_port_in_use_is_one_clear_line(run: Run) -> None:
 
 async def test_a_locked_data_directory_is_one_clear_line(run: Run, tmp_path: Path) -> None:
     """Two processes never write one spool."""
-    spool = await open_spool(tmp_path / "data", settings=LogSettings(), clock=SystemClock())
+    spool = await open_spool(tmp_path / "data", settings=SpoolSettings(), clock=SystemClock())
     try:
         code, out, err = await ended(await run("--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", ""))
     finally:
@@ -196,7 +196,7 @@ async def test_a_background_task_that_dies_ends_the_process(
         raise RuntimeError("no more")
 
     monkeypatch.setattr(App, "_retain", die)
-    server = Server(listen="127.0.0.1:0", grpc_listen="")
+    server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     code = await serve.run(Config(data_dir=tmp_path / "data", server=server), embedded=True)
     assert 1 == code
     assert "tollhouse: the background task 'retention' ended; stopping" in capsys.readouterr().err
@@ -207,7 +207,7 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
 ) -> None:
     """What the drain has waited for in vain is cut off, not waited for again."""
     monkeypatch.setattr(apps, "DRAIN_S", 0.1)
-    server = Server(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")
+    server = ServerSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")
     app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
     key = await app.first_key()

@@ -24,8 +24,9 @@ from spool.log.protocols import Observer
 from spool.log.receipts import Sealer
 from spool.log.retention import ROOM, DrainRate, Holder
 from spool.log.runs import count_repeats
-from spool.log.values import Books, Commit, Entry, LogSettings, LogStats, Receipt, Submission
+from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.record import TOPICS
+from spool.settings import SpoolSettings
 from spool.sqlite.database import Database
 from spool.sqlite.log import queries, store
 from spool.sqlite.log.entries import Damage, EntryCache, is_corrupt, oldest, read_entries
@@ -37,6 +38,7 @@ from spool.sqlite.recovery import met_damage, write_note
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 
+CACHE_BYTES = 16 << 20  # packed records kept for the next reader, about fifty thousand; twice at most
 FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
 REPEATS_EVERY_S = 86_400  # and between two of them
 
@@ -50,12 +52,13 @@ class SqliteLog:
         self,
         database: Database,
         *,
-        settings: LogSettings,
+        settings: SpoolSettings,
         clock: Clock,
         secret: bytes,
         reserve: Reserve,
         routes: Routes,
         observer: Observer | None = None,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._database = database
         self._settings = settings
@@ -63,14 +66,14 @@ class SqliteLog:
         self._routes = routes
         self._observer = observer
         self._sealer = Sealer(secret)
-        self._index = DuplicateIndex(secret, window_s=settings.duplicate_window_s, max_ids=settings.duplicate_ids)
-        self._planner = Planner(self._index, hold_s=settings.hold_s)
-        self._horizon = Horizon(hold_s=settings.hold_s, clock=clock)
-        self._read_cache = EntryCache(settings.cache_bytes)
-        self._write_cache = EntryCache(settings.cache_bytes)
+        self._index = DuplicateIndex(secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids)
+        self._planner = Planner(self._index, hold_s=settings.hold)
+        self._horizon = Horizon(hold_s=settings.hold, clock=clock)
+        self._read_cache = EntryCache(cache_bytes)
+        self._write_cache = EntryCache(cache_bytes)
         self._drain = DrainRate()
         self._health = Health(database, reserve, clock, self._retry_after_s)
-        self._retention = Retention(database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention_s)
+        self._retention = Retention(database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention)
         self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
         self._no_room_at = float("-inf")
@@ -206,7 +209,7 @@ class SqliteLog:
     async def _remove(self, *, wanted: int = 0) -> int:
         now = self._clock.now()
         short = wanted or await self._database.read(self._retention.short_of_room)
-        if short or self._index.reaches_back_to(now - self._settings.retention_s):
+        if short or self._index.reaches_back_to(now - self._settings.retention):
             await self._fold_all(self._horizon.closed())  # an entry goes only when its ids are in runs
         removed = await self._retention.run(now, self._limits, wanted=wanted)
         progress = await self._database.read(self._retention.progress)

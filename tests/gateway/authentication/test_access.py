@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from gateway.authentication.access import GUESSES, Access, Bearer
 from gateway.authentication.attempts import Buckets
-from gateway.configuration.sections import ConfigError, Server, Size
+from gateway.configuration.sections import ConfigError, ServerSettings
 from gateway.errors import Refusal
 from spool.registry.operators import Actor
 from spool.registry.scopes import BILLING_DROP, INGEST, SEND_AI_TELEMETRY
@@ -94,7 +94,7 @@ async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: st
     assert (401, "bearer_prefix") == (refusal.status, refusal.type)
     assert "send the key alone as its whole value" in refusal.message
     assert "server.accept_bearer" in refusal.message
-    lenient = Access(registry, Server(accept_bearer=True), clock=clock)
+    lenient = Access(registry, ServerSettings(accept_bearer=True), clock=clock)
     assert "search team" == lenient.admit(prefix + secret, INGEST, address=HERE).name
     assert "search team" == lenient.admit(secret, INGEST, address=HERE).name
 
@@ -215,7 +215,7 @@ async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedCloc
 @pytest.mark.asyncio
 async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: MovedClock) -> None:
     """One noisy sender gets 429 with Retry-After while another key is served."""
-    access = Access(registry, Server(max_key_requests_per_s=5), clock=clock)
+    access = Access(registry, ServerSettings(max_key_requests_per_s=5), clock=clock)
     noisy, quiet = Bearer("noisy", frozenset()), Bearer("quiet", frozenset())
     for _ in range(5):
         access.charge(noisy, requests=1, bytes=10**9)
@@ -230,7 +230,7 @@ async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: Mov
 @pytest.mark.asyncio
 async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(registry: Registry, clock: MovedClock) -> None:
     """A body larger than a second's worth is not refused for ever; the next one waits until it is paid off."""
-    access = Access(registry, Server(max_key_bytes_per_s=Size(1000)), clock=clock)
+    access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("large", frozenset())
     access.charge(bearer, requests=1, bytes=11_000)
     with pytest.raises(Refusal) as caught:
@@ -263,7 +263,7 @@ async def test_without_a_registry_the_house_asks_to_come_back(clock: MovedClock,
     """A damaged key table is our fault: 503 with Retry-After, while the deployment's key still passes."""
     file = tmp_path / "key"
     file.write_text("deployed-key")
-    access = Access(None, Server(api_key_file=file), clock=clock)
+    access = Access(None, ServerSettings(api_key_file=file), clock=clock)
     refusal = refused(access, "th_good_one")
     assert (503, "keys_unavailable") == (refusal.status, refusal.type)
     assert refusal.retry_after_s is not None
@@ -277,13 +277,13 @@ def test_a_key_file_that_holds_no_key_is_a_configuration_error(clock: MovedClock
     file = tmp_path / "key"
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"server\.api_key_file"):
-        Access(None, Server(api_key_file=file), clock=clock)
+        Access(None, ServerSettings(api_key_file=file), clock=clock)
 
 
 def test_a_key_file_that_is_missing_is_a_configuration_error(clock: MovedClock, tmp_path: Path) -> None:
     """The message names the setting."""
     with pytest.raises(ConfigError, match=r"server\.api_key_file"):
-        Access(None, Server(api_key_file=tmp_path / "missing"), clock=clock)
+        Access(None, ServerSettings(api_key_file=tmp_path / "missing"), clock=clock)
 
 
 @pytest.mark.asyncio
@@ -291,12 +291,12 @@ async def test_the_legacy_key_remembers_its_last_access(registry: Registry, cloc
     """Last Accessed of the deployment's key survives a restart, too."""
     file = tmp_path / "key"
     file.write_text("deployed-key")
-    access = Access(registry, Server(api_key_file=file), clock=clock)
+    access = Access(registry, ServerSettings(api_key_file=file), clock=clock)
     await access.start()
     access.admit("deployed-key", INGEST, address=HERE)
     await access.stop()
     clock.move(100)
-    again = Access(registry, Server(api_key_file=file), clock=clock)
+    again = Access(registry, ServerSettings(api_key_file=file), clock=clock)
     await again.start()
     assert clock.now() - 100 == again.key("Legacy API Key").last_accessed
     await again.stop()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.reader import load
-from gateway.configuration.sections import MIB, Config, ConfigError, split_address
+from gateway.configuration.sections import Config, ConfigError, split_address
+from spool.settings import MIB
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import upstream_settings
 from gateway.configuration.reader import load
 from gateway.configuration.sections import ConfigError
 
@@ -45,8 +44,7 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_everything_that_can_be_said(tmp_path: Path) -> None:
     """A full configuration is taken, and the way out gets its part of it."""
     config = load(written(tmp_path, GOOD), env={})
-    settings = upstream_settings(config.upstream, single_writer=frozenset({"api-calls"}))
-    stream = settings.events["api.call"]
+    stream = config.upstream.events["api.call"]
     assert ("api-calls", "HOURLY", "data.count", {"Region": "region"}) == (
         stream.stream, stream.granularity, stream.value, dict(stream.dimensions)
     )  # fmt: skip

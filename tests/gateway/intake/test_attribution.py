@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.reader import load
-from gateway.configuration.sections import Config, ConfigError, Privacy, Source
+from gateway.configuration.sections import Config, ConfigError, PrivacySettings, SourceSettings
 from gateway.intake.attribution import Attribution
 from spool.record import Inference, Record, UsageMetric
 
@@ -96,7 +96,7 @@ def test_labels_obey_the_bounds_of_tags() -> None:
 
 def test_sources_that_do_not_count() -> None:
     """Records of a source with count = false become shadows, metrics and calls alike; others do not."""
-    attribution = Attribution(Config(sources={"claude_code": Source(count=False)}))
+    attribution = Attribution(Config(sources={"claude_code": SourceSettings(count=False)}))
     records: list[Record] = [
         Inference(id=b"", source="claude_code"),
         UsageMetric(id=b"", source="claude_code", name="n"),
@@ -140,7 +140,7 @@ def test_a_pseudonym_is_not_hashed_again() -> None:
 def test_other_policies(policy: str, expected: tuple[object, ...]) -> None:
     """`drop` leaves nothing of an address, `keep` leaves it as it is."""
     record = call(user="ann@example.com", tags={"a": "b", "who": "x@y.org"})
-    Attribution(Config(privacy=Privacy(emails=policy))).apply(record, {})
+    Attribution(Config(privacy=PrivacySettings(emails=policy))).apply(record, {})
     assert expected == (record.user, record.tags)
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, Source
+from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -21,8 +21,9 @@ from spool import memory
 from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
 from spool.log.protocols import Log
-from spool.log.values import CounterPoint, LogSettings, Receipt, Submission
+from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric
+from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 
 BEARER = Bearer("sender", frozenset())
@@ -45,7 +46,7 @@ class FullFrom:
 
 @pytest_asyncio.fixture
 async def log() -> AsyncIterator[Log]:
-    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=MovedClock())
+    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
     yield spool.log
     await spool.close()
 
@@ -124,7 +125,7 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
     assert PART == packed.received + rest.received
 
 
-SPANS_DO_NOT_COUNT = Config(sources={"otel": Source(count=False)})
+SPANS_DO_NOT_COUNT = Config(sources={"otel": SourceSettings(count=False)})
 
 
 def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> Outcome:
@@ -160,7 +161,7 @@ async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int)
 async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
     """The call is one record: what the shadow knows fills it, and it still counts."""
     clock = MovedClock()
-    spool = await memory.open_spool(settings=LogSettings(hold_s=10), clock=clock)
+    spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
     house = intake(spool.log, SPANS_DO_NOT_COUNT)
     await house.take(told("litellm"), BEARER)
     await house.take(told("otel", start=1_790_000_000 + later, session="s"), BEARER)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.configuration.sections import PriceOverride, Prices
+from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards import card as cards
 from spool.ledger.sums import SIZES, Sums, sized
@@ -217,7 +217,7 @@ def test_overrides_win() -> None:
         PriceOverride(model="house-model", input=Decimal("0.1"), output=Decimal("0.2")),
         PriceOverride(model="free-model", provider="house", input=Decimal(0), output=Decimal(0)),
     )
-    book = PriceBook.load(Prices(override=overrides))
+    book = PriceBook.load(PriceSettings(override=overrides))
     assert "0.003" == book.estimate(call("gpt-4o"))
     assert "0.0035" == book.estimate(call("gpt-4o", time="2025-12-31"))
     assert "0.00012" == book.estimate(call("house-model", provider="anything"))
@@ -227,8 +227,8 @@ def test_overrides_win() -> None:
 
 def test_overrides_show_in_the_version() -> None:
     """Another set of own prices is another price book."""
-    one = PriceBook.load(Prices(override=(PriceOverride(model="a", input=Decimal(1)),))).version
-    two = PriceBook.load(Prices(override=(PriceOverride(model="a", input=Decimal(2)),))).version
+    one = PriceBook.load(PriceSettings(override=(PriceOverride(model="a", input=Decimal(1)),))).version
+    two = PriceBook.load(PriceSettings(override=(PriceOverride(model="a", input=Decimal(2)),))).version
     assert one.startswith(BOOK.version + "+overrides-")
     assert len({BOOK.version, one, two}) == 3
 
@@ -267,7 +267,7 @@ def test_unreadable_card(tmp_path: Path, text: str) -> None:
     path = tmp_path / "card.json"
     path.write_text(text)
     with pytest.raises(cards.CardUnreadable, match=r"card\.json"):
-        PriceBook.load(Prices(file=path))
+        PriceBook.load(PriceSettings(file=path))
 
 
 @settings(max_examples=200, deadline=None)

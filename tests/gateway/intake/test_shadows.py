@@ -11,9 +11,10 @@ from gateway.intake.shadows import STEP, WINDOW_S, Shadows
 from spool import memory
 from spool.clock import SystemClock
 from spool.identity import of_call
-from spool.log.values import Entry, LogSettings, Submission
+from spool.log.values import Entry, Submission
 from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
+from spool.settings import SpoolSettings
 
 
 class StoppedClock:
@@ -81,7 +82,7 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
     """What was heard before is learned again from the entries."""
     clock = StoppedClock()
-    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1"))
     shadows, metric = Shadows(clock), counter(session="s1")
     await shadows.remember(spool.log)
@@ -94,7 +95,7 @@ async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
 async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     """Whom a device's labels or a rule put its counters down to is found again for its calls."""
     clock = StoppedClock()
-    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
     shadows = Shadows(clock, stand_in=lambda call: {"laptop-7": "alice"}.get(call.device or ""))
     hers, his = counter(user="alice"), counter(user="bob")
@@ -108,7 +109,7 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
 @pytest.mark.asyncio
 async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more than a step of records is in memory, and none is passed over."""
-    spool = await memory.open_spool(settings=LogSettings(hold_s=0), clock=(clock := StoppedClock()))
+    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=(clock := StoppedClock()))
     records = [event(session=f"s{number}") for number in range(2 * STEP + 1)]
     await put_on_record(spool, *records)
     read, sizes = spool.log.read, list[int]()
@@ -133,7 +134,7 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
 async def test_what_was_open_at_the_restart_is_learned_when_it_closes() -> None:
     """The last seconds before a restart are not missed."""
     clock = SystemClock()
-    spool = await memory.open_spool(settings=LogSettings(hold_s=0.2), clock=clock)
+    spool = await memory.open_spool(settings=SpoolSettings(hold=0.2), clock=clock)
     await put_on_record(spool, event(session="s1"))
     shadows, metric = Shadows(clock), counter(session="s1")
     await shadows.remember(spool.log)

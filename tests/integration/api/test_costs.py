@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from gateway.cli import main
 from spool.clock import SystemClock
 from spool.identity import Identity
-from spool.log.values import LogSettings
 from spool.record import NS, Inference
+from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
@@ -210,7 +210,7 @@ def filled(directory: Path, *calls: tuple[Inference, Identity]) -> None:
     """A data directory with closed records and nobody in it."""
 
     async def fill() -> None:
-        spool = await open_spool(directory, settings=LogSettings(hold_s=0), clock=SystemClock())
+        spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=SystemClock())
         await add(spool.log, *calls)
         await spool.close()
 

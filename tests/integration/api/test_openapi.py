@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from gateway.addresses import application
 from gateway.api.catalogue import OPERATIONS, described
 from gateway.app import App
-from gateway.configuration.sections import Config, Devices, Server
+from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.operator.application import PREFIX
 from spool.registry import operators
 from spool.registry.scopes import SCOPES
@@ -102,7 +102,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 def _config(directory: Path) -> Config:
-    return Config(data_dir=directory, server=Server(listen="127.0.0.1:0", grpc_listen=""), devices=Devices(max=5))
+    return Config(
+        data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""), devices=DeviceSettings(max=5)
+    )
 
 
 async def _headers(app: App) -> dict[str, str]:

@@ -20,17 +20,18 @@ from exporters.errors import Refused, Rejected, Retryable
 from exporters.http.client import Client, ClientSettings
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
-from exporters.settings import KeySettings, UpstreamSettings
+from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.demo.filling import fill
 from gateway.demo.month import Span
 from gateway.normalise import billing as rules
 from spool.identity import Identity
-from spool.log.values import LogSettings, Submission
+from spool.log.values import Submission
 from spool.memory import MemorySpool
 from spool.memory import open_spool as open_in_memory
 from spool.memory.billing_hours import MemoryBillingHours
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.scopes import SEND_BILLING_DATA
+from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_on_disk
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.ledger import Ledger
@@ -159,12 +160,12 @@ class House:
 async def house(tmp_path: Path, service: Service) -> AsyncIterator[House]:
     (tmp_path / "key").write_text(SECRET)
     clock = StoppedClock(at=END.timestamp() + 3600)
-    spool = await open_in_memory(settings=LogSettings(hold_s=0), clock=clock)
+    spool = await open_in_memory(settings=SpoolSettings(hold=0), clock=clock)
     ledger = await Ledger.open(tmp_path, clock=clock)
     settings = UpstreamSettings(
         base_url=service.url,
         connection_id="c-1",
-        keys=(KeySettings(name="billing", secret_file=tmp_path / "key", use_cases=(SEND_BILLING_DATA,)),),
+        keys=(UpstreamKey(name="billing", secret_file=tmp_path / "key", use_cases=(SEND_BILLING_DATA,)),),
     )
     try:
         yield House(spool, ledger, clock, settings)
@@ -262,12 +263,12 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
     await fill(tmp_path, Span(end=end, days=30, records=15_000), seed=5, clock=clock)
     clock.move(2 * 3600)
     (tmp_path / "billing.key").write_text(SECRET)
-    key = KeySettings(name="billing", secret_file=tmp_path / "billing.key", use_cases=(SEND_BILLING_DATA,))
+    key = UpstreamKey(name="billing", secret_file=tmp_path / "billing.key", use_cases=(SEND_BILLING_DATA,))
     async with Service() as service:
         settings = UpstreamSettings(base_url=service.url, connection_id="c-1", keys=(key,))
         service.next = [200, 200, 200, 0]
         for late in range(3):  # a process each: the first is cut off, later data waits for the second and the third
-            spool = await open_on_disk(tmp_path, settings=LogSettings(hold_s=0), clock=clock)
+            spool = await open_on_disk(tmp_path, settings=SpoolSettings(hold=0), clock=clock)
             ledger = await Ledger.open(tmp_path, clock=clock)
             client = Client(ClientSettings(timeout_s=5), clock=clock)
             hours = SqliteBillingHours(spool.database)

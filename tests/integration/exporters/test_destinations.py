@@ -21,7 +21,7 @@ from exporters.errors import Refused, Retryable
 from exporters.gate import PARKED
 from exporters.http.client import MOST_ANSWER_BYTES, Client, ClientSettings
 from exporters.routes import Routes, build
-from exporters.settings import DestinationSettings, KeySettings, UpstreamSettings
+from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.record import Record, as_json
 from spool.registry.scopes import INGEST
@@ -239,7 +239,7 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
     upstream.judge = lambda request: (
         Reply(403, b"no scope for sec-1", "text/plain") if request.path == "/v1/metrics" else None
     )
-    key = KeySettings(name="telemetry", secret_env="HOME", scopes=(INGEST,))
+    key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
     found = {one.stream: one for one in await check(settings, clock=CLOCK)}
     assert ("ok", "telemetry", False) == (
@@ -249,7 +249,7 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
     assert ("refused", None) == (found["enroll"].status, found["enroll"].key)
     assert "ai-control-plane:enroll-device" in (found["enroll"].words or "")
     assert {b""} == {request.body for request in upstream.requests}
-    every = KeySettings(name="all", secret_env="HOME", scopes=tuple(one.scope for one in found.values()))
+    every = UpstreamKey(name="all", secret_env="HOME", scopes=tuple(one.scope for one in found.values()))
     found = {
         one.stream: one for one in await check(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
     }

@@ -18,7 +18,7 @@ from exporters.keyring import Keyring
 from exporters.service.device_sync import DeviceSync
 from exporters.service.paths import Paths
 from exporters.service.upstream import Upstream, client_of
-from exporters.settings import KeySettings, UpstreamSettings
+from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.devices import PENDING, REVOKED, Device, DeviceTable
 from spool.memory.devices import MemoryDevices
@@ -45,13 +45,13 @@ class Site:
     table: DeviceTable
     upstream: FakeUpstream
     secret: Path
-    keys: tuple[KeySettings, ...]
+    keys: tuple[UpstreamKey, ...]
     paths: dict[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
     async def syncing(self) -> AsyncIterator[DeviceSync]:
         clock = SystemClock()
-        settings = UpstreamSettings(base_url=self.upstream.url, timeout_s=5, keys=self.keys, paths=self.paths)
+        settings = UpstreamSettings(base_url=self.upstream.url, timeout=5, keys=self.keys, paths=self.paths)
         client = client_of(settings, clock=clock)
         sync = DeviceSync(self.table, Upstream(client, Paths(settings), Keyring(self.keys)), clock=clock, backoff=QUICK)
         task = asyncio.create_task(sync.run())
@@ -78,7 +78,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     secret.write_text("plane-secret")
     table = await DeviceTable.open(MemoryDevices())
     async with FakeUpstream() as upstream:
-        key = KeySettings(name="plane", secret_file=secret, scopes=(ENROLL, HEARTBEAT))
+        key = UpstreamKey(name="plane", secret_file=secret, scopes=(ENROLL, HEARTBEAT))
         yield Site(table, upstream, secret, (key,))
     await table.close()
 

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from exporters.backoff import Backoff
 from exporters.routes import RouteConfig, Routes, build
-from exporters.settings import KeySettings, UpstreamSettings
+from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteState
 from spool.record import Record
@@ -67,8 +67,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with FakeUpstream() as upstream, spooled("sqlite", tmp_path / "data", SystemClock()) as house:
         settings = UpstreamSettings(
             base_url=upstream.url,
-            timeout_s=5,
-            keys=(KeySettings(name="telemetry", secret_file=secret_file, use_cases=(SEND_AI_TELEMETRY,)),),
+            timeout=5,
+            keys=(UpstreamKey(name="telemetry", secret_file=secret_file, use_cases=(SEND_AI_TELEMETRY,)),),
         )
         yield Site(house, upstream, secret_file, settings)
 
@@ -205,7 +205,7 @@ async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -
 async def test_no_key_for_the_scope_parks_and_names_it(site: Site) -> None:
     """Without a covering key nothing is sent, and the reason names the missing scope."""
     await site.house.add(calls(1, 10))
-    billing = KeySettings(name="billing", secret_env="BILLING", use_cases=("Send Billing Data",))
+    billing = UpstreamKey(name="billing", secret_env="BILLING", use_cases=("Send Billing Data",))
     async with site.forwarding(keys=(billing,)):
         state = await site.until(lambda state: state.state == "parked")
     assert state.reason is not None
@@ -276,7 +276,7 @@ async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
     """upstream.timeout ends the wait; the repeat is the same request."""
     await site.house.add(calls(1, 10))
     site.upstream.answers.append(Reply(delay_s=30))
-    async with site.forwarding(timeout_s=0.2):
+    async with site.forwarding(timeout=0.2):
         await site.until_settled()
     assert 1 == len({(request.key, request.raw) for request in site.upstream.requests})
 

@@ -17,11 +17,12 @@ from exporters.backoff import Backoff
 from exporters.routes import Routes, build
 from exporters.service.billing import Lanes
 from exporters.service.topics import Rooms
-from exporters.settings import EventStream, KeySettings, UpstreamSettings
+from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.identity import Identity
-from spool.log.values import LogSettings, Submission
+from spool.log.values import Submission
 from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
 from tests.exporters.house import record_id
 from tests.exporters.upstream import FakeUpstream, Received, Reply
@@ -68,9 +69,15 @@ class Site:
         )
 
     @asynccontextmanager
-    async def forwarding(self, **changes: Any) -> AsyncIterator[Routes]:
+    async def forwarding(self, *, single_writer: frozenset[str] = frozenset(), **changes: Any) -> AsyncIterator[Routes]:
         spool, clock = self.spool, SystemClock()
-        rooms = Rooms(log=spool.log, streams=spool.streams, learn=spool.book.learn, lanes=Lanes())
+        rooms = Rooms(
+            log=spool.log,
+            streams=spool.streams,
+            learn=spool.book.learn,
+            lanes=Lanes(),
+            single_writer=single_writer,
+        )
         configs = build(replace(self.settings, **changes), [], clock=clock, rooms=rooms)
         quick = [replace(config, backoff=Backoff(first_s=0.01, most_s=0.05)) for config in configs]
         routes = Routes(spool.deliveries, spool.log, clock, quick)
@@ -95,12 +102,12 @@ class Site:
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     secret = tmp_path / "upstream.key"
     secret.write_text(SECRET)
-    spool = await open_spool(tmp_path / "data", settings=LogSettings(hold_s=0), clock=SystemClock())
+    spool = await open_spool(tmp_path / "data", settings=SpoolSettings(hold=0), clock=SystemClock())
     async with FakeUpstream() as upstream:
         settings = UpstreamSettings(
             base_url=upstream.url,
-            timeout_s=0.5,
-            keys=(KeySettings(name="topics", secret_file=secret, scopes=SCOPES),),
+            timeout=0.5,
+            keys=(UpstreamKey(name="topics", secret_file=secret, scopes=SCOPES),),
         )
         yield Site(spool, upstream, settings)
     await spool.close()

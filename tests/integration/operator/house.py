@@ -16,14 +16,14 @@ from exporters.routes import billing_sync
 from exporters.service.billing import Lanes
 from exporters.settings import UpstreamSettings
 from gateway.authentication.access import Access
-from gateway.configuration.sections import Devices, Server
+from gateway.configuration.sections import DeviceSettings, ServerSettings
 from gateway.devices.registrar import Registrar
 from gateway.operator.application import PREFIX, OperatorServices, application
 from gateway.operator.socket import OperatorSocket
 from spool.installation import installation_secret
-from spool.log.values import LogSettings
 from spool.memory import open_spool
 from spool.memory.billing_hours import MemoryBillingHours
+from spool.settings import SpoolSettings
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.registry.registry import Registry
 from tests.moved_clock import MovedClock
@@ -93,11 +93,11 @@ async def operator_house(
     clock = clock or MovedClock()
     secret = installation_secret(directory)
     registry = await Registry.open(directory, secret=secret, clock=clock)
-    access = Access(registry, Server(api_key_file=api_key_file), clock=clock)
-    spool = await open_spool(settings=LogSettings(hold_s=0), clock=clock)
+    access = Access(registry, ServerSettings(api_key_file=api_key_file), clock=clock)
+    spool = await open_spool(settings=SpoolSettings(hold=0), clock=clock)
     ledger = await Ledger.open(directory, clock=clock)
     spool.devices.auditor = registry.note_all
-    devices = Registrar(spool.devices, settings=Devices(), clock=clock, secret=secret)
+    devices = Registrar(spool.devices, settings=DeviceSettings(), clock=clock, secret=secret)
     given = OperatorServices(
         log=spool.log,
         deliveries=spool.deliveries,

@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 from gateway.cli import main, operator
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec, Settlement
-from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY
 from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
 from tests.spool.contract.world import add, call
 
@@ -350,7 +350,7 @@ def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_serve
 
 
 async def _declared(directory: Path, *specs: RouteSpec) -> None:
-    spool = await open_spool(directory, settings=LogSettings(), clock=SystemClock())
+    spool = await open_spool(directory, settings=SpoolSettings(), clock=SystemClock())
     await spool.deliveries.declare(specs)
     await spool.close()
 
@@ -399,7 +399,7 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
 
 async def _delivered(directory: Path) -> None:
     """A spool whose upstream has taken three records."""
-    spool = await open_spool(directory, settings=LogSettings(hold_s=0), clock=SystemClock())
+    spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=SystemClock())
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     await add(spool.log, *[call(number) for number in range(3)])
     delivery = await spool.deliveries.due("upstream/ai-telemetry", now=SystemClock().now(), max_records=10)

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import Config, ConfigError, Duration, Source, Spool
+from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.normalise.any_format import FORMATS
 from spool.registry.scopes import INGEST, PING
+from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
@@ -251,7 +252,7 @@ def signed(body: bytes, secret: str) -> dict[str, str]:
 
 
 def signing(file: Path) -> Config:
-    return Config(spool=Spool(hold=Duration(0)), sources={"helicone": Source(signing_secret_file=file)})
+    return Config(spool=SpoolSettings(hold=0), sources={"helicone": SourceSettings(signing_secret_file=file)})
 
 
 async def test_helicone_must_sign_what_it_sends(serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

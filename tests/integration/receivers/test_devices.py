@@ -16,11 +16,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from gateway.app import App
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Config, Devices, Duration, Server, Spool
+from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.devices import registrar as rules
 from gateway.devices.registrar import Told
 from spool.devices import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
+from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Answer, Serve, Serving
 from tests.integration.payloads import json_span, proto_span
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def config(**devices: Any) -> Config:
-    return Config(spool=Spool(hold=Duration(0)), devices=Devices(**devices))
+    return Config(spool=SpoolSettings(hold=0), devices=DeviceSettings(**devices))
 
 
 async def ask(house: Serving, what: str, body: Mapping[str, Any], key: str, **headers: str) -> Answer:
@@ -416,7 +417,7 @@ async def test_pings(serving: Serving) -> None:
 
 async def test_devices_outlive_the_house(tmp_path: Path) -> None:
     """Enrolled before the 200, there after a restart, with the key still good."""
-    settings = replace(config(), data_dir=tmp_path, server=Server(listen="127.0.0.1:0", grpc_listen=""))
+    settings = replace(config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""))
     houses = [App(settings, version="0") for _ in range(2)]
     await houses[0].start()
     registrar = houses[0].rooms.devices

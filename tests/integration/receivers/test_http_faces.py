@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession
 from backports import zstd
 
-from gateway.configuration.sections import Server
+from gateway.configuration.sections import ServerSettings
 from gateway.http.listener import is_loopback, operator_listen
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
@@ -143,12 +143,12 @@ async def test_on_a_public_address_the_operators_side_is_elsewhere(serve: Serve)
 
 def test_the_operators_side_by_address() -> None:
     """On `listen` when that is loopback, else on its own address, by default 127.0.0.1:4319."""
-    assert operator_listen(Server(listen="127.0.0.1:4318")) is None
-    assert operator_listen(Server(listen="[::1]:4318")) is None
-    assert operator_listen(Server(listen="localhost:4318")) is None
-    assert "127.0.0.1:4319" == operator_listen(Server(listen="0.0.0.0:4318"))
-    assert "127.0.0.1:4319" == operator_listen(Server(listen="tollhouse.example:4318"))
-    assert "10.0.0.1:9" == operator_listen(Server(listen="127.0.0.1:4318", operator_listen="10.0.0.1:9"))
+    assert operator_listen(ServerSettings(listen="127.0.0.1:4318")) is None
+    assert operator_listen(ServerSettings(listen="[::1]:4318")) is None
+    assert operator_listen(ServerSettings(listen="localhost:4318")) is None
+    assert "127.0.0.1:4319" == operator_listen(ServerSettings(listen="0.0.0.0:4318"))
+    assert "127.0.0.1:4319" == operator_listen(ServerSettings(listen="tollhouse.example:4318"))
+    assert "10.0.0.1:9" == operator_listen(ServerSettings(listen="127.0.0.1:4318", operator_listen="10.0.0.1:9"))
     assert not is_loopback("localhost.example")
 
 

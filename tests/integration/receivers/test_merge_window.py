@@ -22,8 +22,9 @@ from gateway.normalise.formats.langfuse.pending import Entry, Waiting
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.errors import SpoolUnavailable
-from spool.log.values import LogSettings, Receipt
+from spool.log.values import Receipt
 from spool.record import AI_TELEMETRY, Inference
+from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
 from tests.gateway.normalise.formats.langfuse_events import batch, create, trace, update
 from tests.integration.conftest import Serving
@@ -50,7 +51,7 @@ class House:
 
     @classmethod
     async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0, max_halves: int = 20_000) -> House:
-        spool = await open_spool(directory, settings=LogSettings(hold_s=hold_s), clock=clock)
+        spool = await open_spool(directory, settings=SpoolSettings(hold=hold_s), clock=clock)
         house = cls(spool, clock, hold_s, max_halves)
         await house.window.start()
         return house

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import spool.memory
 import spool.sqlite
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Config, Source
+from gateway.configuration.sections import Config, SourceSettings
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -32,8 +32,8 @@ from gateway.normalise import any_format
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.log.protocols import Log
-from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY, Inference
+from spool.settings import SpoolSettings
 from tests.gateway.normalise.formats.payloads import run
 from tests.gateway.normalise.otlp.payloads import traces
 from tests.integration.reports import (
@@ -53,7 +53,7 @@ from tests.spool.contract.disk import killed
 from tests.spool.contract.world import NOON, assert_books_balance, everything, topic_terms
 
 HOLD_S = 10
-SETTINGS = LogSettings(hold_s=HOLD_S)
+SETTINGS = SpoolSettings(hold=HOLD_S)
 prices = cache(PriceBook.load)
 ANYBODY = Bearer("anybody", frozenset())
 PREFIXES = ("chatcmpl-", "msg_", "resp_", "req_", "gen-", "msg_bdrk_", "cmpl-tool-", "")
@@ -241,7 +241,7 @@ def read_alone(report: Report) -> Inference:
 async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: str = "") -> None:
     """Both logs are told the same; only the one on disk can be killed."""
     clock, lives, expected, waiting = MovedClock(NOON), count(), Expected(uncounted), list[Report]()
-    config = Config(sources={uncounted: Source(count=False)})
+    config = Config(sources={uncounted: SourceSettings(count=False)})
     directory = root / str(next(lives))
     disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
     memory = await spool.memory.open_spool(settings=SETTINGS, clock=clock)

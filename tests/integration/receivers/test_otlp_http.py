@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.rpc.status_pb2 import Status
 
-from gateway.configuration.sections import Server
+from gateway.configuration.sections import ServerSettings
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.record import Inference
 from spool.registry.scopes import PING
@@ -51,7 +51,7 @@ def empty(encoding: str) -> bytes:
 
 async def test_the_defaults_are_the_protocols_ports_on_loopback() -> None:
     """1: 4318 for HTTP and 4317 for gRPC, reachable from this machine alone."""
-    assert ("127.0.0.1:4318", "127.0.0.1:4317") == (Server().listen, Server().grpc_listen)
+    assert ("127.0.0.1:4318", "127.0.0.1:4317") == (ServerSettings().listen, ServerSettings().grpc_listen)
 
 
 @all_signals

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.configuration.sections import Config, Duration, Server, Spool
+from gateway.configuration.sections import Config, ServerSettings
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from spool.registry.scopes import CREATE_EVENT, SEND_BILLING_DATA
+from spool.settings import SpoolSettings
 from tests.integration.conftest import Answer, Serve, Serving
 
 MANAGE = "unit-cost_v1:manage_telemetry_records"
@@ -201,9 +202,9 @@ async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> No
     key = await writer(first)
     await first.send(SUM, body(usage(value=7)), key=key)
     config = dataclasses.replace(
-        Config(spool=Spool(hold=Duration(0))),
+        Config(spool=SpoolSettings(hold=0)),
         data_dir=first.app.services.spool.directory,
-        server=Server(listen="127.0.0.1:0", grpc_listen=""),
+        server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
     )
     await first.app.stop()
     from gateway.app import App

@@ -8,9 +8,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.configuration.sections import Config, Duration, Spool, Upstream, UpstreamKey
+from exporters.settings import UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import Config
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
 from spool.registry.scopes import CREATE_EVENT, SEND_BILLING_DATA
+from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
 from tests.integration.receivers.test_topics import (
     CREATE,
@@ -51,7 +53,7 @@ async def test_topics_pass_through_two_houses(serve: Serve, tmp_path: Path) -> N
     site = await serve()
     (tmp_path / "topics.key").write_text(await site.make_key("topics", scopes=SCOPES))
     (tmp_path / "billing.key").write_text(await site.make_key("billing", use_cases=[SEND_BILLING_DATA]))
-    upstream = Upstream(
+    upstream = UpstreamSettings(
         base_url=site.url,
         kind="tollhouse",
         keys=(
@@ -59,7 +61,7 @@ async def test_topics_pass_through_two_houses(serve: Serve, tmp_path: Path) -> N
             UpstreamKey(name="billing", secret_file=tmp_path / "billing.key", use_cases=(SEND_BILLING_DATA,)),
         ),
     )
-    first = await serve(config=Config(spool=Spool(hold=Duration(0)), upstream=upstream))
+    first = await serve(config=Config(spool=SpoolSettings(hold=0), upstream=upstream))
     key = await first.make_key("all", scopes=[CREATE_EVENT, MANAGE, READ, CREATE, DROP])
     billing = await first.make_key("drops", use_cases=[SEND_BILLING_DATA])
     await first.send("/v1/events", orjson.dumps([EVENT, {"type": "plain"}]), key=key)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.log.values import LogSettings
+from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
 from tests.moved_clock import MovedClock
 from tests.spool.contract.world import NOON, Observed
@@ -33,7 +33,7 @@ async def start(tmp_path: Path, clock: MovedClock, observed: Observed) -> AsyncI
     started: list[SqliteSpool] = []
 
     async def starter(directory: Path | None = None, **changes: Any) -> SqliteSpool:
-        settings = LogSettings(**{"hold_s": 0, **changes})
+        settings = SpoolSettings(**{"hold": 0, **changes})
         one = await open_spool(directory or tmp_path / "data", settings=settings, clock=clock, observer=observed)
         started.append(one)
         return one

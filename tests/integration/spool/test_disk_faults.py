@@ -90,7 +90,7 @@ def overwrite_leaf(directory: Path, table: str) -> None:
 
 async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> None:
     """Entries, counters, amendments, books and the memory of ids are as before; the repeat is kept whole."""
-    spool = await start(hold_s=10)
+    spool = await start(hold=10)
     await add(spool.log, call(1), points=[point(100, at=NOON + 60)])
     before = await spool.log.books(), (await spool.log.stats()).duplicate_ids
     fresh = [call(1, user="ada"), call(2)]
@@ -130,7 +130,7 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It only helps whoever finds the file damaged: retention goes on, and so does the last commit of a stop."""
-    spool = await start(retention_s=60)
+    spool = await start(retention=60)
     await add(spool.log, call(1))
     clock.move(61)
 
@@ -296,7 +296,7 @@ async def test_a_recount_notices(start: Starter, caplog: pytest.LogCaptureFixtur
 
 async def test_a_damaged_amendment_leaves_the_record(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
     """The record stands as it first came, and it is said."""
-    first = await start(hold_s=10)
+    first = await start(hold=10)
     await add(first.log, call(1))
     await add(first.log, call(1, user="ada"))
     await first.close()

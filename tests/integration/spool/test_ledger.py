@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from spool import memory
 from spool.errors import NotAllowed, SpoolUnavailable
 from spool.identity import of_call
-from spool.log.values import LogSettings, Submission
+from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UsageMetric
+from spool.settings import SpoolSettings
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import CostQuery, CostRow
 from spool.sqlite.ledger.repricing import TokenSum
@@ -141,7 +142,7 @@ def test_duplicates_and_amendments(tmp_path_factory: pytest.TempPathFactory, ste
 
     async def run() -> None:
         directory, clock = tmp_path_factory.mktemp("ledger"), FakeClock(BEGIN)
-        spool = await memory.open_spool(settings=LogSettings(hold_s=10), clock=clock)
+        spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
         ledger = await Ledger.open(directory, clock=clock)
         try:
             for number, cost, user, pause, then in steps:

@@ -11,7 +11,7 @@ import pytest
 from spool.clock import SystemClock
 from spool.devices import DeviceTable
 from spool.errors import SpoolUnavailable
-from spool.log.values import LogSettings
+from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 
 LEFT_OPEN = """
@@ -40,7 +40,7 @@ async def test_a_part_that_does_not_close_keeps_nothing_open(tmp_path: Path, mon
     async def fails(table: DeviceTable) -> None:
         raise SpoolUnavailable("no room for the devices")
 
-    spool = await open_spool(tmp_path, settings=LogSettings(), clock=SystemClock())
+    spool = await open_spool(tmp_path, settings=SpoolSettings(), clock=SystemClock())
     with monkeypatch.context() as patched:
         patched.setattr(DeviceTable, "close", fails)
         with pytest.raises(SpoolUnavailable):
@@ -48,5 +48,5 @@ async def test_a_part_that_does_not_close_keeps_nothing_open(tmp_path: Path, mon
     assert not spool.open
     with pytest.raises(ValueError, match="closed"):
         await spool.log.stats()
-    again = await open_spool(tmp_path, settings=LogSettings(), clock=SystemClock())
+    again = await open_spool(tmp_path, settings=SpoolSettings(), clock=SystemClock())
     await again.close()

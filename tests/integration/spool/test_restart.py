@@ -65,11 +65,11 @@ async def test_an_open_record_is_closed_by_a_start(
     start: Starter, again: Starter, clock: MovedClock, observed: Observed
 ) -> None:
     """What was amended stays amended; what comes after the start is late, because somebody may have read the record."""
-    first = await start(hold_s=10)
+    first = await start(hold=10)
     await add(first.log, call(1))
     await add(first.log, call(1, source="kong", user="ada"))
 
-    second = await again(first, hold_s=10)
+    second = await again(first, hold=10)
 
     assert [call(1, user="ada")[0]] == await everything(second.log)
     await add(second.log, call(1, source="kong", team="search"))

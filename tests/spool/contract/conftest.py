@@ -11,7 +11,7 @@ import pytest_asyncio
 
 import spool.memory
 import spool.sqlite
-from spool.log.values import LogSettings
+from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.world import NOON, Observed
 
@@ -37,7 +37,7 @@ async def open_spool(
     opened: list[Spool] = []
 
     async def opener(**changes: Any) -> Spool:
-        settings = LogSettings(**{"hold_s": 0, **changes})
+        settings = SpoolSettings(**{"hold": 0, **changes})
         one: Spool
         if request.param == "sqlite":
             directory = tmp_path / f"data-{len(opened)}"

@@ -106,7 +106,7 @@ async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(open_s
 
 async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, clock: MovedClock) -> None:
     """The number that it would have had is the next record's, which is open like any other."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     with pytest.raises(OverflowError):
         await add(log, call(1, input_tokens=1 << 70))
     clock.move(11)
@@ -237,7 +237,7 @@ async def test_without_an_identity_nothing_is_a_duplicate(open_spool: Opener, ob
 
 async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
     """An id that comes again after the duplicate window is a new record, within it a duplicate."""
-    log = (await open_spool(duplicate_window_s=3600.0)).log
+    log = (await open_spool(duplicate_window=3600.0)).log
     await add(log, call(1))
     clock.move(1700)
     await add(log, call(1))
@@ -295,7 +295,7 @@ async def test_a_start_that_is_not_believed_is_known_by_its_arrival(open_spool: 
 
 async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, clock: MovedClock) -> None:
     """Terms, numbers, time and state; and the state follows what happens to the records."""
-    log = (await open_spool(hold_s=10, retention_s=100)).log
+    log = (await open_spool(hold=10, retention=100)).log
     await add(log, call(1))
     receipt = await add(log, call(1), call(2), call(3), ignored={"not_ai": 2}, rejected={"malformed": 1})
     await add(log, call(9))

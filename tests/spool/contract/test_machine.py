@@ -18,8 +18,8 @@ import spool.memory
 import spool.sqlite
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.identity import Identity
-from spool.log.values import LogSettings
 from spool.record import AI_TELEMETRY, Record
+from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
 from tests.spool.contract.world import NOON, call, everything, point, submission
@@ -29,7 +29,7 @@ T = TypeVar("T")
 HOLD_S = 10
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
 # More ids than one run of the machine brings: which of them still know their number is no part of the contract.
-SETTINGS = LogSettings(hold_s=HOLD_S, retention_s=3600, duplicate_window_s=7200, duplicate_ids=1000)
+SETTINGS = SpoolSettings(hold=HOLD_S, retention=3600, duplicate_window=7200, duplicate_ids=1000)
 
 
 def report(number: int, certain: bool, fields: dict[str, Any]) -> tuple[Record, Identity]:

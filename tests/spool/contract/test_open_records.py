@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 
 async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, clock: MovedClock) -> None:
     """A record is shown `hold` after its commit, not before."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     await add(log, call(1))
     clock.move(9)
     await add(log, call(2))
@@ -31,7 +31,7 @@ async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, cloc
 
 async def test_later_reports_fill_what_was_null(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
     """Every report adds what nobody said before; what was said stays; it counts as duplicate and as amended."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     await add(log, call(1, source="otel", user="ada"), call(2))
     await add(log, call(1, source="litellm", user="bob", team="search", cost="0.5", cost_source="reported"))
     await add(log, call(1, source="kong", team="other", session="s-1", tags={"env": "prod"}))
@@ -50,7 +50,7 @@ async def test_later_reports_fill_what_was_null(open_spool: Opener, clock: Moved
 
 async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: MovedClock) -> None:
     """Two reports that are committed together become one record that has what both say, and so does a third."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     first, second = call(1, user="ada"), call(1, team="search")
 
     await asyncio.gather(add(log, first), add(log, second))
@@ -63,7 +63,7 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
 
 async def test_an_estimate_comes_with_what_it_was_worked_out_from(open_spool: Opener, clock: MovedClock) -> None:
     """A report that brings model and tokens brings its estimate along; a reported cost then counts for the record."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     await add(log, call(1, input_tokens=None, output_tokens=None))
     await add(log, call(1, request_model="gpt-4o", estimated_cost="0.2", price_book="b1", cost_source="estimated"))
     await add(log, call(1, cost="0.25", cost_source="reported"))
@@ -77,7 +77,7 @@ async def test_an_estimate_comes_with_what_it_was_worked_out_from(open_spool: Op
 
 async def test_a_closed_record_never_changes(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
     """A report that would have added something comes too late once the record closed, and is counted so."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     await add(log, call(1))
     clock.move(11)
     before = await everything(log)
@@ -94,7 +94,7 @@ async def test_a_closed_record_never_changes(open_spool: Opener, clock: MovedClo
 
 async def test_without_a_hold_the_first_stays_as_it_is(open_spool: Opener) -> None:
     """`hold = 0` closes at once: a repeat is a duplicate and nothing else, also within one submission."""
-    log = (await open_spool(hold_s=0)).log
+    log = (await open_spool(hold=0)).log
 
     await add(log, call(1), call(1, user="ada"))
     await add(log, call(1, team="search"))
@@ -109,7 +109,7 @@ async def test_reports_that_disagree_are_shown(
     open_spool: Opener, clock: MovedClock, observed: Observed, later: dict[str, object]
 ) -> None:
     """The first report stays; the pair of sources is counted, with what each of them says in sum."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     await add(log, call(1, cost="0.25", request_id="r-1"), call(2, cost="1"))
     for number in (1, 2):
         await add(log, call(number, **{"source": "litellm", "cost": "0.25" if number == 1 else "1", **later}))
@@ -131,7 +131,7 @@ async def test_sources_that_a_sender_makes_up_are_counted_together(
 ) -> None:
     """Beyond a bound new pairs are one; those that are known stay by themselves, and every conflict is counted."""
     monkeypatch.setattr("spool.log.conflicts.MAX_PAIRS", 2)
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     await add(log, call(1))
     for source in ("a", "b", "c", "d", "a"):
         await add(log, call(1, source=source, input_tokens=7))
@@ -144,7 +144,7 @@ async def test_sources_that_a_sender_makes_up_are_counted_together(
 
 async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
     """A report that disagrees on tokens and knows no cost does not say that the calls cost nothing."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     for number, cost in ((1, "0.25"), (2, None), (3, "0.5")):
         await add(log, call(number, cost=cost, cache_read_tokens=1))
         await add(log, call(number, source="sdk", input_tokens=None, cache_read_tokens=2))
@@ -156,7 +156,7 @@ async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
 @pytest.mark.parametrize("cost", ["0.2500000000000001", "0.250", None])
 async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, cost: str | None) -> None:
     """Sources that round money differently, or say nothing, do not disagree."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     await add(log, call(1, cost="0.25"))
     await add(log, call(1, source="kong", cost=cost))
     assert 0 == observed.terms["conflict", "otel/kong"]
@@ -164,7 +164,7 @@ async def test_rounding_is_no_conflict(open_spool: Opener, observed: Observed, c
 
 async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: MovedClock) -> None:
     """`changes` gives what is closed now, and wakes when the hold of the oldest open commit ends."""
-    log = (await open_spool(hold_s=10)).log
+    log = (await open_spool(hold=10)).log
     seen: asyncio.Queue[int] = asyncio.Queue()
 
     async def watch() -> None:
@@ -185,7 +185,7 @@ async def test_readers_are_woken_when_records_close(open_spool: Opener, clock: M
 
 async def test_many_readers_wait_without_a_hold(open_spool: Opener) -> None:
     """Without a hold every reader wakes with the commit itself."""
-    log = (await open_spool(hold_s=0)).log
+    log = (await open_spool(hold=0)).log
 
     async def until(number: int) -> int:
         async for closed in log.changes(AI_TELEMETRY):

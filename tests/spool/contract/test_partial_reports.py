@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spool.log.partial_reports import PartialReport
-from spool.log.values import LogSettings
+from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_sqlite
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
@@ -69,9 +69,9 @@ async def test_a_refused_submission_keeps_and_forgets_nothing(open_spool: Opener
 async def test_partial_reports_outlive_the_process(tmp_path: Path) -> None:
     """Opened again, the file still has them."""
     clock = MovedClock(NOON)
-    spool = await open_sqlite(tmp_path, settings=LogSettings(), clock=clock)
+    spool = await open_sqlite(tmp_path, settings=SpoolSettings(), clock=clock)
     await add(spool.log, keep=[OLD], pending=1)
     await spool.close()
-    spool = await open_sqlite(tmp_path, settings=LogSettings(), clock=clock)
+    spool = await open_sqlite(tmp_path, settings=SpoolSettings(), clock=clock)
     assert [OLD] == list(await spool.pending.load())
     await spool.close()

@@ -1,0 +1,25 @@
+"""The types of configuration values that every package shares, and the [spool] section."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+Size = Annotated[int, "size"]  # bytes, written as 64MiB, 4MiB, 10GiB or a plain number
+Duration = Annotated[float, "duration"]  # seconds, written as 10s, 500ms, 5m, 1h, 7d or a plain number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolSettings:
+    """The [spool] section. `pending_*` bound what waits in the merge window."""
+
+    max_bytes: Size = 10 * GIB
+    retention: Duration = 7 * 86400.0
+    hold: Duration = 10.0
+    duplicate_window: Duration = 7 * 86400.0
+    duplicate_ids: int = 10_000_000
+    pending_window: Duration = 600.0
+    pending_items: int = 20_000
+    pending_bytes: Size = 16 * MIB
