@@ -17,6 +17,7 @@ from typing import Protocol
 
 import msgspec
 
+from spool.listing import ListPage, ListQuery
 from spool.record import NS, UnitCostOperation
 
 ALLOCATION, METRIC = "allocation", "metric"
@@ -79,7 +80,7 @@ class Table(Protocol):
 
 
 class StreamReader(Protocol):
-    """What doors and exporters ask."""
+    """What receivers and exporters ask."""
 
     async def streams(self) -> Sequence[Stream]: ...
 
@@ -87,6 +88,10 @@ class StreamReader(Protocol):
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         """Totals by (stream, key); those that are there."""
+        ...
+
+    async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
+        """Totals of a stream, for a list."""
         ...
 
 

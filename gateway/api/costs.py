@@ -18,9 +18,10 @@ from aiohttp import web
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.boundary import Handler, admit, authorization, guarded
-from gateway.http.lists import Filter, List, MemoryRows, Page, Sort, View, envelope
+from gateway.http.lists import Filter, List, MemoryRows, Sort, View, envelope
 from gateway.http.operations import READ, TEXT, Operation, array, closed
 from gateway.services import ReceiverServices
+from spool.listing import ListPage
 from spool.record import NS, rfc3339
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow
@@ -174,7 +175,7 @@ class _Rows:
         self._ledger = ledger
         self._now = now
 
-    async def page(self, listed: List[Item], view: View) -> Page[Item]:
+    async def page(self, listed: List[Item], view: View) -> ListPage[Item]:
         asked = dict(view.filters)
         for name in _ONCE:
             if len(asked.get(name, ())) > 1:

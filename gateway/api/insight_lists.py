@@ -6,11 +6,9 @@ Fields and order are the published interface's (parts 2.2 and 4.1): status and e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from gateway.http.lists import Filter, List, MemoryRows, Sort, SqlRows
+from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
+from spool.listing import SortField
 from spool.registry.insights import EFFORTS, STATUSES, Comment, Insight
-from spool.sqlite.registry.insights import insight_of
 from spool.sqlite.registry.registry import Registry
 
 
@@ -45,26 +43,20 @@ def seconds(at: float) -> str:
     return f"{at:.3f}".rstrip("0").rstrip(".")
 
 
-def _ranked(column: str, values: Sequence[str]) -> Sort[Insight]:
-    """In the order of `values`, which are words of ours."""
-    ranks = " ".join(f"WHEN '{value}' THEN {rank}" for rank, value in enumerate(values))
-    return Sort(column=f"(CASE {column} {ranks} END)")
-
-
 INSIGHTS: List[Insight] = List(
     root="insights",
     show=shown,
-    identity=Sort(column="id"),
+    identity=Sort(field=SortField("id")),
     sorts={
-        "category": Sort(column="category"),
-        "cost_impact": Sort(column="CAST(cost_impact AS REAL)"),  # to sort by; what is shown is exact
-        "effort": _ranked("effort", EFFORTS),
-        "last_updated": Sort(column="last_updated"),
-        "status": _ranked("status", STATUSES),
-        "title": Sort(column="title"),
+        "category": Sort(field=SortField("category")),
+        "cost_impact": Sort(field=SortField("cost_impact", numeric=True)),  # to sort by; what is shown is exact
+        "effort": Sort(field=SortField("effort", words=EFFORTS)),
+        "last_updated": Sort(field=SortField("last_updated")),
+        "status": Sort(field=SortField("status", words=STATUSES)),
+        "title": Sort(field=SortField("title")),
     },
     default_sort=("status", "asc"),
-    filters={"status": Filter(column="status", valid_values=STATUSES)},
+    filters={"status": Filter(field="status", valid_values=STATUSES)},
 )
 
 COMMENTS: List[Comment] = List(
@@ -80,8 +72,8 @@ COMMENTS: List[Comment] = List(
 )
 
 
-def insight_rows(registry: Registry) -> SqlRows[Insight]:
-    return SqlRows(registry.select, table="insights", row=insight_of)
+def insight_rows(registry: Registry) -> StoredRows[Insight]:
+    return StoredRows(registry.insights.page)
 
 
 async def comment_rows(registry: Registry, insight: str) -> MemoryRows[Comment]:

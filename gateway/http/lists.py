@@ -1,9 +1,8 @@
 """
 Every list of the house speaks the service's envelope (published interface, parts 2.3 and 4.2), and it is built here.
 
-A `List` says what a list is: its root key, sort keys and filters. Its rows come from memory or from SQL. Pages are cut
-by keyset, never by offset: a walk in either direction sees every row whose sort key did not change exactly once,
-whatever others insert and delete meanwhile. A cursor carries the filters, the sort and the limit it was made under.
+A `List` says what a list is: its root key, sort keys and filters. Its rows are at hand or in the storage, which answers
+a `ListQuery` (spool.listing). A cursor carries the filters, the sort and the limit it was made under.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import hmac
 import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -20,23 +18,22 @@ from typing import Any, Generic, Protocol, TypeVar
 import orjson
 
 from gateway.errors import Refusal
+from spool.listing import ASCENDING, DESCENDING, ListPage, ListQuery, Position, SortField, SortValue, cut_page
 
 Row = TypeVar("Row")
-Value = str | int | float | None  # what rows are sorted by: null first, then numbers, then text by code point
-
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-ORDERS = ("asc", "desc")
+ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Generic[Row]):
-    """A sort key: its value of a row in memory, or the SQL expression with the same order."""
+    """A sort key: its value of a row at hand, or the field of a stored row."""
 
-    value: Callable[[Row], Value] | None = None
-    column: str = ""
+    value: Callable[[Row], SortValue] | None = None
+    field: SortField | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +41,7 @@ class Filter(Generic[Row]):
     """A filterable field: a row passes when one of its values was asked for. No `valid_values`: an open set."""
 
     values: Callable[[Row], Sequence[str]] | None = None
-    column: str = ""
+    field: str = ""  # of a stored row
     valid_values: tuple[str, ...] = ()
     type: str = "string"
 
@@ -63,16 +60,6 @@ class List(Generic[Row]):
     max_limit: int = MAX_LIMIT
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Between two rows: after (or, going back, before) the row with this sort value and identity; or at it."""
-
-    value: Value
-    identity: Value
-    backward: bool = False
-    inclusive: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """One page that was asked for."""
@@ -81,24 +68,13 @@ class View:
     sort_order: str
     filters: Mapping[str, tuple[str, ...]]
     limit: int
-    place: Place | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[Row]):
-    """A page's rows in the list's order; whether the list goes on beyond its ends; how many rows all pages hold."""
-
-    rows: Sequence[Row]
-    places: Sequence[tuple[Value, Value]]
-    before: bool
-    after: bool
-    total: int
+    position: Position | None = None
 
 
 class Rows(Protocol[Row]):
     """Where a list's rows come from. A page is of one moment."""
 
-    async def page(self, listed: List[Row], view: View) -> Page[Row]: ...
+    async def page(self, listed: List[Row], view: View) -> ListPage[Row]: ...
 
 
 async def envelope(
@@ -136,81 +112,39 @@ class MemoryRows(Generic[Row]):
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
 
-    async def page(self, listed: List[Row], view: View) -> Page[Row]:
+    async def page(self, listed: List[Row], view: View) -> ListPage[Row]:
         value, identity = listed.sorts[view.sort_key].value, listed.identity.value
         if value is None or identity is None:
             raise TypeError(f"the list {listed.root} has no values for rows in memory")
-        found = sorted(
-            ((_rank(value(row)), identity(row), row) for row in self._rows if _passes(listed, view, row)),
-            key=lambda each: each[:2],
-        )
-        if view.sort_order == "desc":
-            found.reverse()
-        start, end = _cut(found, view)
-        cut = found[start:end]
-        return Page(
-            rows=[row for _, _, row in cut],
-            places=[(rank[1], key) for rank, key, _ in cut],
-            before=start > 0,
-            after=end < len(found),
-            total=len(found),
+        return cut_page(
+            [row for row in self._rows if _passes(listed, view, row)],
+            value_of=value,
+            identity_of=identity,
+            order=view.sort_order,
+            limit=view.limit,
+            position=view.position,
         )
 
 
-class SqlRows(Generic[Row]):
-    """
-    Rows of a table. `select` runs several statements at one moment and gives each one's rows; `row` reads one of them.
+class StoredRows(Generic[Row]):
+    """Rows in the storage: `answer` is its method that takes the query."""
 
-    The columns come from the list's definition, every value is bound.
-    """
+    def __init__(self, answer: Callable[[ListQuery], Awaitable[ListPage[Row]]]) -> None:
+        self._answer = answer
 
-    def __init__(
-        self,
-        select: Callable[[Sequence[tuple[str, Sequence[object]]]], Awaitable[Sequence[Sequence[Any]]]],
-        *,
-        table: str,
-        row: Callable[[Any], Row],
-    ) -> None:
-        self._select = select
-        self._table = table
-        self._row = row
-
-    async def page(self, listed: List[Row], view: View) -> Page[Row]:
-        sort, key = listed.sorts[view.sort_key].column, listed.identity.column
-        where, values = _where(listed, view)
-        backward = view.place is not None and view.place.backward
-        downward = (view.sort_order == "desc") != backward
-        # Null first, as in memory; a null would otherwise make every comparison with it unknown.
-        keyset = f"({sort} IS NOT NULL, IFNULL({sort}, 0), {key})"
-        beyond, behind, at = "1", "0", []
-        if view.place is not None:
-            ahead, back = ("<", ">") if downward else (">", "<")
-            inclusive = view.place.inclusive
-            beyond = f"{keyset} {ahead}{'=' if inclusive else ''} (?, ?, ?)"
-            behind = f"{keyset} {back}{'' if inclusive else '='} (?, ?, ?)"
-            value = view.place.value
-            at = [value is not None, 0 if value is None else value, view.place.identity]
-        way = "DESC" if downward else "ASC"
-        pages, totals, others = await self._select([
-            (
-                f"SELECT *, {sort} AS sort_value, {key} AS identity FROM {self._table} WHERE {where} AND {beyond}"
-                f" ORDER BY {sort} IS NOT NULL {way}, {sort} {way}, {key} {way} LIMIT ?",
-                [*values, *at, view.limit + 1],
-            ),
-            (f"SELECT COUNT(*) FROM {self._table} WHERE {where}", values),
-            (f"SELECT EXISTS (SELECT 1 FROM {self._table} WHERE {where} AND {behind})", [*values, *at]),
-        ])  # fmt: skip
-        cut = list(pages[: view.limit])
-        more, others_behind = len(pages) > view.limit, bool(others[0][0])
-        if backward:
-            cut.reverse()
-        return Page(
-            rows=[self._row(row) for row in cut],
-            places=[(row["sort_value"], row["identity"]) for row in cut],
-            before=more if backward else others_behind,
-            after=others_behind if backward else more,
-            total=totals[0][0],
+    async def page(self, listed: List[Row], view: View) -> ListPage[Row]:
+        sort, identity = listed.sorts[view.sort_key].field, listed.identity.field
+        if sort is None or identity is None:
+            raise TypeError(f"the list {listed.root} names no fields of stored rows")
+        query = ListQuery(
+            sort=sort,
+            order=view.sort_order,
+            identity=identity.name,
+            limit=view.limit,
+            filters={listed.filters[name].field: values for name, values in view.filters.items()},
+            position=view.position,
         )
+        return await self._answer(query)
 
 
 def _view(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> View:
@@ -268,14 +202,18 @@ def _is_integer(text: str) -> bool:
     return digits.isascii() and digits.isdecimal() and len(digits) <= 18
 
 
-def _cursors(listed: List[Row], view: View, page: Page[Row], secret: bytes) -> dict[str, object]:
+def _cursors(listed: List[Row], view: View, page: ListPage[Row], secret: bytes) -> dict[str, object]:
     following = previous = None
-    if page.places:
-        following = Place(*page.places[-1]) if page.after else None
-        previous = Place(*page.places[0], backward=True) if page.before else None
-    elif view.place is not None:
+    if page.keys:
+        [first_value, first_identity], [last_value, last_identity] = page.keys[0], page.keys[-1]
+        if page.after:
+            following = Position(value=last_value, identity=last_identity)
+        if page.before:
+            previous = Position(value=first_value, identity=first_identity, backward=True)
+    elif view.position is not None:
         # Everything on this side was deleted meanwhile: the way back includes the row at the border.
-        turned = replace(view.place, backward=not view.place.backward, inclusive=not view.place.inclusive)
+        was = view.position
+        turned = replace(was, backward=not was.backward, inclusive=not was.inclusive)
         following = turned if page.after else None
         previous = turned if page.before else None
     return {
@@ -286,10 +224,10 @@ def _cursors(listed: List[Row], view: View, page: Page[Row], secret: bytes) -> d
     }
 
 
-def _sealed(listed: List[Any], view: View, place: Place, secret: bytes) -> str:
+def _sealed(listed: List[Any], view: View, position: Position, secret: bytes) -> str:
     state = [
         listed.root, view.sort_key, view.sort_order, view.filters, view.limit,
-        place.value, place.identity, place.backward, place.inclusive,
+        position.value, position.identity, position.backward, position.inclusive,
     ]  # fmt: skip
     text = orjson.dumps(state)
     return urlsafe_b64encode(_signature(text, secret) + text).decode().rstrip("=")
@@ -303,11 +241,12 @@ def _opened(listed: List[Any], cursor: str, secret: bytes) -> View:
     signature, text = sealed[:_SIGNATURE], sealed[_SIGNATURE:]
     if not hmac.compare_digest(signature, _signature(text, secret)):
         raise _stale("it is not one of ours")
-    root, sort_key, sort_order, filters, limit, *place = orjson.loads(text)
+    root, sort_key, sort_order, filters, limit, value, identity, backward, inclusive = orjson.loads(text)
     if root != listed.root or sort_key not in listed.sorts or not filters.keys() <= listed.filters.keys():
         raise _stale("it belongs to another list")
     asked = {name: _filter(name, listed.filters[name], values) for name, values in filters.items()}
-    return View(sort_key=sort_key, sort_order=sort_order, filters=asked, limit=limit, place=Place(*place))
+    position = Position(value=value, identity=identity, backward=backward, inclusive=inclusive)
+    return View(sort_key=sort_key, sort_order=sort_order, filters=asked, limit=limit, position=position)
 
 
 def _signature(text: bytes, secret: bytes) -> bytes:
@@ -322,39 +261,6 @@ def _passes(listed: List[Row], view: View, row: Row) -> bool:
         if not any(value in asked for value in values(row)):
             return False
     return True
-
-
-def _where(listed: List[Any], view: View) -> tuple[str, list[object]]:
-    terms = ["1"]
-    values: list[object] = []
-    for name, asked in view.filters.items():
-        terms.append(f"CAST({listed.filters[name].column} AS TEXT) IN ({', '.join('?' * len(asked))})")
-        values += asked
-    return " AND ".join(terms), values
-
-
-def _rank(value: Value) -> tuple[int, Any]:
-    if value is None:
-        return 0, None
-    return (2, value) if isinstance(value, str) else (1, value)
-
-
-def _cut(found: Sequence[tuple[tuple[int, Any], Any, Any]], view: View) -> tuple[int, int]:
-    """Where a page begins and ends among rows that stand in the view's order."""
-    if view.place is None:
-        return 0, min(view.limit, len(found))
-    rank, at = _rank(view.place.value), view.place.identity
-    # bisect wants rising keys: in a falling list the rows are counted from its end.
-    falling = view.sort_order == "desc"
-    rising = found[::-1] if falling else found
-    below = bisect_left(rising, (rank, at), key=lambda each: each[:2])
-    through = bisect_right(rising, (rank, at), key=lambda each: each[:2])
-    smaller, upto = (len(found) - through, len(found) - below) if falling else (below, through)
-    if view.place.backward:
-        end = upto if view.place.inclusive else smaller
-        return max(0, end - view.limit), end
-    start = smaller if view.place.inclusive else upto
-    return start, min(start + view.limit, len(found))
 
 
 def _wrong(message: str) -> Refusal:

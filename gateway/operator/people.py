@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
-
 from aiohttp import web
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort, SqlRows
+from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.operator.body import Body, answer, moment
 from gateway.operator.calls import Asked, Call
 from spool.errors import NotAllowed
+from spool.listing import SortField
+from spool.registry.audit import AuditRow
 from spool.registry.operators import ADMIN, ROLES, VIEWER, Operator
 
 
@@ -37,16 +36,16 @@ def shown(operator: Operator) -> dict[str, object]:
     }
 
 
-def shown_audit(row: sqlite3.Row) -> dict[str, object]:
+def shown_audit(row: AuditRow) -> dict[str, object]:
     return {
-        "id": row["id"],
-        "at": moment(row["at"]),
-        "actor": row["actor"],
-        "address": row["address"],
-        "action": row["action"],
-        "target": row["target"],
-        "before": None if row["before"] is None else json.loads(row["before"]),
-        "after": None if row["after"] is None else json.loads(row["after"]),
+        "id": row.id,
+        "at": moment(row.at),
+        "actor": row.actor,
+        "address": row.address,
+        "action": row.action,
+        "target": row.target,
+        "before": row.before,
+        "after": row.after,
     }
 
 
@@ -64,13 +63,13 @@ OPERATORS: List[Operator] = List(
     filters={"role": Filter(values=lambda operator: (operator.role,), valid_values=ROLES)},
 )
 
-AUDIT: List[sqlite3.Row] = List(
+AUDIT: List[AuditRow] = List(
     root="audit",
     show=shown_audit,
-    identity=Sort(column="id"),
-    sorts={name: Sort(column=name) for name in ("at", "id", "actor", "action", "target")},
+    identity=Sort(field=SortField("id")),
+    sorts={name: Sort(field=SortField(name)) for name in ("at", "id", "actor", "action", "target")},
     default_sort=("id", "desc"),
-    filters={name: Filter(column=name) for name in ("actor", "action", "target", "address")},
+    filters={name: Filter(field=name) for name in ("actor", "action", "target", "address")},
 )
 
 
@@ -106,7 +105,7 @@ async def remove_operator(asked: Asked) -> web.Response:
 
 async def list_audit(asked: Asked) -> web.Response:
     registry = asked.services.the_registry()
-    return await asked.list(AUDIT, SqlRows(registry.select, table="audit", row=lambda row: row))
+    return await asked.list(AUDIT, StoredRows(registry.audit_page))
 
 
 def _not_oneself(asked: Asked) -> None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
@@ -18,15 +19,15 @@ from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.boundary import Handler, admit, authorization, guarded, read_body
-from gateway.http.lists import Filter, List, Rows, Sort, SqlRows, envelope
+from gateway.http.lists import Filter, List, Sort, StoredRows, envelope
 from gateway.intake.deposits import Deposits
 from gateway.normalise import unit_cost
 from gateway.services import ReceiverServices
 from spool.identity import Identity, of_request
+from spool.listing import SortField
 from spool.log.values import Receipt
 from spool.record import UnitCostOperation, rfc3339
-from spool.sqlite.streams import SqliteStreams, total_of
-from spool.streams import ALLOCATION, DELETE, DROP, SUM, Stream, StreamBook, Total
+from spool.streams import ALLOCATION, DELETE, DROP, SUM, Stream, StreamBook, StreamReader, Total
 
 CREATE_STREAM = "unit-cost_v1:create_telemetry_stream"
 DELETE_STREAM = "unit-cost_v1:delete_telemetry_stream"
@@ -40,10 +41,13 @@ PAGE = 1000
 RECORDS: List[Total] = List(
     root="records",
     show=lambda total: shown(total),
-    identity=Sort(column="key"),
-    sorts={"timestamp": Sort(column="start_time"), "element_name": Sort(column="element_name")},
+    identity=Sort(field=SortField("key")),
+    sorts={
+        "timestamp": Sort(field=SortField("start_time")),
+        "element_name": Sort(field=SortField("element_name")),
+    },
     default_sort=("timestamp", "asc"),
-    filters={"element_name": Filter(column="element_name")},
+    filters={"element_name": Filter(field="element_name")},
     default_limit=PAGE,
     max_limit=PAGE,
 )
@@ -55,7 +59,7 @@ class Streams:
 
     deposits: Deposits
     book: StreamBook
-    reader: SqliteStreams
+    reader: StreamReader
     cursors: bytes
 
 
@@ -178,14 +182,9 @@ async def _list(request: web.Request, services: ReceiverServices, streams: Strea
     stream = _known(streams, name)
     if stream.type != request.match_info.get("type", stream.type):
         raise _no_stream()
+    rows = StoredRows(partial(streams.reader.page, name))
     query = list(request.query.items())
-    return answers.json_response(await envelope(RECORDS, _rows(streams, name), query, secret=streams.cursors))
-
-
-def _rows(streams: Streams, name: str) -> Rows[Total]:
-    # The name has passed the streams' alphabet, in which nothing needs quoting.
-    table = f"(SELECT * FROM stream_totals WHERE stream = '{name}')"
-    return SqlRows(streams.reader.select, table=table, row=total_of)
+    return answers.json_response(await envelope(RECORDS, rows, query, secret=streams.cursors))
 
 
 async def _keep(

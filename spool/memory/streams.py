@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from spool.listing import ListPage, ListQuery, page_of
 from spool.streams import Stream, Total
 
 
@@ -42,6 +43,9 @@ class MemoryStreams:
     async def totals(self, stream: str) -> Sequence[Total]:
         found = [one for one in self._totals.values() if one.stream == stream]
         return sorted(found, key=lambda one: (one.start_time, one.key))
+
+    async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
+        return page_of(await self.totals(stream), query)
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         return {place: self._totals[place] for place in keys if place in self._totals}

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 from spool import streams
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
+from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
 from spool.record import UNIT_COST, UnitCostOperation
 from spool.sqlite.database import Database
+from spool.sqlite.lists import read_page
 from spool.sqlite.log import queries
 from spool.streams import Stream, Total
 
@@ -61,7 +63,7 @@ class SqliteTable:
         place = (stream, key)
         if place not in self._totals:
             row = self._connection.execute(f"{_TOTAL} AND key = ?", place).fetchone()
-            self._totals[place] = total_of(row) if row else None
+            self._totals[place] = _total(row) if row else None
         return self._totals[place]
 
     def put_total(self, total: Total) -> None:
@@ -72,7 +74,7 @@ class SqliteTable:
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
         self.flush()
         rows = self._connection.execute(f"{_TOTAL} AND start_time = ?", (stream, start_time)).fetchall()
-        return [total_of(row) for row in rows]
+        return [_total(row) for row in rows]
 
     def remove_total(self, stream: str, key: str) -> None:
         self._changed.discard((stream, key))
@@ -112,7 +114,7 @@ class SqliteStreams:
     async def totals(self, stream: str) -> Sequence[Total]:
         def work(connection: sqlite3.Connection) -> list[Total]:
             rows = connection.execute(f"{_TOTAL} ORDER BY start_time, key", (stream,))
-            return [total_of(row) for row in rows]
+            return [_total(row) for row in rows]
 
         return await self._read(work)
 
@@ -124,19 +126,9 @@ class SqliteStreams:
 
         return await self._read(work)
 
-    async def select(self, statements: Sequence[tuple[str, Sequence[object]]]) -> Sequence[Sequence[sqlite3.Row]]:
-        """Rows for lists, all of one moment."""
-
-        def work(connection: sqlite3.Connection) -> list[list[sqlite3.Row]]:
-            cursor = connection.cursor()
-            cursor.row_factory = sqlite3.Row  # of this cursor alone: others on the connection want tuples
-            cursor.execute("BEGIN")
-            try:
-                return [cursor.execute(statement, tuple(values)).fetchall() for statement, values in statements]
-            finally:
-                cursor.execute("ROLLBACK")
-
-        return await self._read(work)
+    async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
+        within = ("stream = ?", (stream,))
+        return await self._read(lambda connection: read_page(connection, "stream_totals", query, _total, within=within))
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -172,7 +164,7 @@ def _row(total: Total) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def total_of(row: Sequence[Any] | sqlite3.Row) -> Total:
+def _total(row: Sequence[Any] | sqlite3.Row) -> Total:
     """A row of stream_totals, its columns in their order."""
     return Total(
         stream=row[0],

@@ -25,6 +25,7 @@ from spool.sqlite import open_spool
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import CostQuery
 from spool.sqlite.registry.registry import Registry
+from tests.spool.kept import kept_insights
 from tests.spool.ledger_world import FakeClock
 
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday
@@ -50,8 +51,7 @@ async def findings(directory: Path) -> set[str]:
     spool = await open_spool(directory, settings=SpoolSettings(), clock=FakeClock(NOON))
     registry = await Registry.open(directory, secret=spool.secret)
     try:
-        [rows] = await registry.select([("SELECT finding FROM insights", ())])
-        return {row["finding"].partition(":")[0] for row in rows}
+        return {str(insight.finding).partition(":")[0] for insight in await kept_insights(registry)}
     finally:
         await registry.close()
         await spool.close()

@@ -70,6 +70,9 @@ class RegistryFile:
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._guarded(self._database.read(work))
+
     async def select(
         self, statements: Sequence[tuple[str, Sequence[object] | Mapping[str, object]]]
     ) -> list[list[sqlite3.Row]]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from spool.errors import NotAllowed, NotThere
+from spool.listing import ListPage, ListQuery
 from spool.registry.insights import (
     MAX_COMMENTS,
     MAX_INSIGHTS,
@@ -27,6 +28,7 @@ from spool.registry.insights import (
     checked_status,
 )
 from spool.registry.operators import Actor
+from spool.sqlite.lists import read_page
 from spool.sqlite.registry.file import RegistryFile, audit
 
 KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
@@ -54,6 +56,9 @@ class InsightTable:
         if not rows:
             raise _no_insight()
         return insight_of(rows[0])
+
+    async def page(self, query: ListQuery) -> ListPage[Insight]:
+        return await self._file.read(lambda connection: read_page(connection, "insights", query, insight_of))
 
     async def comments(self, id: str) -> list[Comment]:
         """Oldest first; NotThere when there is no such insight."""

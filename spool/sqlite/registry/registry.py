@@ -6,13 +6,17 @@ A damaged registry is said clearly (RegistryDamaged) and never takes the spool a
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from spool.clock import Clock, SystemClock
 from spool.devices import Change
+from spool.listing import ListPage, ListQuery
+from spool.registry.audit import AuditRow
 from spool.registry.operators import Actor
+from spool.sqlite.lists import read_page
 from spool.sqlite.registry.file import RegistryFile, audit
 from spool.sqlite.registry.insights import InsightTable
 from spool.sqlite.registry.keys import KeyTable
@@ -56,11 +60,22 @@ class Registry:
 
         await self._file.change(write, lambda _: None)
 
-    async def select(
-        self, statements: Sequence[tuple[str, Sequence[object] | Mapping[str, object]]]
-    ) -> list[list[sqlite3.Row]]:
-        """Rows for lists, all of one moment."""
-        return await self._file.select(statements)
+    async def audit_page(self, query: ListQuery) -> ListPage[AuditRow]:
+        return await self._file.read(lambda connection: read_page(connection, "audit", query, _audit_row))
 
     async def close(self) -> None:
         await self._file.close()
+
+
+def _audit_row(row: sqlite3.Row) -> AuditRow:
+    before, after = (None if row[name] is None else json.loads(row[name]) for name in ("before", "after"))
+    return AuditRow(
+        id=row["id"],
+        at=row["at"],
+        actor=row["actor"],
+        address=row["address"],
+        action=row["action"],
+        target=row["target"],
+        before=before,
+        after=after,
+    )

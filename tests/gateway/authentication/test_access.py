@@ -18,6 +18,7 @@ from spool.registry.operators import Actor
 from spool.registry.scopes import BILLING_DROP, INGEST, SEND_AI_TELEMETRY
 from spool.sqlite.registry.registry import Registry
 from tests.moved_clock import MovedClock
+from tests.spool.kept import audit_rows
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
 HERE = "192.0.2.1"
@@ -203,13 +204,18 @@ async def test_last_access_is_written_in_batches(
 
 
 @pytest.mark.asyncio
-async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedClock) -> None:
+async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedClock, tmp_path: Path) -> None:
     """A house at rest leaves the disk at rest."""
     access = Access(registry, clock=clock)
-    before = await registry.select([("SELECT COUNT(*) FROM audit", ()), ("PRAGMA data_version", ())])
+    before = await audit_rows(registry), written(tmp_path)
     await access.flush()
-    after = await registry.select([("SELECT COUNT(*) FROM audit", ()), ("PRAGMA data_version", ())])
-    assert [tuple(rows[0]) for rows in before] == [tuple(rows[0]) for rows in after]
+    assert before == (await audit_rows(registry), written(tmp_path))
+
+
+def written(directory: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of the last change of every file."""
+    files = ((path, path.stat()) for path in directory.iterdir())
+    return {path.name: (stat.st_size, stat.st_mtime_ns) for path, stat in files}
 
 
 @pytest.mark.asyncio

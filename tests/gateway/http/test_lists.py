@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,21 +14,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import Refusal
-from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, SqlRows, envelope
+from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
+from spool.listing import ListPage, ListQuery, SortField, page_of
+from spool.sqlite.lists import read_page
 
 SECRET = b"s" * 32
 COLORS = ("blue", "green", "red")
+KINDS = ["at hand", "memory", "sql"]
 Row = Mapping[str, Any]
 
 THINGS: List[Row] = List(
     root="things",
     show=dict,
-    identity=Sort(value=lambda row: row["id"], column="id"),
-    sorts={name: Sort(value=lambda row, name=name: row[name], column=name) for name in ("name", "size", "id")},
+    identity=Sort(value=lambda row: row["id"], field=SortField("id")),
+    sorts={
+        name: Sort(value=lambda row, name=name: row[name], field=SortField(name)) for name in ("name", "size", "id")
+    },
     default_sort=("name", "asc"),
     filters={
-        "color": Filter(values=lambda row: (row["color"],), column="color", valid_values=COLORS),
-        "id": Filter(values=lambda row: (str(row["id"]),), column="id", type="integer"),
+        "color": Filter(values=lambda row: (row["color"],), field="color", valid_values=COLORS),
+        "id": Filter(values=lambda row: (str(row["id"]),), field="id", type="integer"),
     },
 )
 
@@ -39,6 +46,7 @@ class Shop:
         self.rows = {row["id"]: row for row in rows}
         self.connection = sqlite3.connect(":memory:")
         self.connection.row_factory = sqlite3.Row
+        self.connection.isolation_level = None
         self.connection.execute("CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, size REAL, color TEXT)")
         for row in rows:
             self._insert(row)
@@ -55,12 +63,16 @@ class Shop:
         self.connection.execute("DELETE FROM things WHERE id = ?", (id,))
 
     def source(self) -> Rows[Row]:
-        if self.kind == "memory":
+        if self.kind == "at hand":
             return MemoryRows(list(self.rows.values()))
-        return SqlRows(self._select, table="things", row=dict)
+        return StoredRows(self._answer)
 
-    async def _select(self, statements: Sequence[tuple[str, Sequence[object]]]) -> list[list[sqlite3.Row]]:
-        return [self.connection.execute(*statement).fetchall() for statement in statements]
+    async def _answer(self, query: ListQuery) -> ListPage[Row]:
+        if self.kind == "sql":
+            return read_page(self.connection, "things", query, dict)
+        things = [SimpleNamespace(**row) for row in self.rows.values()]
+        page = page_of(things, query)
+        return replace(page, rows=[vars(thing) for thing in page.rows])
 
     async def get(self, *query: tuple[str, str]) -> dict[str, Any]:
         return await envelope(THINGS, self.source(), query, secret=SECRET)
@@ -98,7 +110,7 @@ def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", ["memory", "sql"])
+@pytest.mark.parametrize("kind", KINDS)
 @given(
     seed=st.integers(0, 10_000),
     count=st.integers(0, 120),
@@ -118,7 +130,7 @@ async def test_a_walk_sees_every_row_that_stays_exactly_once(
 @pytest.mark.asyncio
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("sort", ["name", "size", "id"])
-@pytest.mark.parametrize("kind", ["memory", "sql"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_thousand_rows_by_sevens(kind: str, sort: str, order: str) -> None:
     """1,000 rows with limit 7, forwards then backwards, while another task inserts and deletes."""
     await _walk_both_ways(kind, 7, 1000, 7, sort, order, [])
@@ -160,7 +172,7 @@ async def _walk_both_ways(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", ["memory", "sql"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
     """Nothing is left ahead: the empty page has no next, and its previous page ends with the row at the border."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(6)])
@@ -175,7 +187,7 @@ async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", ["memory", "sql"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
     """page_count is the total under the filters divided by the limit, rounded up."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": 1, "color": COLORS[id % 3]} for id in range(10)])
@@ -190,7 +202,7 @@ async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
 @pytest.mark.asyncio
 async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> None:
     """A client passes the cursor and nothing else, as the service documents it."""
-    shop = Shop("memory", [{"id": id, "name": "n", "size": id, "color": COLORS[id % 3]} for id in range(20)])
+    shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": COLORS[id % 3]} for id in range(20)])
     first = await shop.get(("limit", "2"), ("sort_key", "size"), ("sort_order", "desc"), ("color", "red"))
     second = await shop.get(("cursor", first["pagination"]["cursor"]["next_cursor"]))
     assert [17, 14] == [row["id"] for row in first["things"]]
@@ -202,7 +214,7 @@ async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> 
 @pytest.mark.asyncio
 async def test_a_cursor_may_be_repeated_with_its_own_words_and_another_limit() -> None:
     """The same sort and filters beside a cursor are no contradiction, and a page may change its size on the way."""
-    shop = Shop("memory", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(9)])
+    shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(9)])
     query = [("sort_key", "id"), ("color", "red"), ("color", "blue")]
     first = await shop.get(("limit", "2"), *query)
     cursor = first["pagination"]["cursor"]["next_cursor"]
@@ -224,7 +236,7 @@ async def a_cursor(shop: Shop, *query: tuple[str, str]) -> str:
 @pytest.mark.parametrize("change", [tampered, lambda _: "", lambda _: "äöü", lambda _: "AAAA", lambda text: text[:-4]])
 async def test_a_forged_cursor_is_refused(change: Any) -> None:
     """Whatever is not a cursor that this house signed is a 400 that says what to send."""
-    shop = Shop("memory", [a_row(id, random.Random(1)) for id in range(5)])
+    shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     with pytest.raises(Refusal, match="next_cursor or previous_cursor") as caught:
         await shop.get(("cursor", change(await a_cursor(shop))))
     assert (400, "invalid_cursor") == (caught.value.status, caught.value.type)
@@ -233,7 +245,7 @@ async def test_a_forged_cursor_is_refused(change: Any) -> None:
 @pytest.mark.asyncio
 async def test_a_cursor_of_another_house_or_list_is_refused() -> None:
     """A cursor is bound to the installation and to its list."""
-    shop = Shop("memory", [a_row(id, random.Random(1)) for id in range(5)])
+    shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     cursor = await a_cursor(shop)
     others: List[Row] = List(
         root="others", show=dict, identity=THINGS.identity, sorts=THINGS.sorts, default_sort=("name", "asc")
@@ -255,7 +267,7 @@ async def test_a_cursor_of_another_house_or_list_is_refused() -> None:
 )
 async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str, str], reason: str) -> None:
     """A walk that changes its question half way would skip rows, so it is refused."""
-    shop = Shop("memory", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(5)])
+    shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(5)])
     cursor = await a_cursor(shop, ("color", "red"))
     with pytest.raises(Refusal, match=reason):
         await shop.get(("cursor", cursor), beside)
@@ -283,12 +295,12 @@ async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str,
 async def test_a_wrong_question_is_answered_with_the_allowed_values(query: list[tuple[str, str]], words: str) -> None:
     """400, and the message names what may be asked."""
     with pytest.raises(Refusal, match=words) as caught:
-        await Shop("memory", []).get(*query)
+        await Shop("at hand", []).get(*query)
     assert 400 == caught.value.status
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("kind", ["memory", "sql"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> None:
     """A field with an open set is filtered by value and shows its type alone."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": 0, "color": "red"} for id in range(5)])

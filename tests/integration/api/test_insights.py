@@ -11,6 +11,7 @@ import pytest
 from gateway.api.insights import ADDRESSES
 from spool.registry.insights import Draft, Finding
 from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.spool.kept import audit_rows
 
 SCOPES = (
     "insights:create_insight", "insights:create_insight_comment", "insights:delete_insight", "insights:read_insight",
@@ -214,9 +215,9 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
     await reading.ask("GET", f"/v2/insights/{id}", status=404)
     registry = reading.serving.app.services.registry
     assert registry is not None
-    [rows] = await registry.select([("SELECT action FROM audit WHERE actor = 'desk' ORDER BY id", ())])
+    rows = [row for row in await audit_rows(registry) if row.actor == "desk"]
     actions = ["create", "change", "comment", "comment", "comment.change", "delete"]
-    assert [f"insight.{action}" for action in actions] == [row["action"] for row in rows]
+    assert [f"insight.{action}" for action in actions] == [row.action for row in rows]
 
 
 @pytest.mark.asyncio

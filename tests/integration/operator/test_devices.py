@@ -15,6 +15,7 @@ from gateway.devices.registrar import Registrar, Told
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
 from tests.integration.operator.house import ADA, OperatorHouse, operator_house
+from tests.spool.kept import audit_rows
 
 pytestmark = pytest.mark.asyncio
 FLEET = Bearer("fleet", frozenset({ENROLL}))
@@ -80,12 +81,10 @@ async def test_changes_and_their_audit_rows(house: OperatorHouse) -> None:
         answer = await house.ask(method, path, body)
         assert 200 == answer.status, answer.payload
     assert {"team": "search", "floor": "0"} == answer.payload["device"]["labels"]
-    (rows,) = await house.registry.select(
-        [("SELECT actor, action, target, after FROM audit WHERE target = 'd0' ORDER BY rowid", ())]
-    )
-    assert ["key fleet", ADA, ADA, ADA, ADA, ADA] == [row["actor"] for row in rows]
+    rows = [row for row in await audit_rows(house.registry) if row.target == "d0"]
+    assert ["key fleet", ADA, ADA, ADA, ADA, ADA] == [row.actor for row in rows]
     actions = ["enrol", "revoke", "approve", "reset", "label", "label"]
-    assert [f"device.{word}" for word in actions] == [row["action"] for row in rows]
+    assert [f"device.{word}" for word in actions] == [row.action for row in rows]
 
 
 @pytest.mark.parametrize(

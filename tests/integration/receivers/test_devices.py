@@ -24,6 +24,7 @@ from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Answer, Serve, Serving
 from tests.integration.payloads import json_span, proto_span
+from tests.spool.kept import audit_rows
 
 PLANE = "/v1/ai-control-plane/"
 ALL = (ENROLL, HEARTBEAT, PING, INGEST)
@@ -63,8 +64,8 @@ def found(house: Serving, id: str = "laptop-1") -> Device:
 async def audited(house: Serving) -> list[tuple[str, str, str]]:
     registry = house.app.services.registry
     assert registry is not None
-    (rows,) = await registry.select([("SELECT actor, action, target FROM audit WHERE action LIKE 'device.%'", ())])
-    return [tuple(row) for row in rows]
+    rows = await audit_rows(registry)
+    return [(row.actor, row.action, row.target) for row in rows if row.action.startswith("device.")]
 
 
 async def test_a_first_heartbeat_enrols_when_its_key_may(serving: Serving) -> None:

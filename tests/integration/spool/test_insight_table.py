@@ -16,6 +16,7 @@ from spool.sqlite.registry import insights as insight_table
 from spool.sqlite.registry.insights import KEPT_S, InsightTable
 from spool.sqlite.registry.registry import Registry
 from tests.moved_clock import MovedClock
+from tests.spool.kept import kept_insights
 
 ADA = Actor("ada@example.com", "local")
 DAY_S = 86400.0
@@ -37,8 +38,7 @@ class World:
         return await self.table.merge(findings, looked_for=for_)
 
     async def all(self) -> dict[str | None, Insight]:
-        [rows] = await self.registry.select([("SELECT * FROM insights", ())])
-        return {insight.finding: insight for insight in map(insight_table.insight_of, rows)}
+        return {insight.finding: insight for insight in await kept_insights(self.registry)}
 
 
 @pytest_asyncio.fixture

@@ -60,7 +60,7 @@ async def test_a_cancelled_change_does_not_part_disk_and_memory(registry: Regist
 
 
 @pytest.mark.asyncio
-async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(registry: Registry) -> None:
+async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(registry: Registry, tmp_path: Path) -> None:
     """The audit row cannot be written, so the key stays as it was."""
     _, secret = await create(registry)
     await registry._file._database.transaction(lambda connection: connection.execute("DROP TABLE audit"))
@@ -69,8 +69,9 @@ async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(registry: R
     found = registry.keys.find(secret)
     assert found is not None
     assert ["Enabled", "Enabled"] == [found.status, *(key.status for key in registry.keys.all())]
-    [rows] = await registry.select([("SELECT status FROM keys", ())])
-    assert ["Enabled"] == [row["status"] for row in rows]
+    with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
+        assert [("Enabled",)] == connection.execute("SELECT status FROM keys").fetchall()
+    connection.close()
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,153 @@
+"""
+Pages of sorted and filtered rows: what a list asks of whoever holds the rows, and the answer.
+
+Pages are cut by keyset, never by offset: a walk in either direction sees every row whose sort key did not change
+exactly once, whatever others insert and delete meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+Row = TypeVar("Row")
+SortValue = str | int | float | None  # null first, then numbers, then text by code point
+
+ASCENDING, DESCENDING = "asc", "desc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Between two rows: after (or, going back, before) the row with this sort value and identity; or at it."""
+
+    value: SortValue
+    identity: SortValue
+    backward: bool = False
+    inclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """A field of the rows to sort by: by its value, by the order of `words`, or as the number that its text is."""
+
+    name: str
+    words: tuple[str, ...] = ()
+    numeric: bool = False
+
+    def value_of(self, row: object) -> SortValue:
+        """The row's sort value; None for a word that is not among `words`."""
+        value: Any = getattr(row, self.name)
+        if self.words:
+            return self.words.index(value) if value in self.words else None
+        return float(value) if self.numeric else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListQuery:
+    """
+    One page of stored rows, in the names of their fields.
+
+    `identity` breaks ties and is unique. A row passes a filter when its field, as text, is one of the filter's values.
+    """
+
+    sort: SortField
+    order: str
+    identity: str
+    limit: int
+    filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    position: Position | None = None
+
+    @property
+    def backward(self) -> bool:
+        return self.position is not None and self.position.backward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPage(Generic[Row]):
+    """
+    A page's rows in the list's order, each with its sort value and identity.
+
+    `before` and `after`: whether the list goes on beyond its ends. `total`: how many rows all pages hold.
+    """
+
+    rows: Sequence[Row]
+    keys: Sequence[tuple[SortValue, SortValue]]
+    before: bool
+    after: bool
+    total: int
+
+
+def page_of(rows: Iterable[Row], query: ListQuery) -> ListPage[Row]:
+    """Answer a query from rows in memory."""
+    passing = [row for row in rows if _passes(row, query.filters)]
+    return cut_page(
+        passing,
+        value_of=query.sort.value_of,
+        identity_of=lambda row: getattr(row, query.identity),
+        order=query.order,
+        limit=query.limit,
+        position=query.position,
+    )
+
+
+def cut_page(
+    rows: Iterable[Row],
+    *,
+    value_of: Callable[[Row], SortValue],
+    identity_of: Callable[[Row], Any],
+    order: str,
+    limit: int,
+    position: Position | None,
+) -> ListPage[Row]:
+    """Sort rows that passed the filters and cut one page out of them."""
+    ranked = [(_rank(value_of(row)), identity_of(row), row) for row in rows]
+    ranked.sort(key=lambda each: each[:2])
+    keys = [each[:2] for each in ranked]
+    # Counted in rising order; in a falling list the page is the mirror image.
+    falling = order == DESCENDING
+    start, end = _bounds(keys, position, limit, from_end=falling != (position is not None and position.backward))
+    cut = ranked[start:end]
+    before, after = start > 0, end < len(ranked)
+    if falling:
+        cut.reverse()
+        before, after = after, before
+    return ListPage(
+        rows=[row for _, _, row in cut],
+        keys=[(rank[1], identity) for rank, identity, _ in cut],
+        before=before,
+        after=after,
+        total=len(ranked),
+    )
+
+
+def _bounds(
+    keys: Sequence[tuple[tuple[int, Any], Any]], position: Position | None, limit: int, *, from_end: bool
+) -> tuple[int, int]:
+    """The page's range among rising keys; `from_end`: it lies below the position, else above it."""
+    start, end = 0, len(keys)
+    if position is not None:
+        key = (_rank(position.value), position.identity)
+        below, through = bisect_left(keys, key), bisect_right(keys, key)
+        if from_end:
+            end = through if position.inclusive else below
+        else:
+            start = below if position.inclusive else through
+    if from_end:
+        return max(start, end - limit), end
+    return start, min(end, start + limit)
+
+
+def _passes(row: object, filters: Mapping[str, tuple[str, ...]]) -> bool:
+    for name, accepted in filters.items():
+        value = getattr(row, name)
+        if value is None or str(value) not in accepted:
+            return False
+    return True
+
+
+def _rank(value: SortValue) -> tuple[int, Any]:
+    if value is None:
+        return 0, None
+    return (2, value) if isinstance(value, str) else (1, value)
