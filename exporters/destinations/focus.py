@@ -22,6 +22,7 @@ from spool.deliveries.values import Delivery, Settlement
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, Key, Row, Sums
 from spool.log.values import Entry
+from spool.providers import display_name
 from spool.record import CURRENCY
 
 # The first column is text: what a crash left of a line must not look like a whole value to the file's repair.
@@ -41,13 +42,6 @@ _COUNTS = tuple(name for name in COUNTS if name != "reasoning_tokens")
 _LINE_ENDS = re.compile(r"[\r\n]+")  # a row is one line, whatever a model is called
 _EXACT = Context(prec=100)
 TAGS = ("user", "api_key", "device", "source", "status")
-
-_PROVIDERS = {
-    "openai": "OpenAI", "anthropic": "Anthropic", "aws.bedrock": "Amazon Web Services", "gcp.vertex_ai": "Google Cloud",
-    "gcp.gemini": "Google", "azure.ai.openai": "Microsoft", "azure.ai.inference": "Microsoft",
-    "mistral_ai": "Mistral AI", "cohere": "Cohere", "deepseek": "DeepSeek", "groq": "Groq", "x_ai": "xAI",
-    "perplexity": "Perplexity",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +85,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     is_credit = Decimal(charge.cost) < 0
     month = charge.start.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     quantity, unit = charge.usage
-    provider = _PROVIDERS.get(charge.provider or "", charge.provider or UNKNOWN)
+    provider = display_name(charge.provider) if charge.provider else UNKNOWN
     model = charge.model or ""
     return {
         "BilledCost": charge.cost,

@@ -27,6 +27,7 @@ from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.rate_cards import card as cards
 from gateway.rate_cards import names
 from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
+from spool import providers
 from spool.ledger.sums import SIZES
 from spool.processing import MARKS, STANDARD, mode_of
 from spool.record import Inference
@@ -162,12 +163,14 @@ class PriceBook:
         return Quote(low, high, _rate(row, found.id), _tiers(row, found.id))
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
-        return [
-            (place, override)
-            for place, override in enumerate(self._overrides)
-            if _fits(override.model.lower(), model.lower())
-            and (not override.provider or (provider and names.spelled(override.provider) == names.spelled(provider)))
-        ]
+        """The operator's prices for this model, each with its place in the configuration."""
+        seller = providers.card_name(provider) if provider else None
+        found = []
+        for place, override in enumerate(self._overrides):
+            is_of_seller = not override.provider or providers.card_name(override.provider) == seller
+            if is_of_seller and _fits(override.model.lower(), model.lower()):
+                found.append((place, override))
+        return found
 
     def _find(self, provider: str | None, name: str) -> Model | None:
         """The model as whoever served it sells it; None also when they sell it by something else than tokens."""
@@ -182,9 +185,9 @@ class PriceBook:
 
     def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
         """The providers to ask, in order: the record's own, whose prices it takes over, and the model's maker."""
-        own = names.spelled(provider) if provider else None
-        if own in names.SELF_HOSTED:
+        if provider and providers.is_self_hosted(provider):
             return
+        own = providers.card_name(provider) if provider else None
         known = own in self._providers
         if own is not None and known:
             yield own

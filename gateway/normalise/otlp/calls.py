@@ -129,10 +129,10 @@ def _provider(
 ) -> str | None:
     stated = semconv.provider_of(attributes, None, shape.provider) if shape.provider else None
     if dialect.model_names_provider and model is not None:
-        stated = words.model_provider(model) or stated
+        stated = semconv.model_provider(model) or stated
     if stated is None and "provider" in more:
-        stated = words.provider(more["provider"])
-    return stated or dialect.provider or (words.model_provider(model) if model is not None else None)
+        stated = semconv.provider(more["provider"])
+    return stated or dialect.provider or (semconv.model_provider(model) if model is not None else None)
 
 
 def _tokens(

@@ -29,11 +29,12 @@ _STRANDS_NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.
 
 def _counts_as_model(span: Span, provider: str | None, model: str | None) -> bool:
     # Strands passes on the figures of whoever serves the model, and writes its own name where the provider should be.
-    # `anthropic/claude-sonnet-4` is a name of LiteLLM's, which counts as OpenAI does.
     # Since version 1.54 it puts the cache into the input itself, and writes the conventions' names for it as well.
-    if model is None or words.names_vendor(model) or not _STRANDS_NEW_NAMES.isdisjoint(span.attributes):
+    if model is None or not _STRANDS_NEW_NAMES.isdisjoint(span.attributes):
         return False
-    return words.model_provider(model) in ("anthropic", "aws.bedrock")
+    # `anthropic/claude-sonnet-4` is a name of LiteLLM's, which counts as OpenAI does.
+    is_litellms = "/" in model and not model.startswith("arn:")
+    return not is_litellms and semconv.model_provider(model) in ("anthropic", "aws.bedrock")
 
 
 def _langsmith_operation(span: Span, shape: Shape) -> str | None:

@@ -9,6 +9,7 @@ from gateway.normalise.otlp.decoding.model import Attributes
 from gateway.normalise.otlp.shapes import Shape, shape_of
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.values import ABSENT
 
 NONE_KEPT: frozenset[str] = frozenset()
 
@@ -48,7 +49,7 @@ def add_tags(tags: dict[str, str], attributes: Attributes, shape: Shape, keep: f
 def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
     if type(value) is not str:
         value = words.text(value)  # None for what is nested
-    if value is None or value in words.ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
+    if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
         return 1

@@ -23,7 +23,7 @@ DETAILS = "gen_ai.client.inference.operation.details"
 
 
 def _by_model(attributes: Attributes, model: str | None) -> str | None:
-    return words.model_provider(model) if model else None
+    return semconv.model_provider(model) if model else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,23 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from gateway.normalise.otlp.decoding.model import Attributes
+from gateway.normalise.reading import models
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.error_types import first_readable
+from gateway.normalise.reading.values import ABSENT
 from gateway.normalise.reading.vocabulary import (
-    ABSENT,
-    FRAMEWORKS,
     MAX_TEXT,
     MAX_TOKENS,
     count,
-    model_provider,
     money,
     plain,
-    provider,
     text,
 )
+from spool.providers import FRAMEWORKS
 
 # --- Tokens: first present name wins, names never add up ------------------------------------------------------------
 
@@ -225,10 +225,27 @@ def looks_like_ai(attributes: Attributes) -> bool:
 def provider_of(attributes: Attributes, model: str | None, names: Iterable[str] = PROVIDER) -> str | None:
     """The stated provider unless it is a framework's name; else the one that the model's name gives away."""
     for name in names:
-        stated = text(attributes.get(name))
-        if stated is not None and (known := provider(stated)) not in FRAMEWORKS:
-            return known
+        stated = provider(attributes.get(name))
+        if stated is not None and stated not in FRAMEWORKS:
+            return stated
     return model_provider(model) if model else None
+
+
+def provider(written: Any) -> str | None:
+    """A stated provider as records have it. In spans `google` is any of Google's services (cases/otlp/INDEX.md)."""
+    stated = models.stated_provider(written)
+    is_any_of_google = stated == "gcp.gemini" and str(written).lower() == "google"
+    return "gcp.gen_ai" if is_any_of_google else stated
+
+
+@lru_cache(maxsize=2048)
+def model_provider(model: str) -> str | None:
+    """Who serves a model of this name. In spans an unknown segment before the slash is a provider, too (INDEX.md)."""
+    segment, slash, _ = model.lower().removeprefix("models/").partition("/")
+    if slash and segment == "google":
+        return "gcp.gen_ai"
+    known = models.provider_of_model(model)
+    return segment if known is None and slash and segment else known
 
 
 def is_email(name: str) -> bool:

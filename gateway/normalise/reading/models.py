@@ -1,84 +1,100 @@
-"""Who served a call and which model it was: the provider table, and model names without a gateway's prefix."""
+"""What the name of a model says: who serves it, who made it, and the name without a gateway's prefix."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from gateway.normalise.reading.values import text
+from spool import providers
 
-# OpenTelemetry's values of gen_ai.provider.name, then what gateways write for them.
-PROVIDERS = {
-    name: name
-    for name in (
-        "anthropic", "aws.bedrock", "azure.ai.inference", "azure.ai.openai", "cohere", "deepseek", "gcp.gemini",
-        "gcp.gen_ai", "gcp.vertex_ai", "groq", "ibm.watsonx.ai", "mistral_ai", "openai", "perplexity", "x_ai",
-    )
-} | {
-    "azure": "azure.ai.openai", "azure-openai": "azure.ai.openai", "azure_ai": "azure.ai.inference",
-    "bedrock": "aws.bedrock", "aws-bedrock": "aws.bedrock", "vertex_ai": "gcp.vertex_ai",
-    "vertex-ai": "gcp.vertex_ai", "google-vertex-ai": "gcp.vertex_ai", "gemini": "gcp.gemini",
-    "google": "gcp.gemini", "google-ai-studio": "gcp.gemini", "mistral": "mistral_ai", "mistral-ai": "mistral_ai",
-    "xai": "x_ai", "x-ai": "x_ai", "grok": "x_ai", "cohere_chat": "cohere", "watsonx": "ibm.watsonx.ai",
-    "perplexity-ai": "perplexity",
-}  # fmt: skip
-
-_BEDROCK_ID = re.compile(
-    r"(?:[a-z]{2}(?:-gov)?\.|apac\.|global\.)?"
-    r"(?:anthropic|amazon|meta|cohere|mistral|ai21|deepseek|stability|qwen|openai|writer|twelvelabs|luma|nvidia"
-    r"|minimax|moonshot(?:ai)?|google|zai)\.[a-z]"
-)
-_BEGINNINGS = (
-    (("gpt-", "o1", "o3", "o4", "chatgpt-", "text-embedding-", "dall-e", "gpt-image", "whisper", "tts"), "openai"),
-    (("claude-",), "anthropic"),
-    (("gemini-",), "gcp.gen_ai"),
-    (("mistral-", "codestral", "magistral"), "mistral_ai"),
-    (("command",), "cohere"),
-    (("deepseek-",), "deepseek"),
-    (("grok-",), "x_ai"),
+# Beginnings of model names and the provider that makes them.
+_MAKERS = (
+    (("claude",), "anthropic"),
+    (("gemini", "text-embedding-00"), "gcp.gen_ai"),
+    (("gpt-", "ft:gpt-", "chatgpt-", "o1", "o3", "o4", "text-embedding-", "dall-e", "whisper", "tts",
+      "computer-use-preview", "codex-", "davinci", "babbage"), "openai"),
+    (("mistral-", "codestral", "magistral", "ministral", "devstral", "pixtral", "open-mi"), "mistral_ai"),
+    (("command", "embed-"), "cohere"),
+    (("deepseek",), "deepseek"),
+    (("grok",), "x_ai"),
     (("sonar",), "perplexity"),
+    (("kimi", "moonshot"), "moonshot_ai"),
+    (("glm-",), "zhipuai"),
+    (("minimax-",), "minimax"),
+    (("voyage-",), "voyageai"),
+)  # fmt: skip
+
+# `us.anthropic.claude-sonnet-4-5-20250929-v1:0`: a region, the maker, and the maker's name for the model.
+BEDROCK_ID: Final = re.compile(
+    r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?"
+    r"(?:ai21|amazon|anthropic|cohere|deepseek|google|luma|meta|minimax|mistral|moonshot(?:ai)?|nvidia|openai|qwen"
+    r"|stability|twelvelabs|writer|zai)"
+    r"\.(?P<model>[a-z].*)"
 )
+
+# Makers in the names under which others sell their models (`mistralai/Mixtral-8x7B` at Together): no prefix there.
+_SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 
 def provider(written: Any, model: Any) -> str | None:
-    """What the source states, in OpenTelemetry's words; what is empty or a route's path is told by the model."""
-    stated = text(written)
-    if stated is not None and "/" not in stated:
-        return PROVIDERS.get(stated.lower(), stated.lower())
+    """The stated provider; if it is not stated, or a route's path, the one that the model's name tells."""
+    stated = stated_provider(written)
+    if stated is not None:
+        return stated
     named = text(model)
-    return None if named is None else _of_model(named.lower())
+    return None if named is None else provider_of_model(named)
 
 
-@lru_cache(maxsize=1024)
-def _name(model: str, stated: str | None) -> str:
-    if model.startswith("arn:"):
-        return model.rpartition("/")[2]
-    segment, slash, rest = model.partition("/")
-    if not slash or not rest:
-        return model
-    lower = segment.lower()
-    if lower not in PROVIDERS and (stated is None or lower != stated.lower()):
-        return model
-    if PROVIDERS.get(lower) == "aws.bedrock":
-        rest = rest.removeprefix("converse/").removeprefix("invoke/")
-        return rest.rpartition("/")[2] if rest.startswith("arn:") else rest
-    return rest
+def stated_provider(written: Any) -> str | None:
+    """A provider's name as records have it; None if it is not stated, or a route's path."""
+    stated = text(written)
+    return None if stated is None or "/" in stated else providers.canonical(stated)
+
+
+@lru_cache(maxsize=2048)
+def provider_of_model(model: str) -> str | None:
+    """Who serves a model of this name: by its first segment, the form of a Bedrock id, or its maker."""
+    name = model.lower().removeprefix("models/")
+    if name.startswith("arn:aws") and ":bedrock" in name:
+        return "aws.bedrock"
+    segment, slash, _rest = name.partition("/")
+    if slash and _is_standard(segment):
+        return providers.canonical(segment)
+    return "aws.bedrock" if BEDROCK_ID.match(name) else maker(name)
+
+
+def maker(model: str) -> str | None:
+    """The provider whose model this is, by the beginning of its name in lower case."""
+    return next((provider for beginnings, provider in _MAKERS if model.startswith(beginnings)), None)
 
 
 def model_name(model: Any, written_provider: Any = None) -> str | None:
     """The name without its provider's segment; of an ARN the part after the last slash."""
     named = text(model)
-    return None if named is None else text(_name(named, text(written_provider)))
+    return None if named is None else text(_without_prefix(named, text(written_provider)))
 
 
 @lru_cache(maxsize=1024)
-def _of_model(model: str) -> str | None:
-    if model.startswith("arn:aws") and ":bedrock:" in model:
-        return "aws.bedrock"
-    segment, slash, _rest = model.partition("/")
-    if slash and segment in PROVIDERS:
-        return PROVIDERS[segment]
-    if _BEDROCK_ID.match(model):
-        return "aws.bedrock"
-    return next((name for beginnings, name in _BEGINNINGS if model.startswith(beginnings)), None)
+def _without_prefix(model: str, stated: str | None) -> str:
+    if model.startswith("arn:"):
+        return model.rpartition("/")[2]
+    segment, slash, rest = model.partition("/")
+    if not slash or not rest or not _is_prefix(segment.lower(), stated):
+        return model
+    if providers.canonical(segment) == "aws.bedrock":
+        rest = rest.removeprefix("converse/").removeprefix("invoke/")
+        return rest.rpartition("/")[2] if rest.startswith("arn:") else rest
+    return rest
+
+
+def _is_prefix(segment: str, stated: str | None) -> bool:
+    if stated is not None and segment == stated.lower():
+        return True
+    return segment not in _SOLD_BY_OTHERS and _is_standard(segment)
+
+
+def _is_standard(segment: str) -> bool:
+    row = providers.find(segment)
+    return row is not None and row.standard

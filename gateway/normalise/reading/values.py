@@ -24,7 +24,8 @@ MAX_COST: Final = 10**12
 MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, and few enough for whoever adds them up
 SMALLEST_COST: Final = -40  # power of ten; below it a plain notation would be all zeros
 
-_NOTHING = frozenset({"", "-", "None"})
+# Text that stands for nothing: gateways write "-", Micrometer "none", Python "None", JavaScript the others.
+ABSENT: Final = frozenset({"", "-", "none", "None", "undefined", "null"})
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -96,7 +97,7 @@ def text(value: Any) -> str | None:
         if type(value) is not int and not isinstance(value, Decimal):
             return None
         value = str(value)
-    return value if value not in _NOTHING and len(value) <= MAX_TEXT else None
+    return value if value not in ABSENT and len(value) <= MAX_TEXT else None
 
 
 def first(*values: Any) -> str | None:
@@ -183,7 +184,7 @@ def number_of(value: Any, field: str) -> Decimal | None:
 
 
 def _read(written: str, field: str) -> Decimal | None:
-    if written in _NOTHING:
+    if written in ABSENT:
         return None
     if len(written) > MAX_TEXT or not _NUMBER.fullmatch(written):
         raise BadValue(MALFORMED, f"{field} is not a number")

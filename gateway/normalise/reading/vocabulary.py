@@ -9,31 +9,17 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading.values import ABSENT
 
 MAX_TOKENS = 1_000_000_000  # more than any model can take: a wrong unit or a time stamp
 MAX_TEXT = 2048  # a longer text is no name, id or model; as for the formats, or an id would be one here and not there
 
-# --- Providers, operations ------------------------------------------------------------------------------------------
-
-PROVIDERS = {
-    "azure": "azure.ai.openai", "azure_openai": "azure.ai.openai", "azure-openai": "azure.ai.openai",
-    "azure.openai": "azure.ai.openai", "az.ai.openai": "azure.ai.openai", "az.ai.agents": "azure.ai.openai",
-    "az.ai.inference": "azure.ai.inference",
-    "bedrock": "aws.bedrock", "aws": "aws.bedrock", "bedrock_converse": "aws.bedrock",
-    "amazon-bedrock": "aws.bedrock", "aws.anthropic": "aws.bedrock",
-    "gemini": "gcp.gemini", "google.generative-ai": "gcp.gemini", "google_genai": "gcp.gemini",
-    "vertex_ai": "gcp.vertex_ai", "vertexai": "gcp.vertex_ai", "vertex": "gcp.vertex_ai",
-    "google": "gcp.gen_ai", "mistral": "mistral_ai", "mistralai": "mistral_ai", "xai": "x_ai",
-    "openai-native": "openai",
-}  # fmt: skip
-_PROVIDER_BEGINNINGS = (("google.vertex", "gcp.vertex_ai"), ("openai.", "openai"), ("anthropic.", "anthropic"))
-FRAMEWORKS = frozenset({"strands-agents", "gcp.vertex.agent", "spring_ai", "langchain"})
+# --- Operations ------------------------------------------------------------------------------------------
 
 CHAT, TEXT_COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", "rerank"
 OPERATIONS = {
@@ -45,14 +31,7 @@ OPERATIONS = {
     "chat_completions": CHAT,  # Logfire
 }  # fmt: skip
 
-ABSENT = frozenset({"", "none", "undefined", "null"})
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
-_BEDROCK = re.compile(
-    r"(?:(?:us|eu|apac|global|us-gov|jp|au|ca)\.)?"
-    r"(?:anthropic|amazon|meta|mistral|cohere|ai21|stability|deepseek|openai|qwen|writer|twelvelabs|luma|nvidia"
-    r"|minimax|moonshotai?|google|zai)\.[a-z]"
-)
-_OPENAI = re.compile(r"(?:ft:)?(?:gpt-|chatgpt-|o1|o3|o4|text-embedding-(?:3|ada))")
 _LARGEST_DURATION_MS = Decimal(10) ** 10  # four months
 
 
@@ -112,37 +91,6 @@ def nanoseconds(milliseconds: Any) -> int | None:
     if number is None or not 0 <= number <= _LARGEST_DURATION_MS:
         return None
     return int(Decimal(str(number)).scaleb(6))
-
-
-@lru_cache(maxsize=1024)
-def provider(name: str) -> str:
-    """A provider's name in the words of OpenTelemetry; unknown names stay as they are, in lower case."""
-    lower = name.lower()
-    known = PROVIDERS.get(lower)
-    if known is not None:
-        return known
-    return next((to for beginning, to in _PROVIDER_BEGINNINGS if lower.startswith(beginning)), lower)
-
-
-@lru_cache(maxsize=2048)
-def model_provider(model: str) -> str | None:
-    """Who serves a model of this name, when the name says so."""
-    name = model.lower().removeprefix("models/")
-    if name.startswith("claude"):
-        return "anthropic"
-    if name.startswith("arn:aws") or _BEDROCK.match(name):
-        return "aws.bedrock"
-    if _OPENAI.match(name):
-        return "openai"
-    if name.startswith("gemini"):
-        return "gcp.gen_ai"
-    vendor, slash, _ = name.partition("/")
-    return provider(vendor) if slash and vendor else None
-
-
-def names_vendor(model: str) -> bool:
-    """Whether a model's name begins with its vendor's and a slash."""
-    return "/" in model and not model.startswith("arn:")
 
 
 def unquoted(value: Any) -> Any:

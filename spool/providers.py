@@ -1,0 +1,127 @@
+"""
+The providers of AI models: one row each, with its name in records, in rate cards and on bills, and its other spellings.
+
+Every entrance reads a provider's name here, and prices and bills translate it here. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Provider(NamedTuple):
+    """
+    One provider. `name` is OpenTelemetry's where it has one, and then records use it whatever was written.
+
+    A row that is not `standard` only connects spellings with a rate card: records keep the name that was written.
+    Spellings are in lower case with `-` between words; `_`, `.` and blanks are read as `-`.
+    """
+
+    name: str
+    card: str  # in rate cards
+    display: str = ""  # on bills; "" is the name
+    spellings: tuple[str, ...] = ()
+    standard: bool = True
+
+
+PROVIDERS = (
+    Provider("anthropic", "anthropic", "Anthropic", ("claude",)),
+    Provider("aws.bedrock", "aws", "Amazon Web Services", (
+        "amazon", "amazon-bedrock", "aws", "aws-anthropic", "aws-bedrock-converse", "bedrock", "bedrock-anthropic",
+        "bedrock-converse",
+    )),
+    Provider("azure.ai.inference", "azure", "Microsoft", ("az-ai-inference", "azure-ai", "azure-ai-foundry")),
+    Provider("azure.ai.openai", "azure", "Microsoft", (
+        "az-ai-agents", "az-ai-openai", "azure", "azure-openai", "azure-openai-responses",
+    )),
+    Provider("cohere", "cohere", "Cohere", ("cohere-chat",)),
+    Provider("deepseek", "deepseek", "DeepSeek"),
+    Provider("gcp.gemini", "google", "Google", (
+        "gemini", "gemini-api", "google", "google-ai-studio", "google-genai", "google-generative-ai", "google-gla",
+    )),
+    Provider("gcp.gen_ai", "google", "Google"),
+    Provider("gcp.vertex_ai", "google", "Google Cloud", (
+        "gcp-anthropic", "gcp-vertexai", "google-vertex", "google-vertex-ai", "vertex", "vertex-ai", "vertex-anthropic",
+        "vertexai",
+    )),
+    Provider("groq", "groq", "Groq"),
+    Provider("ibm.watsonx.ai", "ibm", "IBM", ("ibm-watsonx", "watsonx", "watsonx-ai")),
+    Provider("mistral_ai", "mistral", "Mistral AI", ("mistral", "mistralai")),
+    Provider("moonshot_ai", "moonshotai", "Moonshot AI", ("moonshot", "moonshotai")),
+    Provider("openai", "openai", "OpenAI", ("openai-native",)),
+    Provider("perplexity", "perplexity", "Perplexity", ("perplexity-ai",)),
+    Provider("x_ai", "x-ai", "xAI", ("grok", "xai")),
+    # OpenTelemetry has no names for these.
+    Provider("cloudflare", "cloudflare", spellings=("workers-ai",), standard=False),
+    Provider("fireworks", "fireworks", spellings=("fireworks-ai",), standard=False),
+    Provider("github", "github-copilot", spellings=("copilot", "github-copilot"), standard=False),
+    Provider("meta", "meta", spellings=("meta-llama",), standard=False),
+    Provider("minimax", "minimax", standard=False),
+    Provider("novita", "novita", spellings=("novita-ai",), standard=False),
+    Provider("openrouter", "openrouter", spellings=("open-router",), standard=False),
+    Provider("together", "together", spellings=("together-ai", "togetherai"), standard=False),
+    Provider("voyageai", "voyageai", spellings=("voyage", "voyage-ai"), standard=False),
+    Provider("zai", "zai", spellings=("z-ai",), standard=False),
+    Provider("zhipuai", "zhipuai", spellings=("zhipu",), standard=False),
+)  # fmt: skip
+
+# Names of libraries that stand where the provider's should be.
+FRAMEWORKS = frozenset({"gcp.vertex.agent", "langchain", "spring_ai", "strands-agents"})
+
+# Names of model servers: whoever runs one pays no price that a rate card knows.
+_SELF_HOSTED = frozenset({
+    "hosted-vllm", "infinity", "llama-cpp", "llamacpp", "llamafile", "lm-studio", "lmstudio", "local", "localai", "mlx",
+    "ollama", "ollama-chat", "oobabooga", "sglang", "tgi", "transformers", "triton", "vllm", "xinference",
+})  # fmt: skip
+
+_SEPARATORS = str.maketrans("_. ", "---")
+_BY_SPELLING = {
+    spelling: provider
+    for provider in PROVIDERS
+    for spelling in (provider.name.translate(_SEPARATORS), *provider.spellings)
+}
+# Vercel's AI SDK adds what was called: `groq.chat`, `vertex.anthropic.messages`.
+_CALLED = re.compile(r"\.(?:chat|responses|messages|completion|embedding|text-embedding|textembedding|image)$")
+# Names that go on in many ways: `google.vertex.anthropic`, `openai.codex`.
+_BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anthropic.", "anthropic"))
+
+
+@lru_cache(maxsize=2048)
+def find(written: str) -> Provider | None:
+    """The provider that a name stands for, however it is spelled; None if unknown."""
+    name = written.lower()
+    provider = _BY_SPELLING.get(_folded(name))
+    if provider is None:
+        spelling = next((spelling for beginning, spelling in _BEGINNINGS if name.startswith(beginning)), "")
+        provider = _BY_SPELLING.get(spelling)
+    return provider
+
+
+@lru_cache(maxsize=2048)
+def canonical(written: str) -> str:
+    """A provider's name as records have it: OpenTelemetry's, else the written one in lower case."""
+    provider = find(written)
+    return provider.name if provider is not None and provider.standard else written.lower()
+
+
+def card_name(written: str) -> str:
+    """A provider's name as rate cards have it; unknown names with `-` between their words."""
+    provider = find(written)
+    return _folded(written.lower()) if provider is None else provider.card
+
+
+def display_name(written: str) -> str:
+    """A provider's name as bills have it; unknown names as they are."""
+    provider = find(written)
+    return written if provider is None or not provider.display else provider.display
+
+
+def is_self_hosted(written: str) -> bool:
+    """Whether the name is that of a model server, which serves models at no listed price."""
+    return _folded(written.lower()) in _SELF_HOSTED
+
+
+def _folded(name: str) -> str:
+    return _CALLED.sub("", name).translate(_SEPARATORS)
