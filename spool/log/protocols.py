@@ -19,14 +19,8 @@ class Observer(Protocol):
     def committed(self, commit: Commit) -> None: ...
 
 
-class Log(Protocol):
-    """Append only, many readers."""
-
-    repeated_ids: int  # ids that are known more than once, too far apart in time for a look-up; counted now and then
-
-    async def append(self, submission: Submission) -> Receipt:
-        """Keep it: returns after the flush that holds it. SpoolFull or SpoolUnavailable: nothing was kept."""
-        ...
+class ReadableLog(Protocol):
+    """What a reader of the log needs."""
 
     async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
         """Closed records with first <= number <= last, cut to that range, amended, in order."""
@@ -38,6 +32,16 @@ class Log(Protocol):
 
     def changes(self, topic: str) -> AsyncIterator[int]:
         """`closed_below` now, and again whenever it has grown: what a reader waits on."""
+        ...
+
+
+class Log(ReadableLog, Protocol):
+    """Append only, many readers."""
+
+    repeated_ids: int  # ids that are known more than once, too far apart in time for a look-up; counted now and then
+
+    async def append(self, submission: Submission) -> Receipt:
+        """Keep it: returns after the flush that holds it. SpoolFull or SpoolUnavailable: nothing was kept."""
         ...
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:

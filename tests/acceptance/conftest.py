@@ -134,7 +134,7 @@ class Tollhouse:
         wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
 
     def queued(self, route: str) -> int:
-        return next(row["queued"] for row in self.json("spool", "status")["routes"] if row["route"] == route)
+        return next(int(row["queued"]) for row in self.json("spool", "status")["routes"] if row["route"] == route)
 
     def route(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = next(row for row in self.json("spool", "status")["routes"] if row["route"] == name)

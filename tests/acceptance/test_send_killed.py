@@ -23,16 +23,16 @@ def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) 
     calls = _file_of_calls(tmp_path / "calls.ndjson")
     environment = {**os.environ, "TOLLHOUSE_KEY": house.key("send"), "XDG_STATE_HOME": str(tmp_path / "state")}
     command = [str(COMMAND), "send", str(calls), "--to", house.start()]
-    sender = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(lambda: _accepted(house) >= CALLS / 4, 30, "a quarter of the calls")
-    sender.kill()
-    sender.wait()
-    sender = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first.kill()
+    first.wait()
+    second = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: _accepted(house) >= CALLS / 2, 30, "half of the calls")
     house.kill()
     house.start(env={"TOLLHOUSE_SERVER__LISTEN": house.url.removeprefix("http://")})
-    told, complaints = sender.communicate(timeout=120)
-    assert 0 == sender.returncode, complaints
+    told, complaints = second.communicate(timeout=120)
+    assert 0 == second.returncode, complaints
     assert re.search(r"sent before [1-9]", told), told
     third = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert f"accepted 0, ignored 0, rejected 0, sent before {CALLS}" == third.stdout.strip()
@@ -43,7 +43,12 @@ def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) 
 
 
 def _file_of_calls(path: Path) -> Path:
-    call = {"call_type": "acompletion", "custom_llm_provider": "openai", "model": "gpt-4o", "status": "success"}
+    call: dict[str, Any] = {
+        "call_type": "acompletion",
+        "custom_llm_provider": "openai",
+        "model": "gpt-4o",
+        "status": "success",
+    }
     call |= {"prompt_tokens": 10, "completion_tokens": 20, "response_cost": 0.000225}
     with path.open("w") as lines:
         for number in range(CALLS):

@@ -220,7 +220,7 @@ def _messages(asked: dict[str, Any], figures: Figures) -> Answer:
         block["input"] = json.loads(_ARGUMENTS)
     ended = {"stop_reason": "tool_use" if tool else "end_turn", "stop_sequence": None}
     shared = {"id": call.request_id, "type": "message", "role": "assistant", "model": call.response_model}
-    begun = {**shared, "content": [], "stop_reason": None, "stop_sequence": None}
+    begun: dict[str, Any] = {**shared, "content": [], "stop_reason": None, "stop_sequence": None}
     deltas = [{"type": "text_delta", "text": word} for word in _WORDS]
     if tool:
         deltas = [{"type": "input_json_delta", "partial_json": _ARGUMENTS}]

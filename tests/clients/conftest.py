@@ -48,7 +48,7 @@ class Stand:
         assert [] == [words for words in CONTENT if words in json.dumps(records)]
         return records
 
-    def run(self, client: str, program: str, *words: str, **env: str) -> str:
+    def run(self, client: str, program: str, *words: str, **env: Any) -> str:
         """A program in a client's environment until it has ended, and with it all its exports."""
         return self.command([str(environments.python(client)), str(PROGRAMS / program), *words], **env)
 

@@ -48,7 +48,8 @@ class Journal:
 
 def without(*names: str) -> Change:
     """A client that leaves these fields unsaid."""
-    return lambda call: replace(call, **dict.fromkeys(names))
+    nothing: dict[str, Any] = dict.fromkeys(names)
+    return lambda call: replace(call, **nothing)
 
 
 def of_record(record: Mapping[str, Any]) -> Call:

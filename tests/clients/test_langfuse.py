@@ -34,7 +34,7 @@ def told(client: str, name: str, calls: list[Call]) -> list[Call]:
     kept = [replace(call, request_model=call.response_model or call.request_model) for call in calls]
     kept = [without("response_model", "request_id")(call) for call in kept]
     if client == "langfuse_v2":
-        kept = [replace(call, operation=None) for call in kept]
+        kept = [without("operation")(call) for call in kept]
         if name == "responses":  # of the second, a stream of the Responses API, it reads no figures
             tokens = [field for field in Call.__dataclass_fields__ if field.endswith("_tokens")]
             kept[1] = without(*tokens)(kept[1])

@@ -93,7 +93,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
     with ExitStack() as ends:
         tollhouse, url, key = _house(place, ends)
         # One batch of the generic callback, after the last call: it forgets none.
-        generic = {"generic": url, "batch": REPORTS, "flush_s": 3600}
+        generic: dict[str, Any] = {"generic": url, "batch": REPORTS, "flush_s": 3600}
         proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=url, key=key, **generic)
         ends.callback(proxy.stop)
         proxy.start()
@@ -193,7 +193,7 @@ def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provi
         tollhouse, url, key = _house(tmp_path, ends)
         relay = Relay(url, delay_s=1.0)
         ends.callback(relay.close)
-        generic = {"generic": relay.url, "batch": 512, "flush_s": 1}
+        generic: dict[str, Any] = {"generic": relay.url, "batch": 512, "flush_s": 1}
         proxy = Proxy(tmp_path / "proxy", provider=provider.url, tollhouse=url, key=key, **generic)
         ends.callback(proxy.stop)
         proxy.start()

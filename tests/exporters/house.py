@@ -74,15 +74,13 @@ async def spooled(
 ) -> AsyncIterator[Spooled]:
     """`kind` is sqlite or memory."""
     if kind == "sqlite":
-        spool = await open_on_disk(directory, settings=settings, clock=clock)
-        log, deliveries = spool.log, spool.deliveries
-        close = spool.close
+        on_disk = await open_on_disk(directory, settings=settings, clock=clock)
+        spooled, close = Spooled(log=on_disk.log, deliveries=on_disk.deliveries, clock=clock), on_disk.close
     else:
         in_memory = await open_in_memory(settings=settings, clock=clock)
-        log, deliveries = in_memory.log, in_memory.deliveries
-        close = in_memory.close
+        spooled, close = Spooled(log=in_memory.log, deliveries=in_memory.deliveries, clock=clock), in_memory.close
     try:
-        yield Spooled(log=log, deliveries=deliveries, clock=clock)
+        yield spooled
     finally:
         await close()
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from exporters.errors import Refused, Rejected, Retryable, TooLarge
@@ -105,7 +108,7 @@ def test_secrets_are_struck_out_and_words_are_bounded() -> None:
             "metrics",
             PROTOBUF,
             ExportMetricsServiceResponse(
-                partial_success={"rejected_data_points": 4, "error_message": "no"}
+                partial_success=ExportMetricsPartialSuccess(rejected_data_points=4, error_message="no")
             ).SerializeToString(),
             (4, "no"),
         ),

@@ -60,7 +60,7 @@ def parsed(*records: Inference) -> list[Span]:
 
 
 def attributes(span: Span) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
+    return {one.key: getattr(one.value, one.value.WhichOneof("value") or "") for one in span.attributes}
 
 
 def taken_in(*records: Inference) -> list[Inference]:

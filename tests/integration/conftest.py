@@ -16,7 +16,7 @@ from aiohttp import ClientResponse, ClientSession
 
 from gateway.app import App
 from gateway.configuration.sections import Config, ServerSettings
-from spool.record import AI_TELEMETRY, Record
+from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
@@ -82,11 +82,12 @@ class Serving:
         _, secret = await registry.keys.create(name=name, scopes=scopes, use_cases=use_cases, actor=ACTOR)
         return secret
 
-    async def records(self) -> list[Record]:
-        """Every closed record, in order."""
+    async def records(self) -> list[Inference | UsageMetric]:
+        """Every closed record of a call or a counter, in order."""
         log = self.app.services.spool.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
-        return [record for entry in entries for record in entry.records if record is not None]
+        records = (record for entry in entries for record in entry.records)
+        return [record for record in records if isinstance(record, Inference | UsageMetric)]
 
 
 Serve = Callable[..., Awaitable[Serving]]

@@ -84,12 +84,12 @@ def proxy_span(call: Call, *, off: int = 0, place: int = 1, **more: Any) -> Repo
     """LiteLLM's OTel callback; a failure has no figures."""
     came_in, came_out = call.tokens
     failed = more.pop("failed", False)
-    attributes = {
+    attributes: dict[str, Any] = {
         "gen_ai.operation.name": "acompletion", "gen_ai.system": "openai", "gen_ai.request.model": MODEL,
         "gen_ai.response.id": call.id, "litellm.call_id": call.call_id, "metadata.user_api_key_alias": "alpha",
     }  # fmt: skip
     if not failed:
-        usage = {"gen_ai.usage.input_tokens": came_in, "gen_ai.usage.output_tokens": came_out + off}
+        usage: dict[str, Any] = {"gen_ai.usage.input_tokens": came_in, "gen_ai.usage.output_tokens": came_out + off}
         attributes |= usage | {"gen_ai.cost.total_cost": cost(call)}
     return _span(call, place, {**attributes, **more}, "litellm", 0.9, {"status": {"code": 2}} if failed else {})
 

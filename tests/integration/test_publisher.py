@@ -78,7 +78,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         ({"measure": "cost", "per": "tokens"}, "0.03", "0.03"),
     ],
 )
-async def test_measures_by_team(world: World, rule: dict[str, str], search: str, unknown: str) -> None:
+async def test_measures_by_team(world: World, rule: dict[str, Any], search: str, unknown: str) -> None:
     """Each team has its record; what nobody claims has one, too; nothing is published twice."""
     for team in ("search", "search", None):
         await world.spend(team)

@@ -16,7 +16,7 @@ from typing import TypeVar
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolUnavailable
 from spool.ledger.sums import HOUR_S, Sums
-from spool.log.protocols import Log
+from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY
 from spool.sqlite.database import Database
 from spool.sqlite.ledger import queries, store
@@ -98,7 +98,7 @@ class Ledger:
         """The lowest number of a topic that the log must keep for the ledger (a holder, see spool.retention)."""
         return self._reach if topic == AI_TELEMETRY else None
 
-    async def follow(self, log: Log) -> None:
+    async def follow(self, log: ReadableLog) -> None:
         """Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it."""
         async for _ in log.changes(AI_TELEMETRY):
             try:
@@ -109,7 +109,7 @@ class Ledger:
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(PAUSE_S)
 
-    async def catch_up(self, log: Log) -> int:
+    async def catch_up(self, log: ReadableLog) -> int:
         """Count every closed record that was not counted yet; returns the reach."""
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
@@ -126,7 +126,7 @@ class Ledger:
         await self._write(lambda connection: store.begin_anew(connection, below))
         self._reach = below
 
-    async def _count(self, log: Log, below: int) -> None:
+    async def _count(self, log: ReadableLog, below: int) -> None:
         first = self._reach
         rebuilding = (await self._read(store.state))["rebuilding"]
         last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
@@ -157,7 +157,7 @@ class Ledger:
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
             return await self._write(lambda connection: store.drop_hours(connection, old))
 
-    async def rebuild(self, log: Log) -> Rebuilt:
+    async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
         Count anew every hour whose records are all kept; the rest stays as it is.
 
@@ -277,7 +277,7 @@ def _move_aside(path: Path, clock: Clock) -> None:
             part.rename(aside.with_name(aside.name + ending))
 
 
-async def _oldest(log: Log) -> int:
+async def _oldest(log: ReadableLog) -> int:
     """The lowest number that the log keeps; removal is from the low end, so halving finds it."""
     low, high = 1, log.closed_below(AI_TELEMETRY)
     while low < high:

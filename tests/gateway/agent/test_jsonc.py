@@ -101,11 +101,12 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     def written(value: Any) -> str:
         if not isinstance(value, dict):
             return json.dumps(value, ensure_ascii=draw(st.booleans()))
-        parts = [
+        parts: list[str] = [
             f"{draw(space)}{json.dumps(name)}{draw(space)}:{draw(space)}{written(each)}{draw(space)}"
             for name, each in value.items()
         ]
-        trailing = "," if parts and draw(st.booleans()) else ""
+        has_comma: bool = bool(parts) and draw(st.booleans())
+        trailing = "," if has_comma else ""
         return "{" + ",".join(parts) + trailing + draw(space) + "}"
 
     return draw(space) + written(tree) + draw(space), tree

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Container
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_arrays_on_lines_are_arrays() -> None:
 
 def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever what was read ends: in a text, behind a backslash, between two elements."""
-    items = [{"a": ['x]"\\', {"b": "}, ["}]}, None, -1.5, "ü\\", [], {"c": {}}] * 3
+    items: list[Any] = [{"a": ['x]"\\', {"b": "}, ["}]}, None, -1.5, "ü\\", [], {"c": {}}] * 3
     for content in (json.dumps(items, indent=1, ensure_ascii=False), json.dumps(items)):
         for size in range(1, 40):
             monkeypatch.setattr(cuts, "_CHUNK", size)
@@ -152,8 +153,8 @@ def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BadPayload, match="neither"):
         cut(b"\n" * 1000)
     lines = [b'{"n": %d}' % n for n in range(50)]
-    found = cut(b"\n".join([b'{"broken":', *lines]))  # longer than a document
-    assert [b'{"broken":', *lines] == [line for body in found for line in body.items]
+    sent = cut(b"\n".join([b'{"broken":', *lines]))  # longer than a document
+    assert [b'{"broken":', *lines] == [line for body in sent for line in body.items]
 
 
 def test_a_body_can_be_halved() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,7 +125,7 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         ({"TOLLHOUSE_SPOL__HOLD": "1s"}, "unknown key spol; did you mean spool?"),
     ],
 )
-def test_a_problem_is_a_sentence(env: dict[str, str], sentence: str) -> None:
+def test_a_problem_is_a_sentence(env: dict[str, Any], sentence: str) -> None:
     """Each rule has its sentence, wherever the value came from."""
     assert any(sentence in problem for problem in problems(**env))
 

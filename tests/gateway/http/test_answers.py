@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from aiohttp.web import Response
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
@@ -18,6 +19,12 @@ from spool.log.values import Receipt
 REJECTS = [Reject(3, MALFORMED, "traceId must be 32 hex digits"), Reject(7, IMPLAUSIBLE, "cache above input")] * 100
 
 
+def body_of(answer: Response) -> bytes:
+    """The body of an answer that is written at once."""
+    assert isinstance(answer.body, bytes)
+    return answer.body
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [(400, 3), (401, 16), (403, 7), (404, 12), (405, 2), (413, 2), (415, 2), (429, 8), (500, 2), (503, 14)],
@@ -25,9 +32,11 @@ REJECTS = [Reject(3, MALFORMED, "traceId must be 32 hex digits"), Reject(7, IMPL
 def test_a_refusal_is_a_status_in_both_encodings(status: int, code: int) -> None:
     """google.rpc.Status with the code of the protocol's table, readable by Google's own classes."""
     error = Refusal(status, "type", "Send it as Ünïcode.")
-    said = Status.FromString(answers.otlp_refusal(error, json=False).body)
+    said = Status.FromString(body_of(answers.otlp_refusal(error, json=False)))
     assert (code, "Send it as Ünïcode.") == (said.code, said.message)
-    assert {"code": code, "message": "Send it as Ünïcode."} == json.loads(answers.otlp_refusal(error, json=True).body)
+    assert {"code": code, "message": "Send it as Ünïcode."} == json.loads(
+        body_of(answers.otlp_refusal(error, json=True))
+    )
 
 
 def test_full_success_is_empty() -> None:

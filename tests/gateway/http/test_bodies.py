@@ -97,7 +97,10 @@ def test_a_flipped_bit_in_a_gzip_body_is_refused() -> None:
 
 def test_a_zstd_window_over_8_mib_is_refused() -> None:
     """A frame may not make us set aside more memory than RFC 9659 allows a content coding."""
-    options = {zstd.CompressionParameter.window_log: 27, zstd.CompressionParameter.enable_long_distance_matching: 1}
+    options: dict[int, int] = {
+        zstd.CompressionParameter.window_log: 27,
+        zstd.CompressionParameter.enable_long_distance_matching: 1,
+    }
     packer = zstd.ZstdCompressor(options=options)
     packed = packer.compress(b"x" * MIB) + packer.flush()
     with pytest.raises(BadPayload, match="8 MiB"):

@@ -6,6 +6,7 @@ import random
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,9 +28,7 @@ THINGS: List[Row] = List(
     root="things",
     show=dict,
     identity=Sort(value=lambda row: row["id"], field=SortField("id")),
-    sorts={
-        name: Sort(value=lambda row, name=name: row[name], field=SortField(name)) for name in ("name", "size", "id")
-    },
+    sorts={name: Sort(value=itemgetter(name), field=SortField(name)) for name in ("name", "size", "id")},
     default_sort=("name", "asc"),
     filters={
         "color": Filter(values=lambda row: (row["color"],), field="color", valid_values=COLORS),

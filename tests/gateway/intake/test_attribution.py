@@ -9,7 +9,7 @@ import pytest
 from gateway.configuration.reader import load
 from gateway.configuration.sections import Config, ConfigError, PrivacySettings, SourceSettings
 from gateway.intake.attribution import Attribution
-from spool.record import Inference, Record, UsageMetric
+from spool.record import Inference, UsageMetric
 
 
 def call(**fields: object) -> Inference:
@@ -22,7 +22,7 @@ def from_toml(tmp_path: Path, text: str) -> Attribution:
     return Attribution(load(path, env={}))
 
 
-def who(record: Record) -> tuple[str | None, str | None, dict[str, str]]:
+def who(record: Inference) -> tuple[str | None, str | None, dict[str, str]]:
     return record.team, record.user, record.tags
 
 
@@ -97,7 +97,7 @@ def test_labels_obey_the_bounds_of_tags() -> None:
 def test_sources_that_do_not_count() -> None:
     """Records of a source with count = false become shadows, metrics and calls alike; others do not."""
     attribution = Attribution(Config(sources={"claude_code": SourceSettings(count=False)}))
-    records: list[Record] = [
+    records: list[Inference | UsageMetric] = [
         Inference(id=b"", source="claude_code"),
         UsageMetric(id=b"", source="claude_code", name="n"),
         Inference(id=b"", source="litellm"),

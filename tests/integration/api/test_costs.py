@@ -30,7 +30,7 @@ READ = ("billing:read_costs", "billing:read_dimensions", "billing:read_resource_
 SEPTEMBER = (("start_date", "2026-09-01"), ("end_date", "2026-09-30"))
 
 
-def at(hours: int) -> dict[str, str]:
+def at(hours: int) -> dict[str, Any]:
     start = (START_S + hours * 3600) * NS
     return {"startTimeUnixNano": str(start), "endTimeUnixNano": str(start + NS)}
 
@@ -223,7 +223,7 @@ def run(directory: Path, *words: str, code: int = 0) -> str:
     return result.output
 
 
-SPENT = (
+SPENT: tuple[dict[str, Any], ...] = (
     {"request_model": "gpt-4o", "team": "search", "cost": "1.5", "cost_source": "reported"},
     {"request_model": "gpt-4o", "team": None, "estimated_cost": "0.25", "cost_source": "estimated"},
     {"request_model": "=cmd", "team": "search", "cost_source": "none", "status": "error", "error_type": "429"},

@@ -49,11 +49,11 @@ class Desk:
         assert status == answer.status, answer.body
         return json.loads(answer.body)
 
-    async def list(self, *query: tuple[str, str], status: int = 200) -> Any:
+    async def page(self, *query: tuple[str, str], status: int = 200) -> Any:
         return await self.ask("GET", f"/v2/insights?{urlencode(query)}", status=status)
 
     async def titles(self, *query: tuple[str, str]) -> list[str]:
-        return [item["title"] for item in (await self.list(*query))["insights"]]
+        return [item["title"] for item in (await self.page(*query))["insights"]]
 
     async def fill(self) -> None:
         for title, status, category, effort, impact in KEPT:
@@ -85,7 +85,7 @@ async def test_an_empty_list(serve: Serve) -> None:
             "current": [{"sort_key": "status", "sort_order": "asc"}],
             "ordering": ["asc", "desc"],
         },
-    } == await (await desk(serve)).list()  # fmt: skip
+    } == await (await desk(serve)).page()  # fmt: skip
 
 
 @pytest.mark.asyncio
@@ -94,7 +94,7 @@ async def test_an_item(serve: Serve) -> None:
     reading = await desk(serve)
     body = {"title": " Spike ", "cost_impact": 12.5, "link": "https://example.com", "description": "why"}
     made = (await reading.ask("POST", "/v2/insights", body, status=201))["insight"]
-    [item] = (await reading.list())["insights"]
+    [item] = (await reading.page())["insights"]
     assert made == item == (await reading.ask("GET", f"/v2/insights/{made['id']}"))["insight"]
     assert set(item) == FIELDS
     assert ("Spike", "12.5", "new", "not_set", "why") == tuple(
@@ -124,7 +124,7 @@ async def test_sorting(serve: Serve) -> None:
         same = {"alpha": "low", "charlie": "low"} if key == "effort" else {}
         expected = [same.get(title, title) for title in titles]
         for order in ("asc", "desc"):
-            payload = await reading.list(("sort_key", key), ("sort_order", order))
+            payload = await reading.page(("sort_key", key), ("sort_order", order))
             found = [same.get(item["title"], item["title"]) for item in payload["insights"]]
             assert (expected if order == "asc" else expected[::-1]) == found
             assert [{"sort_key": key, "sort_order": order}] == payload["sorting"]["current"]
@@ -146,7 +146,7 @@ async def test_filtering(serve: Serve, statuses: tuple[str, ...], titles: list[s
     """One value per occurrence, repeated for several; what is applied is told."""
     reading = await desk(serve)
     await reading.fill()
-    payload = await reading.list(*(("status", status) for status in statuses))
+    payload = await reading.page(*(("status", status) for status in statuses))
     assert titles == [item["title"] for item in payload["insights"]]
     assert ({"status": list(dict.fromkeys(statuses))} if statuses else {}) == payload["filtering"]["current"]
     assert AVAILABLE == payload["filtering"]["available"]
@@ -158,17 +158,17 @@ async def test_paging(serve: Serve) -> None:
     """Cursors lead forth and back; counts are of all pages, and has_next says that next_cursor is there."""
     reading = await desk(serve)
     await reading.fill()
-    pages = [await reading.list(("limit", "2"))]
+    pages = [await reading.page(("limit", "2"))]
     while (following := pages[-1]["pagination"]["cursor"]["next_cursor"]) is not None:
         assert pages[-1]["pagination"]["cursor"]["has_next"] is True
-        pages.append(await reading.list(("cursor", following)))
+        pages.append(await reading.page(("cursor", following)))
     assert [["alpha", "charlie"], ["bravo", "echo"], ["delta"]] == [
         [item["title"] for item in page["insights"]] for page in pages
     ]
     assert [(3, 2, 5), (3, 2, 5), (3, 1, 5)] == [
         tuple(page["pagination"][name] for name in ("page_count", "item_count", "total_count")) for page in pages
     ]
-    back = await reading.list(("cursor", pages[2]["pagination"]["cursor"]["previous_cursor"]))
+    back = await reading.page(("cursor", pages[2]["pagination"]["cursor"]["previous_cursor"]))
     assert pages[1]["insights"] == back["insights"]
     assert [False, True, True] == [page["pagination"]["cursor"]["has_previous"] for page in pages]
     assert pages[2]["pagination"]["cursor"]["has_next"] is False
@@ -191,7 +191,7 @@ async def test_paging(serve: Serve) -> None:
 )
 async def test_wrong_questions(serve: Serve, query: list[tuple[str, str]], words: str) -> None:
     """A 400 that says what would be right."""
-    error = (await (await desk(serve)).list(*query, status=400))["error"]
+    error = (await (await desk(serve)).page(*query, status=400))["error"]
     assert words in error["message"]
 
 
@@ -264,7 +264,7 @@ async def test_every_method_has_its_scope(serve: Serve) -> None:
         others = [scope for scope in SCOPES if scope != operation.scope]
         key = await reading.serving.make_key(f"key {number}", scopes=others)
         where = path.replace("{id}", quote(id)).replace("{comment}", "1")
-        body = None if operation.takes is None else {}
+        body: dict[str, Any] | None = None if operation.takes is None else {}
         error = (await reading.ask(method, where, body, key=key, status=403))["error"]
         assert operation.scope in error["message"]
         assert 401 == (await reading.serving.send(where, b"{}", method=method, key=None)).status
@@ -283,14 +283,14 @@ async def test_found_again(serve: Serve) -> None:
         await table.merge(findings, looked_for=["spike"])
 
     async def state() -> tuple[str, str]:
-        [item] = (await reading.list())["insights"]
+        [item] = (await reading.page())["insights"]
         return item["status"], item["cost_impact"]
 
     def found(impact: str, newest: float | None = None) -> Finding:
         return Finding(key="spike:monday", draft=Draft(title="Spike", cost_impact=impact), newest=newest)
 
     await look(found("5"))
-    id = (await reading.list())["insights"][0]["id"]
+    id = (await reading.page())["insights"][0]["id"]
     await table.comment(id, "looking", actor=ACTOR)
     await table.change(id, status="on_hold", actor=ACTOR)
     await look(found("7"))

@@ -144,6 +144,6 @@ schema = schemathesis.openapi.from_dict(
 
 @schema.parametrize()
 @settings(max_examples=8, deadline=None)
-def test_whatever_is_sent_gets_a_documented_answer(case: schemathesis.Case, house: House) -> None:
+def test_whatever_is_sent_gets_a_documented_answer(case: schemathesis.Case[Any], house: House) -> None:
     """No 500, no status, type or shape that the document does not name."""
     case.call_and_validate(base_url=house.url, headers=house.headers, checks=CHECKS)

@@ -58,6 +58,10 @@ class Laptop:
 @pytest_asyncio.fixture
 async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
     gateway, key_file, enrolment = Gateway(), tmp_path / "device.key", tmp_path / "enrolment.key"
+
+    def keep_key(key: str) -> None:
+        key_file.write_text(key)
+
     enrolment.write_text("enrol-me")
 
     async def report() -> Mapping[str, object]:
@@ -73,7 +77,7 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
             report=report,
             enrolment_key=Secret("the enrolment key", file=enrolment),
             key_file=key_file,
-            keep_key=lambda key: key_file.write_text(key) and None,
+            keep_key=keep_key,
             backoff=Backoff(first_s=0.5, most_s=1.0),
         )
         yield Laptop(upstream, gateway, link, key_file)

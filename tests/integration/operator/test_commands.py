@@ -394,6 +394,7 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
         if server.poll() is None:
             os.kill(server.pid, signal.SIGKILL)
             server.wait(10)
+        assert server.stdout is not None
         server.stdout.close()
 
 

@@ -269,7 +269,9 @@ async def test_telemetry_enrols_on_first_contact_from_any_door(serve: Serve) -> 
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.append(proto_span())
     async with grpc.aio.insecure_channel(house.app.grpc_address) as channel:
-        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+        )
         await export(request.SerializeToString(), metadata=(("authorization", key), ("x-device-id", "by-grpc")))
     expected = ["by-resource", "by-header", "nearer", None, None, None, "by-grpc"]
     assert expected == [record.device for record in await house.records()]

@@ -33,7 +33,7 @@ def body() -> tuple[bytes, int]:
     between, after = between.split(template.span_id)
     count = (LARGEST - 64) // (len(encoded) + 3)
     span = b"\x12" + _varint(len(encoded))
-    parts = []
+    parts: list[bytes] = []
     for number in range(count):
         if number % TREE == 0:
             trace_id = secrets.token_bytes(16)

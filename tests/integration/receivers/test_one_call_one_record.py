@@ -91,12 +91,13 @@ def failed(number: int, choose: Callable[[Sequence[Any]], Any], id: str = "") ->
     """LiteLLM's call id stands in the place of the id."""
     call_id = id or uuid(900 + number)
     call = Call(number, call_id, call_id, "failed")
+    error: dict[str, Any] = {"error.type": "Timeout"}
     yield [
         callback(
             call, status="failure", error_information={"error_class": "Timeout"}, metadata={"user_api_key_alias": "a"},
             prompt_tokens=0, completion_tokens=0, response_cost=0.0,
         ),
-        proxy_span(call, failed=True, **{"error.type": "Timeout"}),
+        proxy_span(call, failed=True, **error),
     ]  # fmt: skip
 
 
@@ -117,13 +118,14 @@ def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list
 
 def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
     """Answers without an id, and one of them from the cache."""
-    embedding = {"call_type": "aembedding"}
+    embedding: dict[str, Any] = {"call_type": "aembedding"}
+    operation: dict[str, Any] = {"gen_ai.operation.name": "aembedding"}
     first = Call(number, uuid(900 + number), uuid(900 + number))
-    yield [callback(first, **embedding), proxy_span(first, **{"gen_ai.operation.name": "aembedding"})]
+    yield [callback(first, **embedding), proxy_span(first, **operation)]
     hit = Call(number, f"{uuid(800 + number)}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
     yield [
         callback(hit, cache_hit=True, response_cost=0.0, **embedding),
-        proxy_span(hit, place=5, **{"gen_ai.operation.name": "aembedding"}),
+        proxy_span(hit, place=5, **operation),
     ]
 
 

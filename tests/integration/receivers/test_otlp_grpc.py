@@ -59,7 +59,8 @@ class Calling:
         metadata: tuple[tuple[str, str], ...] | None = None,
         compression: grpc.Compression | None = None,
     ) -> Reply:
-        call = self.channel.unary_unary(f"/{SERVICES[signal]}/Export")(
+        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(f"/{SERVICES[signal]}/Export")
+        call = export(
             body,
             metadata=(("authorization", self.serving.key),) if metadata is None else metadata,
             compression=compression,
@@ -212,7 +213,8 @@ async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
     """A real client that dials 4318 fails, and the operator reads why."""
     async with grpc.aio.insecure_channel(serving.app.url.removeprefix("http://")) as channel:
         with pytest.raises(grpc.aio.AioRpcError):
-            await channel.unary_unary(f"/{SERVICES['traces']}/Export")(b"", timeout=5)
+            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICES['traces']}/Export")
+            await call(b"", timeout=5)
     assert "grpc_on_http_port" in {getattr(record, "action", None) for record in caplog.records}
 
 
@@ -246,12 +248,13 @@ async def test_tls_as_on_the_http_port(serve: Serve, certificates: Certificates)
     """Mutual TLS from the same files: a certificate comes in, none does not."""
     serving = await serve(grpc_listen="127.0.0.1:0", **certificates.server)
     ca = certificates.path("ca.pem").read_bytes()
-    shown = grpc.ssl_channel_credentials(
+    shown = grpc.ssl_channel_credentials(  # type: ignore[no-untyped-call]
         ca, certificates.path("client.key").read_bytes(), certificates.path("client.pem").read_bytes()
     )
     async with grpc.aio.secure_channel(serving.app.grpc_address, shown) as channel:
         assert grpc.StatusCode.OK == (await Calling(serving, channel).export(b"")).code
-    async with grpc.aio.secure_channel(serving.app.grpc_address, grpc.ssl_channel_credentials(ca)) as channel:
+    nothing = grpc.ssl_channel_credentials(ca)  # type: ignore[no-untyped-call]
+    async with grpc.aio.secure_channel(serving.app.grpc_address, nothing) as channel:
         assert grpc.StatusCode.UNAVAILABLE == (await Calling(serving, channel).export(b"")).code
 
 

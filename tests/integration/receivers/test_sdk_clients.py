@@ -34,7 +34,7 @@ class Watched(SimpleSpanProcessor):
             self.results.append(export(spans))  # type: ignore[arg-type]
             return self.results[-1]
 
-        exporter.export = noted  # type: ignore[method-assign,assignment]
+        exporter.export = noted  # type: ignore[method-assign]
 
 
 def trace_calls(exporter: SpanExporter, n: int) -> list[SpanExportResult]:

@@ -112,9 +112,8 @@ def said(answer: Answer) -> Said:
 
 async def exported(house: Serving, body: bytes) -> tuple[object, ...]:
     async with grpc.aio.insecure_channel(house.app.grpc_address) as channel:
-        call = channel.unary_unary(f"/{SERVICES['traces']}/Export")(
-            body, metadata=(("authorization", house.key),), timeout=20
-        )
+        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICES['traces']}/Export")
+        call = export(body, metadata=(("authorization", house.key),), timeout=20)
         try:
             answer = await call
         except grpc.aio.AioRpcError:

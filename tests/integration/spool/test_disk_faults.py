@@ -433,8 +433,8 @@ async def test_damage_anywhere_never_stops_a_start(start: Starter, tmp_path: Pat
 
     spool = await start(directory)
 
-    for record in await everything(spool.log):
-        assert record is None or given[record.id] == record
+    for found in await everything(spool.log):
+        assert found is None or given[found.id] == found
     assert isinstance((await spool.log.verify()).imbalances, list)
     before = len(await everything(spool.log))
     await add(spool.log, call(1000))

@@ -77,7 +77,9 @@ async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) ->
         nonlocal late
         own = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(serving.app.grpc_address, options=own) as channel:
-            export = channel.unary_unary(f"/{SERVICES['traces']}/Export")
+            export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                f"/{SERVICES['traces']}/Export"
+            )
             while not stop.is_set():
                 began = time.monotonic()
                 call = export(body, metadata=metadata, timeout=20)

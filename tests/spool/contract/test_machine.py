@@ -100,8 +100,10 @@ class Houses(RuleBasedStateMachine):
     )
     def report(self, batch: list[tuple[Record, Identity]], deltas: list[Any], **terms: Any) -> None:
         one = submission(batch, points=deltas, **terms)
-        receipts = [self.run(house.log.append(one)) for house in (self.disk, self.memory)]
-        shown = [dict(self.run(house.log.receipt(r.id))) for house, r in zip(self.houses, receipts, strict=True)]
+        shown = []
+        for log in (self.disk.log, self.memory.log):
+            receipt = self.run(log.append(one))
+            shown.append(dict(self.run(log.receipt(receipt.id))))
         for row in shown:
             row.pop("id")
         assert shown[0] == shown[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,7 @@ async def test_without_a_hold_the_first_stays_as_it_is(open_spool: Opener) -> No
 
 @pytest.mark.parametrize("later", [{"input_tokens": 101}, {"output_tokens": 0}, {"cost": "0.26"}])
 async def test_reports_that_disagree_are_shown(
-    open_spool: Opener, clock: MovedClock, observed: Observed, later: dict[str, object]
+    open_spool: Opener, clock: MovedClock, observed: Observed, later: dict[str, Any]
 ) -> None:
     """The first report stays; the pair of sources is counted, with what each of them says in sum."""
     log = (await open_spool(hold=10)).log

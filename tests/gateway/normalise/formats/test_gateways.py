@@ -13,6 +13,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
 from spool.identity import digest, of_event
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
+from tests.gateway.normalise.outcomes import inferences
 
 # -- kong --------------------------------------------------------------------------------------------------------------
 
@@ -34,7 +35,7 @@ def test_kong_a_bad_block_costs_no_other() -> None:
     good = line["ai"]["proxy"]
     line["ai"] = {"proxy": good | {"usage": good["usage"] | {"prompt_tokens": -1}}, "ai-llm-as-judge": good}
     outcome = read("kong", line)
-    (record,) = outcome.records
+    (record,) = inferences(outcome)
     assert f"{line['request']['id']}:ai-llm-as-judge" == record.request_id
     assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
     assert (1, 1) == (outcome.received, outcome.split)
@@ -80,7 +81,7 @@ def test_kong_two_proxies_of_one_line_are_named_alike_in_any_order() -> None:
     request_id = line["request"]["id"]
     expected = {request_id, f"{request_id}:ai-proxy", f"{request_id}:ai-rag-injector"}
     for blocks in (line["ai"], dict(reversed(line["ai"].items()))):
-        records = read("kong", line | {"ai": blocks}).records
+        records = inferences(read("kong", line | {"ai": blocks}))
         assert expected == {record.request_id for record in records}
         assert "plugin" not in next(record.tags for record in records if record.request_id == request_id)
 
@@ -90,7 +91,7 @@ def test_kong_writes_an_empty_list_as_an_object() -> None:
     line = case("kong", "http-log-two-llm-blocks")
     for block in line["ai"].values():
         block["tried_targets"] = {}
-    assert ["generate_content"] * 2 == [record.operation for record in read(None, line).records]
+    assert ["generate_content"] * 2 == [record.operation for record in inferences(read(None, line))]
 
 
 def test_kong_counted_in_the_singular_once() -> None:

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from gateway.normalise.formats.langfuse.pending import TURN, Before, Sender, Waiting, keys_of
+from gateway.normalise.formats.langfuse.events import TURN
+from gateway.normalise.formats.langfuse.pending import Before, Sender, Waiting, keys_of
 from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.log.partial_reports import PartialReport
 from spool.record import Inference

@@ -17,6 +17,7 @@ from gateway.normalise.reading.usage import Usage
 from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import assert_balanced, case, one, read, run
+from tests.gateway.normalise.outcomes import inferences
 
 CALL_ID = "31aec259-5224-4903-ad2a-91ade65c0987"
 
@@ -102,7 +103,7 @@ def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any
         "error_information": {"error_class": "RateLimitError", "error_message": "CANARY"},
     }
     outcome = read("litellm", [failed, event])
-    assert ["error", "ok"] == [record.status for record in outcome.records]
+    assert ["error", "ok"] == [record.status for record in inferences(outcome)]
     assert 2 == len({record.id for record in outcome.records})
 
 
@@ -191,7 +192,8 @@ def test_an_older_payload_has_its_usage_object_in_the_answer(event: dict[str, An
     answer = event["response"] | {"usage": {"prompt_tokens": 1320, "completion_tokens": 212, **DETAILS}}
     record = one("litellm", event | {"response": answer})
     assert (1320, 1024, 7) == (record.input_tokens, record.cache_read_tokens, record.reasoning_tokens)
-    for odd in ("redacted-by-litellm", [], {"usage": None}, {"usage": 7}, {"usage": []}, None):
+    answers: list[Any] = ["redacted-by-litellm", [], {"usage": None}, {"usage": 7}, {"usage": []}, None]
+    for odd in answers:
         record = one("litellm", event | {"response": odd})
         assert (1320, None) == (record.input_tokens, record.cache_read_tokens)
 

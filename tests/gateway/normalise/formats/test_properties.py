@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from gateway.errors import BadPayload
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse import pending as langfuse_pending
+from gateway.normalise.formats.recognise import format_shown
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference, as_json, pack
@@ -86,7 +87,7 @@ def put(payload: Any, path: tuple[Any, ...], value: Any) -> Any:
 def taken(format: str | None, body: bytes) -> Outcome | None:
     """The outcome with its halves released, or None for a body that was refused whole."""
     try:
-        outcome, _ = run(any_format.normalise(format, body, options=Options()))
+        outcome, _ = run(any_format.normalise(format or format_shown(body, how="name it"), body, options=Options()))
     except BadPayload:
         return None
     assert_balanced(outcome)

@@ -11,6 +11,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI
 from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
+from tests.gateway.normalise.outcomes import inferences
 
 
 def test_bifrost_errors_and_several_calls() -> None:
@@ -24,7 +25,7 @@ def test_bifrost_errors_and_several_calls() -> None:
     }
     outcome = read(None, trace | {"Spans": [*trace["Spans"], failed, None, 3]})
     assert (6, {NOT_AI: 4}) == (outcome.received, dict(outcome.ignored))
-    assert ["ok", "error"] == [record.status for record in outcome.records]
+    assert ["ok", "error"] == [record.status for record in inferences(outcome)]
     assert digest(4, trace["TraceID"], "aaaaaaaaaaaaaaaa") == outcome.records[1].id
 
 
@@ -34,7 +35,7 @@ def test_bifrost_bad_spans_cost_no_other() -> None:
     span = trace["Spans"][2]
     bad = span | {"SpanID": "b", "Attributes": span["Attributes"] | {"gen_ai.usage.prompt_tokens": -1}}
     outcome = read(None, trace | {"Spans": [bad, span]})
-    assert [span["SpanID"]] == [record.span_id for record in outcome.records]
+    assert [span["SpanID"]] == [record.span_id for record in inferences(outcome)]
     assert [(0, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
 
 
@@ -44,7 +45,7 @@ def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span() ->
     trace = case("bifrost", "trace-offset-times")
     call = trace["Spans"][2]
     outcome = read("bifrost", trace | {"TraceID": "x" * 4_000_000, "Spans": [call, *[{"Kind": "x"}] * 20_000]})
-    assert [(None, call["SpanID"])] == [(record.trace_id, record.span_id) for record in outcome.records]
+    assert [(None, call["SpanID"])] == [(record.trace_id, record.span_id) for record in inferences(outcome)]
 
 
 @pytest.mark.parametrize(
@@ -114,13 +115,13 @@ def test_higress_details_are_json_in_json() -> None:
         "consumer": "c-1",
     }
     outcome = read(None, [line | {"ai_log": json.dumps(log)}, line | {"ai_log": "-"}])
-    (record,) = outcome.records
+    (record,) = inferences(outcome)
     assert (4, 60, "c-1") == (record.cache_read_tokens, record.reasoning_tokens, record.user)
     assert {NOT_AI: 1} == dict(outcome.ignored)
 
 
 def higress_line(outside: dict[str, Any] | None = None, **inside: Any) -> dict[str, Any]:
-    line = case("higress", "access-log-ai-log")
+    line: dict[str, Any] = case("higress", "access-log-ai-log")
     return line | {"ai_log": json.dumps(json.loads(line["ai_log"]) | inside)} | (outside or {})
 
 

@@ -47,12 +47,13 @@ def in_protobuf(key: str, payload: dict[str, Any]) -> bytes:
         return base64.b64encode(bytes.fromhex(digits)).decode()
 
     message = json_format.ParseDict(translated(payload), SIGNALS[key][1](), ignore_unknown_fields=True)
-    return message.SerializeToString()
+    return bytes(message.SerializeToString())
 
 
 def records_of(outcome: Outcome) -> list[Record]:
     """What an empty log makes of an outcome: cumulative points become differences."""
-    records, states = list(outcome.records), dict[bytes, SeriesState | None]()
+    records: list[Record] = [*outcome.records]
+    states: dict[bytes, SeriesState | None] = {}
     for point in outcome.points:
         states[point.series], delta = advance(states.get(point.series), point)
         if not isinstance(delta, str):

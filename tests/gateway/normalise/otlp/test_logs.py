@@ -65,7 +65,7 @@ def test_without_any_id_a_record_is_never_a_duplicate() -> None:
     "how",
     [{"event_name": DETAILS}, {"event_name": "", "body": DETAILS}],
 )
-def test_the_name_stands_in_the_field_or_in_the_body(how: dict[str, str]) -> None:
+def test_the_name_stands_in_the_field_or_in_the_body(how: dict[str, Any]) -> None:
     """Senders before proto 1.5 have no eventName."""
     assert details() == details(**how)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.normalise.otlp import spans as spans_module
 from gateway.normalise.otlp.decoding import json_decoder, slices, trace_ends, wire_cut
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_protobuf, normalised, only, records, span, traces
+from tests.gateway.normalise.outcomes import inferences
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "m"}
 USED = {**CHAT, "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
@@ -60,8 +61,10 @@ def test_which_spans_are_calls(name: str, order: str, encoding: str) -> None:
     assert expected == found
 
 
-KINDS = {"used": USED, "plain": CHAT, "failed": FAILED, "failed and used": {**USED, **FAILED}, "embed": EMBED,
-         "tool": TOOL, "agent": {**AGENT, **USED, "gen_ai.operation.name": "invoke_agent"}, "http": HTTP}  # fmt: skip
+KINDS: dict[str, dict[str, Any]] = {
+    "used": USED, "plain": CHAT, "failed": FAILED, "failed and used": {**USED, **FAILED}, "embed": EMBED,
+    "tool": TOOL, "agent": {**AGENT, **USED, "gen_ai.operation.name": "invoke_agent"}, "http": HTTP,
+}  # fmt: skip
 
 
 def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
@@ -131,10 +134,7 @@ def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
     """Cost and tokens go down one to one only."""
     outer = {**USED, "gen_ai.usage.input_tokens": 20, "gen_ai.usage.cost": 0.2, "gen_ai.usage.reasoning_tokens": 1}
     outcome = normalised(traces(span(1, outer), span(2, USED, parent=1), span(3, USED, parent=1)))
-    assert [(10, None), (10, None)] == [
-        (record.input_tokens, record.cost)
-        for record in outcome.records  # type: ignore[union-attr]
-    ]
+    assert [(10, None), (10, None)] == [(record.input_tokens, record.cost) for record in inferences(outcome)]
     assert {"merged": 1} == dict(outcome.ignored)
 
 
@@ -143,10 +143,7 @@ def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
     outcome = normalised(
         traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, FAILED, parent=1), span(3, USED, parent=1))
     )
-    assert [("error", None), ("ok", "0.2")] == [
-        (record.status, record.cost)
-        for record in outcome.records  # type: ignore[union-attr]
-    ]
+    assert [("error", None), ("ok", "0.2")] == [(record.status, record.cost) for record in inferences(outcome)]
 
 
 def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> None:
@@ -191,10 +188,7 @@ def test_families_are_kept_together_across_slices(encoding: str) -> None:
     if encoding == "protobuf":
         assert len(list(wire_cut.pieces(in_protobuf(payload), (1, 2, 2)))) > 2
     outcome = normalised(payload, encoding=encoding)
-    assert [(f"{2:016x}", "0.5")] == [
-        (record.span_id, record.cost)
-        for record in outcome.records  # type: ignore[union-attr]
-    ]
+    assert [(f"{2:016x}", "0.5")] == [(record.span_id, record.cost) for record in inferences(outcome)]
     assert {"merged": 1, "not_ai": len(filler)} == dict(outcome.ignored)
 
 

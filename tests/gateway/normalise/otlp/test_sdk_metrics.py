@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, UpDownCounter
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 
@@ -75,7 +75,7 @@ def test_money_adds_up_to_the_cent(temporality: AggregationTemporality) -> None:
 def test_what_can_fall_is_no_counter() -> None:
     """An up-down counter of tokens is a level, and a level is no usage."""
     client = Client(CUMULATIVE)
-    level: UpDownCounter = client.meter.create_up_down_counter("gen_ai.client.token.usage", "{token}")
+    level = client.meter.create_up_down_counter("gen_ai.client.token.usage", "{token}")
     level.add(5, {"gen_ai.token.type": "input"})
     assert [] == client.export()
     client.close()

@@ -12,6 +12,7 @@ from spool.identity import of_call
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, said, span, traces
+from tests.gateway.normalise.outcomes import inferences
 
 OPENAI = {"provider": "openai", "request_model": "gpt-4o", "operation": "chat", "status": "ok"}
 USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
@@ -265,8 +266,7 @@ def test_azure_agents_give_one_record_for_each_run(encoding: str) -> None:
         encoding=encoding,
     )
     assert [("run_abc", f"{3:016x}"), ("run_def", f"{5:016x}")] == [
-        (record.request_id, record.span_id)
-        for record in outcome.records  # type: ignore[union-attr]
+        (record.request_id, record.span_id) for record in inferences(outcome)
     ]
     assert {
         "source": "azure_ai",
@@ -600,7 +600,7 @@ def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, e
 @pytest.mark.parametrize(("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])])
 def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]) -> None:
     """A local reranker without token counts is nothing that anybody bills."""
-    attributes = {"openinference.span.kind": kind, "reranker.model_name": "rerank-3"}
+    attributes: dict[str, Any] = {"openinference.span.kind": kind, "reranker.model_name": "rerank-3"}
     attributes |= {"llm.token_count.prompt": 7} if usage else {}
     assert expected == [record.operation for record in records(traces(span(1, attributes)))]
 
@@ -718,8 +718,7 @@ def test_litellms_newer_spans() -> None:
     hit = {**attributes, "litellm.cache_hit": True, "litellm.cost.total": 0.0}
     outcome = normalised(traces(span(1, attributes), span(2, hit)))
     assert [("ok", "0.0125", "search"), ("cached", "0", "search")] == [
-        (record.status, record.cost, record.team)
-        for record in outcome.records  # type: ignore[union-attr]
+        (record.status, record.cost, record.team) for record in inferences(outcome)
     ]
     assert 2 == len({record.id for record in outcome.records})
 

@@ -47,7 +47,7 @@ def log_record(encoding: str, encoded: dict[str, Any]) -> LogRecord:
     return record
 
 
-APART = [
+APART: list[dict[str, Any]] = [
     {"user.email": "ada@example.com"},
     {"user.email": "bob@example.com"},
     {"question": "secret-words"},

@@ -45,7 +45,15 @@ def changed(**fields: Any) -> dict[str, Any]:
 def test_an_empty_request_is_a_request(signal: Signal) -> None:
     """No resource entries, and entries that hold nothing."""
     root = ROOTS[signal]
-    for payload in ({}, {root: []}, {root: None}, {root: [{}]}, {root: [None]}, {root: [{"resource": None}]}):
+    payloads: list[dict[str, Any]] = [
+        {},
+        {root: []},
+        {root: None},
+        {root: [{}]},
+        {root: [None]},
+        {root: [{"resource": None}]},
+    ]
+    for payload in payloads:
         assert 0 == read(signal, in_json(payload)).received
 
 
@@ -177,14 +185,19 @@ def _with_null(tree: Any) -> list[Any]:
         if isinstance(node, dict):
             for key in node:
                 put(node | {key: None})
-                walk(node[key], lambda value, key=key, node=node: put(node | {key: value}))
+
+                def put_member(value: Any, key: str = key) -> None:
+                    put(node | {key: value})
+
+                walk(node[key], put_member)
         elif isinstance(node, list):
             for place in range(len(node)):
                 put([*node[:place], None, *node[place + 1 :]])
-                walk(
-                    node[place],
-                    lambda value, place=place, node=node: put([*node[:place], value, *node[place + 1 :]]),
-                )
+
+                def put_element(value: Any, place: int = place) -> None:
+                    put([*node[:place], value, *node[place + 1 :]])
+
+                walk(node[place], put_element)
 
     walk(tree, lambda value: variants.append(copy.deepcopy(value)))
     return variants

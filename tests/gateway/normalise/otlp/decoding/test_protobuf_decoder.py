@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, AGGREGATION_TEMPORALITY_DELTA
 
 from gateway.errors import BadPayload
 from gateway.normalise.options import Options
@@ -162,8 +163,8 @@ def test_integers_of_every_length(name: str, value: int) -> None:
 @pytest.mark.parametrize("name", ["llm.cost.total", "gen_ai.request.top_p"])
 def test_doubles_and_flags(name: str, value: float | bool) -> None:
     """To the last bit, first time or again."""
-    field = "bool_value" if isinstance(value, bool) else "double_value"
-    pair = KeyValue(key=name, value=AnyValue(**{field: value}))
+    any_value = AnyValue(bool_value=value) if isinstance(value, bool) else AnyValue(double_value=value)
+    pair = KeyValue(key=name, value=any_value)
     assert [f"{{{name!r}: {value!r}}}"] * 3 == [repr(attributes_of(pair)) for _ in range(3)]
 
 
@@ -308,7 +309,7 @@ def test_metric_points_that_can_count() -> None:
     request = ExportMetricsServiceRequest()
     metrics = request.resource_metrics.add().scope_metrics.add().metrics
     a = metrics.add(name="a").sum
-    a.aggregation_temporality, a.is_monotonic = 1, True
+    a.aggregation_temporality, a.is_monotonic = AGGREGATION_TEMPORALITY_DELTA, True
     a.data_points.add(as_int=5)
     a.data_points.add(as_double=float("nan"))
     a.data_points.add(as_int=6, flags=1)
@@ -318,11 +319,11 @@ def test_metric_points_that_can_count() -> None:
     b.data_points.add(as_int=5)
     metrics.add(name="c").gauge.data_points.add(as_int=5)
     d = metrics.add(name="d").histogram
-    d.aggregation_temporality = 2
+    d.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
     d.data_points.add(sum=7.5)
     d.data_points.add(count=3)
     e = metrics.add(name="e").exponential_histogram
-    e.aggregation_temporality = 1
+    e.aggregation_temporality = AGGREGATION_TEMPORALITY_DELTA
     e.data_points.add(sum=2.5)
     metrics.add(name="f").summary.data_points.add(sum=1.0)
     metrics.add(name="g")

@@ -10,6 +10,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI
 from spool.identity import digest
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, read_logs, read_points
+from tests.gateway.normalise.outcomes import inferences
 
 SCOPE = "com.anthropic.claude_code.events"
 WHO = {"user.id": "anon-1", "session.id": "session-1", "user.account_uuid": "uuid-1", "user.email": "a@b.example"}
@@ -62,7 +63,7 @@ def test_trace_ids_of_an_event_are_kept_but_identify_nothing() -> None:
     """With traces on, events carry the ids of the span around them: the request id is the call's identity."""
     traced = log(REQUEST, scope=SCOPE, trace_id="ab" * 16, span_id="cd" * 8)
     outcome = read_logs(traced, log(REQUEST | {"request_id": "req_011CZyXwVuTsRqPoNmLkJi"}, scope=SCOPE))
-    assert [("ab" * 16, "cd" * 8), (None, None)] == [(r.trace_id, r.span_id) for r in outcome.records]
+    assert [("ab" * 16, "cd" * 8), (None, None)] == [(r.trace_id, r.span_id) for r in inferences(outcome)]
     assert [digest(2, "req_011CAbCdEfGhIjKlMnOpQr"), digest(2, "req_011CZyXwVuTsRqPoNmLkJi")] == [
         identity.id for identity in outcome.identities
     ]

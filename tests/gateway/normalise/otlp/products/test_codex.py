@@ -7,6 +7,7 @@ import pytest
 from gateway.normalise.outcome import MERGED, NOT_AI
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, read_logs, read_points
+from tests.gateway.normalise.outcomes import usage_metrics
 
 COMMON = {"conversation.id": "conv-1", "model": "gpt-5.1-codex", "user.account_id": "acct-1", "user.email": "a@b.c"}
 # As 0.169 sends it: a place in the source for a name, no body, texts for counts.
@@ -104,14 +105,16 @@ def test_turn_counters_by_type() -> None:
     outcome = read_points(
         *(point("codex.turn.token_usage", 7.0, {"model": "gpt-5.1", "token_type": kind}) for kind in types)
     )
-    assert ["input", "cache_read", "cache_write", "output", "reasoning"] == [r.token_type for r in outcome.records]
+    assert ["input", "cache_read", "cache_write", "output", "reasoning"] == [
+        r.token_type for r in usage_metrics(outcome)
+    ]
     assert {MERGED: 1} == outcome.ignored
 
 
 def test_the_cost_counter_is_in_millionths() -> None:
     """codex.turn.cost_microusd becomes dollars, exactly."""
     outcome = read_points(point("codex.turn.cost_microusd", 2712.5, {"model": "gpt-5.1"}))
-    assert [("0.0027125", "USD", None)] == [(r.value, r.unit, r.token_type) for r in outcome.records]
+    assert [("0.0027125", "USD", None)] == [(r.value, r.unit, r.token_type) for r in usage_metrics(outcome)]
 
 
 def test_durations_and_counts_are_no_usage() -> None:

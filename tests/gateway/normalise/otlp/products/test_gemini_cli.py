@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
 from spool.identity import digest
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, read_logs, read_points
+from tests.gateway.normalise.outcomes import usage_metrics
 
 DETAILS = "gen_ai.client.inference.operation.details"
 STAMP = "2026-03-02T09:00:00.000Z"
@@ -48,8 +51,8 @@ START = WHO | {
 }
 
 
-def gemini(attributes: dict[str, object], *, time: int = NOW) -> LogRecord:
-    return log(attributes, scope="gemini-cli", resource={"service.name": "gemini-cli"}, time=time)
+def gemini(attributes: Mapping[str, Any], *, time: int = NOW) -> LogRecord:
+    return log(dict(attributes), scope="gemini-cli", resource={"service.name": "gemini-cli"}, time=time)
 
 
 def call(*records: LogRecord) -> Inference:
@@ -184,7 +187,7 @@ def test_the_counter_tells_thoughts_and_visible_output_apart() -> None:
         *(point("gemini_cli.token.usage", 5, {"type": kind, "model": "gemini-2.5-pro"}) for kind in kinds)
     )
     assert ["input", "output_visible", "reasoning", "cache_read", "tool_input"] == [
-        r.token_type for r in outcome.records
+        r.token_type for r in usage_metrics(outcome)
     ]
 
 
@@ -247,5 +250,5 @@ def test_qwens_counter() -> None:
     kinds = ("input", "output", "thought", "cache")
     outcome = read_points(*(point("qwen-code.token.usage", 5, {"type": kind, "model": "qwen3"}) for kind in kinds))
     assert [("qwen_code", kind) for kind in ("input", "output", "reasoning", "cache_read")] == [
-        (r.source, r.token_type) for r in outcome.records
+        (r.source, r.token_type) for r in usage_metrics(outcome)
     ]
