@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +70,8 @@ class Shop:
             return read_page(self.connection, "things", query, dict)
         things = [SimpleNamespace(**row) for row in self.rows.values()]
         page = page_of(things, query)
-        return replace(page, rows=[vars(thing) for thing in page.rows])
+        rows: list[Row] = [vars(thing) for thing in page.rows]
+        return ListPage(rows=rows, keys=page.keys, before=page.before, after=page.after, total=page.total)
 
     async def get(self, *query: tuple[str, str]) -> dict[str, Any]:
         return await envelope(THINGS, self.source(), query, secret=SECRET)

@@ -423,12 +423,12 @@ async def test_devices_outlive_the_house(tmp_path: Path) -> None:
     settings = replace(config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""))
     houses = [App(settings, version="0") for _ in range(2)]
     await houses[0].start()
-    registrar = houses[0].rooms.devices
+    registrar = houses[0].services.devices
     _, key = await registrar.enrol(Told(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), "")
     await houses[0].stop()
     await houses[1].start()
     assert key is not None
-    bearer = houses[1].rooms.devices.keys.find(key)
+    bearer = houses[1].services.devices.keys.find(key)
     await houses[1].stop()
     assert bearer is not None and "laptop-1" == bearer.device
 
