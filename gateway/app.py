@@ -231,7 +231,7 @@ class App:
             max_halves=section.pending_items,
             max_bytes=section.pending_bytes,
         )
-        window = Window(spool.pending, intake, self._clock, waiting)
+        window = Window(spool.partial_reports, intake, self._clock, waiting)
         await window.start()
         return window
 

@@ -19,7 +19,7 @@ class MemorySpool:
     def __init__(self, log: MemoryLog, deliveries: MemoryDeliveries, devices: DeviceTable) -> None:
         self.log = log
         self.deliveries = deliveries
-        self.pending = log.pending
+        self.partial_reports = log.partial_reports
         self.devices = devices
         self.streams = log.streams
 

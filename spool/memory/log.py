@@ -102,7 +102,7 @@ class MemoryLog:
         self._closing = False
         self.repeated_ids = 0
         self.streams = MemoryStreams()
-        self.pending = MemoryPartialReports()
+        self.partial_reports = MemoryPartialReports()
         self._streams_since = clock.now()
         self.routes: Routes = NoRoutes()
         self.holders: list[Holder] = []
@@ -155,7 +155,7 @@ class MemoryLog:
             self._series[series] = state, plan.at
             self._series.move_to_end(series)
         self._conflicts.merge(plan.conflicts)
-        self.pending.follow(plan.partial_reports)
+        self.partial_reports.follow(plan.partial_reports)
         self._shapes.count(plan.unrecognised, plan.at)
         self._counters.update(plan.sums())
         self._last_commit += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from spool.clock import Clock
@@ -27,52 +28,33 @@ __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
 FILE = "spool.sqlite"
 
 
+@dataclass(frozen=True, kw_only=True)
 class SqliteSpool:
     """
-    An open data directory: holds its lock until `close`.
+    What is kept in spool.sqlite. Holds the lock of its data directory until `close`.
 
     `incarnation` changes when a damaged file had to be replaced: what a reader noted of another one means nothing here.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        lock: DirectoryLock,
-        database: Database,
-        log: SqliteLog,
-        deliveries: SqliteDeliveries,
-        pending: SqlitePartialReports,
-        devices: DeviceTable,
-        streams: SqliteStreams,
-        book: StreamBook,
-        *,
-        secret: bytes,
-        incarnation: str,
-    ) -> None:
-        self.directory = directory
-        self.secret = secret
-        self.incarnation = incarnation
-        self.log = log
-        self.deliveries = deliveries
-        self.pending = pending
-        self.devices = devices
-        self.streams = streams
-        self.book = book
-        self.database = database
-        self.open = True
-        self._lock = lock
+    directory: Path
+    lock: DirectoryLock
+    database: Database
+    log: SqliteLog
+    deliveries: SqliteDeliveries
+    partial_reports: SqlitePartialReports
+    devices: DeviceTable
+    streams: SqliteStreams
+    book: StreamBook
+    secret: bytes
+    incarnation: str
 
     async def close(self) -> None:
         """Finish the commits in hand, close the file, let go of the directory, whatever of it fails."""
         async with AsyncExitStack() as stack:
-            stack.callback(self._let_go)
+            stack.callback(self.lock.release)
             stack.push_async_callback(self.database.close)
             stack.push_async_callback(self.log.close)
             stack.push_async_callback(self.devices.close)
-
-    def _let_go(self) -> None:
-        self.open = False
-        self._lock.release()
 
 
 async def open_spool(
@@ -112,9 +94,16 @@ async def open_spool(
     except BaseException:
         lock.release()
         raise
-    pending = SqlitePartialReports(database)
-    deliveries = SqliteDeliveries(database, log=log, clock=clock)
     return SqliteSpool(
-        directory, lock, database, log, deliveries, pending, devices, streams, book,
-        secret=secret, incarnation=incarnation,
-    )  # fmt: skip
+        directory=directory,
+        lock=lock,
+        database=database,
+        log=log,
+        deliveries=SqliteDeliveries(database, log=log, clock=clock),
+        partial_reports=SqlitePartialReports(database),
+        devices=devices,
+        streams=streams,
+        book=book,
+        secret=secret,
+        incarnation=incarnation,
+    )

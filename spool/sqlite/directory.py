@@ -21,6 +21,10 @@ class DirectoryLock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
+    @property
+    def held(self) -> bool:
+        return self._descriptor is not None
+
     def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)

@@ -47,7 +47,7 @@ class House:
             spool.log, attribution=Attribution(config), prices=PriceBook.load(), shadows=Shadows(clock)
         )
         waiting = Waiting(window_s=600.0, hold_s=hold_s, max_halves=max_halves, max_bytes=2**24)
-        self.window = Window(spool.pending, self.intake, clock, waiting)
+        self.window = Window(spool.partial_reports, self.intake, clock, waiting)
 
     @classmethod
     async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0, max_halves: int = 20_000) -> House:
@@ -65,7 +65,7 @@ class House:
         return [record for entry in entries for record in entry.records if isinstance(record, Inference)]
 
     async def halves_on_disk(self) -> int:
-        kept = [msgspec.msgpack.decode(half.body, type=Entry) for half in await self.spool.pending.load()]
+        kept = [msgspec.msgpack.decode(half.body, type=Entry) for half in await self.spool.partial_reports.load()]
         return sum(entry.kind == GENERATION for entry in kept)
 
     async def assert_sound(self, pending: int) -> None:
@@ -134,7 +134,7 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, 
     await house.window.release()
     assert [10] == [record.input_tokens for record in await house.records()]
     await house.assert_sound(pending=0)
-    assert [] == list(await house.spool.pending.load())
+    assert [] == list(await house.spool.partial_reports.load())
     await house.spool.close()
 
 
@@ -195,7 +195,7 @@ async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) ->
         record.request_model, record.input_tokens, record.user, record.team,
     )  # fmt: skip
     await house.assert_sound(pending=0)
-    assert [] == list(await house.spool.pending.load())
+    assert [] == list(await house.spool.partial_reports.load())
     await house.spool.close()
 
 

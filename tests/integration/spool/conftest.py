@@ -40,5 +40,5 @@ async def start(tmp_path: Path, clock: MovedClock, observed: Observed) -> AsyncI
 
     yield starter
     for one in started:
-        if one.open:
+        if one.lock.held:
             await one.close()

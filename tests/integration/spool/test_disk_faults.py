@@ -377,7 +377,7 @@ async def test_damage_in_a_small_table_never_stops_a_start(start: Starter, table
 
     assert [call(1)[0]] == await everything(spool.log)
     await add(spool.log, call(2), keep=[PartialReport(b"half", 1.0, b"")], pending=1)
-    assert 1 == len(await spool.pending.load())
+    assert 1 == len(await spool.partial_reports.load())
 
 
 async def test_damage_among_waiting_halves_is_salvaged_at_the_start(start: Starter) -> None:
@@ -390,12 +390,12 @@ async def test_damage_among_waiting_halves_is_salvaged_at_the_start(start: Start
 
     spool = await start()
 
-    waiting = set(await spool.pending.load())
+    waiting = set(await spool.partial_reports.load())
     assert waiting < set(halves)
     assert 60 < len(waiting)
     assert [call(1)[0]] == await everything(spool.log)
     await add(spool.log, call(2), keep=halves[:1], forget=[halves[1].key])
-    assert (waiting | {halves[0]}) - {halves[1]} == set(await spool.pending.load())
+    assert (waiting | {halves[0]}) - {halves[1]} == set(await spool.partial_reports.load())
 
 
 async def test_an_emptied_file_is_noticed(start: Starter, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,57 @@
+"""Opens everything that SQLite keeps: spool.sqlite, ledger.sqlite and registry.sqlite of one data directory."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from spool.errors import RegistryDamaged
+from spool.sqlite import open_spool
+from spool.sqlite.billing_hours import SqliteBillingHours
+from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.log.log import CACHE_BYTES
+from spool.sqlite.registry.registry import Registry
+from spool.storage import Storage, StorageOptions
+
+
+async def open_storage(options: StorageOptions) -> Storage:
+    """See `spool.engines.open_storage`."""
+    async with AsyncExitStack() as stack:
+        spool = await open_spool(
+            options.directory,
+            settings=options.settings,
+            clock=options.clock,
+            observer=options.observer,
+            cache_bytes=CACHE_BYTES if options.cache_bytes is None else options.cache_bytes,
+        )
+        stack.push_async_callback(spool.close)
+        ledger = await Ledger.open(
+            options.directory,
+            clock=options.clock,
+            tags=options.ledger_tags,
+            max_rows=options.ledger_max_rows,
+            chunk=options.ledger_chunk,
+        )
+        stack.push_async_callback(ledger.close)
+        spool.log.holders.append(ledger.needs)
+        registry, problem = None, ""
+        try:
+            clock = options.registry_clock or options.clock
+            registry = await Registry.open(options.directory, secret=spool.secret, clock=clock)
+            stack.push_async_callback(registry.close)
+        except RegistryDamaged as error:
+            problem = str(error)
+        return Storage(
+            log=spool.log,
+            deliveries=spool.deliveries,
+            partial_reports=spool.partial_reports,
+            devices=spool.devices,
+            streams=spool.streams,
+            book=spool.book,
+            billing_hours=SqliteBillingHours(spool.database),
+            ledger=ledger,
+            registry=registry,
+            registry_problem=problem,
+            secret=spool.secret,
+            incarnation=spool.incarnation,
+            close=stack.pop_all().aclose,
+        )

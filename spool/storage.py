@@ -1,0 +1,68 @@
+"""
+The seam of the storage: everything that a Tollhouse keeps, whatever engine keeps it.
+
+`spool.engines.open_storage` opens one. Nobody outside an engine's folder writes SQL or knows a file name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spool.billing_hours import BillingHours
+from spool.clock import Clock
+from spool.deliveries.protocols import Deliveries
+from spool.devices import DeviceTable
+from spool.log.partial_reports import PartialReports
+from spool.log.protocols import Log, Observer
+from spool.settings import SpoolSettings
+from spool.sqlite.ledger.ledger import CHUNK, MAX_ROWS, Ledger
+from spool.sqlite.registry.registry import Registry
+from spool.streams import StreamBook, StreamReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageOptions:
+    """
+    How a storage is opened.
+
+    `cache_bytes` bounds the cache of decoded entries, None: the engine's default. `ledger_chunk` is how many numbers
+    the ledger counts in one transaction. `registry_clock` gives the times of changes to keys, operators and insights,
+    None: `clock`.
+    """
+
+    directory: Path
+    settings: SpoolSettings
+    clock: Clock
+    observer: Observer | None = None
+    cache_bytes: int | None = None
+    ledger_tags: Sequence[str] = ("service",)
+    ledger_chunk: int = CHUNK
+    ledger_max_rows: int = MAX_ROWS
+    registry_clock: Clock | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """
+    An open storage. `close` finishes what is being written and lets go of the data directory, whatever of it fails.
+
+    `registry` is None while its file is damaged, and `registry_problem` says so in words for the operator: the log
+    goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes when the log
+    had to be begun anew: progress through a log of another incarnation means nothing. `secret` is the installation's.
+    """
+
+    log: Log
+    deliveries: Deliveries
+    partial_reports: PartialReports
+    devices: DeviceTable
+    streams: StreamReader
+    book: StreamBook
+    billing_hours: BillingHours
+    ledger: Ledger
+    registry: Registry | None
+    registry_problem: str
+    secret: bytes
+    incarnation: str
+    close: Callable[[], Awaitable[None]]
