@@ -43,6 +43,10 @@ class Settlement:
     damaged: int = 0
     words: str | None = None  # the upstream's, when it refused some
 
+    @property
+    def count(self) -> int:
+        return self.delivered + self.refused + self.shadow + self.damaged
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:

@@ -117,7 +117,7 @@ def books(
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
     for route, terms in routes.items():
-        imbalances += _route_imbalances(route, terms, topics.get(_topic_of(route), {}))
+        imbalances += _route_imbalances(route, terms, topics.get(topic_of(route), {}))
     return Books(topics=topics, routes=routes, imbalances=imbalances)
 
 
@@ -146,7 +146,8 @@ def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, 
         yield f"{route}: accepted = {topic.get(ACCEPTED, 0)}, {' + '.join(ROUTE_TERMS)} = {went}"
 
 
-def _topic_of(route: str) -> str:
+def topic_of(route: str) -> str:
+    """A route is named destination/topic."""
     return route.rpartition("/")[2]
 
 

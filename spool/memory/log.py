@@ -189,6 +189,12 @@ class MemoryLog:
             return self._amended(topic, number, kept)
         return None
 
+    def committed_at(self, topic: str, number: int) -> float | None:
+        """When a record was committed; None when it is gone or not there yet."""
+        for kept in self._between(topic, number, number):
+            return kept.committed_at
+        return None
+
     def _amended(self, topic: str, number: int, kept: _Kept) -> Record:
         record = kept.records[number - kept.first]
         fields = self._amendments.get((topic, number))

@@ -13,7 +13,7 @@ from spool.log.protocols import Observer
 from spool.settings import SpoolSettings
 from spool.sqlite import recovery
 from spool.sqlite.database import Database
-from spool.sqlite.deliveries import books as delivery_books
+from spool.sqlite.deliveries import routes
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import DirectoryLock, lock_directory
@@ -79,7 +79,7 @@ async def open_spool(
                 clock=clock,
                 secret=derived(secret, "log"),
                 reserve=reserve,
-                routes=delivery_books,
+                routes=routes,
                 observer=observer,
                 cache_bytes=cache_bytes,
             )

@@ -13,7 +13,8 @@ from spool.deliveries.rules import NOBODY_NEEDS
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.memory.deliveries import MemoryDeliveries
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
-from spool.sqlite.deliveries.deliveries import SqliteDeliveries, needed_from, skip_below
+from spool.sqlite.deliveries.deliveries import SqliteDeliveries
+from spool.sqlite.deliveries.routes import needed_from, skip_below
 from tests.exporters.house import Spooled, StoppedClock, calls, spooled
 
 REQUIRED = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)

@@ -11,12 +11,13 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from importlib.resources import files
+from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from spool.clock import Clock
-from spool.deliveries import rules
+from spool.deliveries import ranges, routes, transitions
+from spool.deliveries.stored import OPEN, UNKNOWN, Change, StoredDeadLetter, StoredDelivery
 from spool.deliveries.values import (
     DeadLetter,
     Delivery,
@@ -26,17 +27,16 @@ from spool.deliveries.values import (
     Settlement,
     UnknownDelivery,
 )
-from spool.errors import NotAllowed, NotThere
+from spool.errors import NotThere
+from spool.log.books import topic_of
 from spool.log.protocols import Log
-from spool.record import Record, pack
+from spool.record import Record
 from spool.sqlite.database import Database
-from spool.sqlite.deliveries import queries, rows, steps
-from spool.sqlite.deliveries.books import needed_from, route_states, route_terms, skip_below
+from spool.sqlite.deliveries import queries, rows
+from spool.sqlite.deliveries.routes import route_states, route_terms
 from spool.sqlite.log.entries import accepted, oldest
 
-__all__ = ["SCHEMA", "SqliteDeliveries", "needed_from", "route_terms", "skip_below"]
-
-SCHEMA = files(__package__).joinpath("deliveries.sql").read_text("utf-8")
+T = TypeVar("T")
 
 
 class SqliteDeliveries:
@@ -51,18 +51,19 @@ class SqliteDeliveries:
         self._quiet: dict[str, tuple[int, float]] = {}
         self._changes = 0
 
-    async def declare(self, routes: Sequence[RouteSpec]) -> None:
+    # -- choosing what to send -------------------------------------------------------------------------------------
+
+    async def declare(self, specs: Sequence[RouteSpec]) -> None:
         def work(connection: sqlite3.Connection) -> None:
-            known = {name for (name,) in connection.execute(queries.DECLARED)}
-            for spec in routes:
+            known = {name for (name,) in connection.execute(queries.NAMES)}
+            for spec in specs:
                 if spec.name in known:
                     connection.execute(queries.REDECLARE, (spec.required, spec.name))
                 else:
-                    now = spec.start == "now"
-                    first = accepted(connection, spec.topic) + 1 if now else oldest(connection, spec.topic)
-                    connection.execute(queries.DECLARE, (spec.name, spec.topic, spec.required, first, first - 1))
+                    ends = {"accepted": accepted(connection, spec.topic), "oldest": oldest(connection, spec.topic)}
+                    rows.add_route(connection, routes.begin(spec, **ends))
             connection.execute(queries.TRY_AT_ONCE)
-            connection.executemany(queries.ORPHAN, [(name,) for name in known - {spec.name for spec in routes}])
+            connection.executemany(queries.ORPHAN, [(name,) for name in known - {spec.name for spec in specs}])
 
         await self._database.transaction(work)
         self._in_hand.clear()
@@ -76,13 +77,13 @@ class SqliteDeliveries:
             if quiet_at == closed and now < quiet_until:
                 return None
 
-            def work(connection: sqlite3.Connection) -> tuple[Delivery | None, float | None]:
+            def work(connection: sqlite3.Connection) -> tuple[StoredDelivery | None, float | None]:
                 delivery = (
-                    rows.delivery(connection, queries.DUE, {**where, "replay": False})
-                    or steps.cut(connection, where, closed=closed, max_records=max_records)
-                    or rows.delivery(connection, queries.DUE, {**where, "replay": True})
+                    rows.read_delivery(connection, queries.DUE, {**where, "replay": False})
+                    or _cut(connection, where, closed=closed, max_records=max_records)
+                    or rows.read_delivery(connection, queries.DUE, {**where, "replay": True})
                 )
-                return delivery, None if delivery else steps.next_due_at(connection, where)
+                return delivery, None if delivery else _next_due_at(connection, where)
 
             changes = self._changes
             delivery, next_at = await self._database.transaction(work)
@@ -95,79 +96,45 @@ class SqliteDeliveries:
             where = self._where(route, now=now)
             closed = self._closed_below(route)
 
-            def work(connection: sqlite3.Connection) -> Delivery | None:
-                suspects = connection.execute(queries.SUSPECTS, (route,)).fetchone()[0]
-                fresh = steps.fresh_single(connection, where, closed) if suspects < max_suspects else None
-                return fresh or rows.delivery(connection, queries.SUSPECT, where)
+            def work(connection: sqlite3.Connection) -> StoredDelivery | None:
+                (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
+                fresh = _fresh_single(connection, where, closed) if suspects < max_suspects else None
+                return fresh or rows.read_delivery(connection, queries.SUSPECT, where)
 
-            try:
-                return self._take(await self._database.transaction(work))
-            finally:
-                self._changed()  # it may have split a delivery
+            return self._take(await self._change(work))  # it may have split a delivery
 
     async def next_due_at(self, route: str) -> float | None:
         where = self._where(route, now=0.0)
-        return await self._database.read(lambda connection: steps.next_due_at(connection, where))
+        return await self._database.read(lambda connection: _next_due_at(connection, where))
+
+    # -- what became of it -----------------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         await self._execute(queries.MARK, mark, delivery.id)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        said = settlement
-        if said.delivered + said.refused + said.shadow + said.damaged != delivery.count:
-            raise ValueError(f"the settlement of {delivery.count} numbers does not add up: {settlement}")
-        at = self._clock.now()
-
-        def work(connection: sqlite3.Connection) -> None:
-            row = connection.execute(queries.REMOVE, (delivery.id,)).fetchone()
-            if row is None:
-                return
-            if said.delivered:
-                connection.execute(queries.ACCEPTED, (delivery.route,))
-            if said.refused:
-                span = (delivery.route, delivery.first, delivery.last)
-                connection.execute(queries.REFUSED, (*span, said.refused, said.words, at))
-                kept = {"route": delivery.route, "kept": rules.KEPT_REFUSALS}
-                connection.execute(queries.PRUNE_REFUSALS, kept)
-            if delivery.replay:
-                connection.execute(queries.REPLAYED, (said.delivered, delivery.route))
-            else:
-                steps.add(
-                    connection,
-                    delivery.route,
-                    delivered=said.delivered,
-                    refused_upstream=said.refused,
-                    shadow=said.shadow,
-                    damaged=said.damaged,
-                )
-
-        await self._finish(delivery, work)
+        transitions.check_settlement(delivery, settlement)
+        await self._finish(delivery, partial(transitions.settle, settlement=settlement, at=self._clock.now()))
 
     async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
-        second = delivery.first + delivery.count // 2 if at is None else at
-        if not delivery.first < second <= delivery.last:
-            raise ValueError(f"{delivery.first} to {delivery.last} cannot be split at {second}")
-        await self._finish(
-            delivery, lambda connection: steps.split(connection, delivery.id, second, reason=reason, refused=refused)
-        )
+        second = transitions.second_first(delivery, at)
+        await self._finish(delivery, partial(transitions.split, second=second, reason=reason, refused=refused))
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
         committed_at, record = await self._single(delivery)
         if record is None:  # nothing is left to keep
             await self.settle(delivery, Settlement(delivered=0, damaged=1))
             return
-        at = self._clock.now()
-
-        def work(connection: sqlite3.Connection) -> None:
-            row = connection.execute(queries.REMOVE, (delivery.id,)).fetchone()
-            if row is None:
-                return
-            letter = (delivery.route, _topic(delivery.route), delivery.first, committed_at, pack([record]))
-            connection.execute(queries.BURY, (*letter, error, status, at, delivery.replay))
-            if not delivery.replay:
-                steps.add(connection, delivery.route, dead=1)
-
-        await self._finish(delivery, work)
+        transition = partial(
+            transitions.set_aside,
+            record=record,
+            topic=topic_of(delivery.route),
+            committed_at=committed_at,
+            error=error,
+            status=status,
+            at=self._clock.now(),
+        )
+        await self._finish(delivery, transition)
 
     async def retry(
         self,
@@ -179,49 +146,35 @@ class SqliteDeliveries:
         refused_at: float | None = None,
         server_error: bool = False,
     ) -> None:
-        values = {
-            "id": delivery.id,
-            "reason": reason,
-            "not_before": not_before,
-            "new_key": rules.new_key() if new_key else None,
-            "refused_at": refused_at,
-            "server_error": server_error,
-        }
-        await self._finish(delivery, lambda connection: connection.execute(queries.RETRY, values))
+        transition = partial(
+            transitions.retry,
+            reason=reason,
+            not_before=not_before,
+            new_key=new_key,
+            refused_at=refused_at,
+            server_error=server_error,
+        )
+        await self._finish(delivery, transition)
 
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
-        def work(connection: sqlite3.Connection) -> None:
-            if connection.execute(queries.UNKNOWN, (reason, delivery.id)).rowcount and not delivery.replay:
-                steps.add(connection, delivery.route, unknown=delivery.count)
-
-        await self._finish(delivery, work)
+        await self._finish(delivery, partial(transitions.become_unknown, reason=reason))
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
-        return await self._database.read(
-            lambda connection: [rows.unknown(row) for row in connection.execute(queries.UNKNOWNS, (None,))]
-        )
+        found = await self._database.read(lambda connection: [*rows.read_deliveries(connection, queries.UNKNOWNS)])
+        return [transitions.unknown_delivery(delivery, topic_of(delivery.route)) for delivery in found]
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
-        def work(connection: sqlite3.Connection) -> UnknownDelivery:
-            row = connection.execute(queries.UNKNOWNS, (id,)).fetchone()
-            if row is None:
+        def work(connection: sqlite3.Connection) -> StoredDelivery:
+            found = rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
+            if found is None:
                 raise NotThere("there is no delivery with this id that waits to be settled by hand")
-            found, replay = rows.unknown(row), bool(row[-1])
-            count = found.last - found.first + 1
-            if sent:
-                connection.execute(queries.REMOVE_UNKNOWN, (id,))
-            else:
-                connection.execute(queries.REOPEN, (rules.new_key(), id))
-            if not replay:
-                steps.add(connection, found.route, unknown=-count, delivered=count if sent else 0)
-            elif sent:
-                connection.execute(queries.REPLAYED, (count, found.route))
+            rows.write(connection, transitions.resolve(found, sent=sent))
             return found
 
-        try:
-            return await self._database.transaction(work)
-        finally:
-            self._changed()
+        found = await self._change(work)
+        return transitions.unknown_delivery(found, topic_of(found.route))
+
+    # -- routes ----------------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
         await self._execute(queries.SET_STATE, state, reason, route)
@@ -232,71 +185,65 @@ class SqliteDeliveries:
 
     async def drop(self, route: str) -> int:
         def work(connection: sqlite3.Connection) -> int:
-            row = connection.execute(queries.ORPHANED, (route,)).fetchone()
-            if row is None:
-                raise NotThere(f"there is no route {route}")
-            if not row[0]:
-                raise NotAllowed(f"{route} is in the configuration: remove its destination there first")
+            routes.check_drop(rows.read_route(connection, route))
             queued = route_terms(connection)[route]["queued"]
-            for statement in (queries.FORGET_DELIVERIES, queries.FORGET_REFUSALS, queries.FORGET):
+            for statement in queries.FORGET:
                 connection.execute(statement, (route,))
             return queued
 
         return await self._change(work)
 
-    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        return await self._database.read(
-            lambda connection: [rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
-        )
+    async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
+        def work(connection: sqlite3.Connection) -> int:
+            known = rows.read_route(connection, route)
+            change = transitions.replay(
+                known,
+                committed=connection.execute(queries.COMMITTED, (known.topic, since, until)),
+                unsettled=connection.execute(queries.UNSETTLED, {"route": route}),
+            )
+            if not dry_run:
+                rows.write(connection, change)
+            return sum(ranges.count(delivery.span) for delivery in change.added)
+
+        return await self._change(work)
+
+    # -- what destinations refused ---------------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         return await self._database.read(
             lambda connection: [rows.partial_refusal(row) for row in connection.execute(queries.REFUSALS, (route,))]
         )
 
+    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
+        return await self._database.read(
+            lambda connection: [rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
+        )
+
     async def dead_retry(self, ids: Sequence[int]) -> int:
         def work(connection: sqlite3.Connection) -> int:
-            return sum(steps.dig_up(connection, letter) for letter in ids)
+            letters = _dead_letters(connection, ids)
+            for letter in letters:
+                rows.write(connection, transitions.retry_dead(letter, rows.find_route(connection, letter.route)))
+            return len(letters)
 
         return await self._change(work)
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
         def work(connection: sqlite3.Connection) -> int:
-            discarded = 0
-            for letter in ids:
-                for route, _, _, _, replay in connection.execute(queries.UNBURY, (letter,)).fetchall():
-                    discarded += 1
-                    if not replay:
-                        steps.add(connection, route, dead=-1, discarded=1)
-            return discarded
+            letters = _dead_letters(connection, ids)
+            for letter in letters:
+                rows.write(connection, transitions.discard_dead(letter))
+            return len(letters)
 
         return await self._database.transaction(work)
 
-    async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        def work(connection: sqlite3.Connection) -> int:
-            row = connection.execute(queries.BEGINS, (route,)).fetchone()
-            if row is None:
-                raise NotThere(f"there is no route {route}")
-            topic, begin, end, acceptances = row
-            committed = [
-                (max(first, begin), min(last, end))
-                for first, last in connection.execute(queries.COMMITTED, (topic, since, until))
-                if first <= end and last >= begin
-            ]
-            unsettled = connection.execute(queries.UNSETTLED, {"route": route}).fetchall()
-            spans = list(rules.joined(rules.without(committed, unsettled)))
-            if not dry_run:
-                for span in spans:
-                    for chunk in rules.chunks(span, rules.REPLAY_RECORDS):
-                        steps.insert(connection, route, chunk, passed=acceptances, replay=True)
-            return sum(map(rules.count, spans))
-
-        return await self._change(work)
+    # -- the parts -------------------------------------------------------------------------------------------------
 
     async def _single(self, delivery: Delivery) -> tuple[float, Record | None]:
+        """When the record of a delivery was committed, and the record; None when it cannot be read."""
         if delivery.kept is not None:
             return delivery.kept.committed_at, delivery.kept.records[0]
-        for entry in await self._log.read(_topic(delivery.route), delivery.first, delivery.first):
+        for entry in await self._log.read(topic_of(delivery.route), delivery.first, delivery.first):
             return entry.committed_at, entry.records[0]
         return 0.0, None
 
@@ -304,25 +251,32 @@ class SqliteDeliveries:
         await self._database.transaction(lambda connection: connection.execute(statement, values))
 
     def _closed_below(self, route: str) -> int:
-        return self._log.closed_below(_topic(route))
+        return self._log.closed_below(topic_of(route))
 
     def _where(self, route: str, *, now: float) -> dict[str, Any]:
+        """The route and its deliveries in hand, as the statements of `queries` want them."""
         return {"route": route, "now": now, "in_hand": json.dumps(list(self._in_hand[route]))}
 
-    def _take(self, delivery: Delivery | None) -> Delivery | None:
+    def _take(self, delivery: StoredDelivery | None) -> Delivery | None:
         if delivery is not None:
             self._in_hand[delivery.route].add(delivery.id)
         return delivery
 
-    async def _finish(self, delivery: Delivery, work: Callable[[sqlite3.Connection], object]) -> None:
+    async def _finish(self, delivery: Delivery, transition: Callable[[StoredDelivery], Change]) -> None:
         """Whatever becomes of the transaction, the delivery is out of hand: if its row is still there, it is due."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            stored = rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN))
+            if stored is not None:
+                rows.write(connection, transition(stored))
+
         try:
             await self._database.transaction(work)
         finally:
             self._in_hand[delivery.route].discard(delivery.id)
             self._changed()
 
-    async def _change(self, work: Callable[[sqlite3.Connection], int]) -> int:
+    async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """A transaction that may make deliveries due."""
         try:
             return await self._database.transaction(work)
@@ -334,5 +288,32 @@ class SqliteDeliveries:
         self._quiet.clear()
 
 
-def _topic(route: str) -> str:
-    return route.rpartition("/")[2]
+def _next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float | None:
+    at: float | None = connection.execute(queries.NEXT_DUE_AT, where).fetchone()[0]
+    return at
+
+
+def _cut(
+    connection: sqlite3.Connection, where: dict[str, Any], *, closed: int, max_records: int
+) -> StoredDelivery | None:
+    route = rows.read_route(connection, where["route"])
+    (waiting,) = connection.execute(queries.WAITING, where).fetchone()
+    change = transitions.cut(route, waiting=waiting, closed_below=closed, max_records=max_records)
+    return None if change is None else rows.write(connection, change)[0]
+
+
+def _fresh_single(connection: sqlite3.Connection, where: dict[str, Any], closed: int) -> StoredDelivery | None:
+    """A single record that was never refused alone, made of a batch or of the log if need be."""
+    single = rows.read_delivery(connection, queries.FRESH_SINGLE, where)
+    if single is not None:
+        return single
+    batch = rows.read_delivery(connection, queries.NEWEST_BATCH, where)
+    if batch is None:
+        return _cut(connection, where, closed=closed, max_records=1)
+    return rows.write(connection, transitions.split(batch, batch.last, reason=batch.last_error))[-1]
+
+
+def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
+    """Those that are there, each once."""
+    found = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
+    return [rows.dead_letter(row) for row in found if row is not None]

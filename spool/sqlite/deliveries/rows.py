@@ -1,72 +1,134 @@
-"""Rows of the deliveries' tables as the values that cross the seam."""
+"""Rows of the deliveries' tables as values, and a `Change` written to them. Functions of a connection."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from spool.deliveries.values import DeadLetter, Delivery, PartialRefusal, UnknownDelivery
+from spool.deliveries import routes, rules
+from spool.deliveries.stored import COUNTS, Change, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
+from spool.deliveries.values import PartialRefusal
 from spool.log.values import Entry
-from spool.record import unpack
+from spool.record import pack, unpack
 from spool.sqlite.deliveries import queries
 
-
-def delivery(connection: sqlite3.Connection, statement: str, values: Mapping[str, object]) -> Delivery | None:
-    """The first row of a statement that selects deliveries."""
-    row = connection.execute(statement, values).fetchone()
-    return None if row is None else _delivery(row)
+Values = Mapping[str, object] | tuple[object, ...]
 
 
-def one(connection: sqlite3.Connection, route: str, delivery_id: int) -> Delivery:
-    row = connection.execute(queries.ONE, {"route": route, "id": delivery_id, "in_hand": "[]"}).fetchone()
-    return _delivery(row)
+def read_deliveries(connection: sqlite3.Connection, statement: str, values: Values = ()) -> Iterator[StoredDelivery]:
+    """What a statement selects that begins as `queries.DUE` does."""
+    return map(_delivery, connection.execute(statement, values))
 
 
-def _delivery(row: tuple[Any, ...]) -> Delivery:
+def read_delivery(connection: sqlite3.Connection, statement: str, values: Values) -> StoredDelivery | None:
+    return next(read_deliveries(connection, statement, values), None)
+
+
+def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
     (
-        delivery_id, route, first, last, attempts, key, server_errors, refusals, refused_at, proven, doubted,
-        last_error, mark, replay, kept_at, kept, topic,
+        id, route, first, last, replay, state, not_before, attempts, key, doubted, server_errors, passed, refusals,
+        refused_at, proof, last_error, mark, kept_at, packed, topic, acceptances,
     ) = row  # fmt: skip
-    return Delivery(
-        id=delivery_id,
+    kept = None
+    if packed is not None:
+        kept = Entry(topic=topic, first=first, committed_at=kept_at, records=unpack(packed))
+    return StoredDelivery(
+        id=id,
         route=route,
         first=first,
         last=last,
+        replay=bool(replay),
+        state=state,
+        not_before=not_before,
         attempts=attempts,
         idempotency_key=key,
+        doubted=bool(doubted),
         server_errors=server_errors,
+        passed=passed,
         refusals=refusals,
         refused_at=refused_at,
-        proven=bool(proven),
-        doubted=bool(doubted),
+        proof=proof,
         last_error=last_error,
         mark=mark,
-        replay=bool(replay),
-        kept=None if kept is None else Entry(topic=topic, first=first, committed_at=kept_at, records=unpack(kept)),
+        kept=kept,
+        acceptances=acceptances,
+        proven=is_proven(proof, acceptances),
     )
 
 
-def dead_letter(row: tuple[Any, ...]) -> DeadLetter:
-    letter, route, topic, number, record, error, status, at = row
-    return DeadLetter(
-        id=letter,
-        route=route,
+def read_route(connection: sqlite3.Connection, name: str) -> StoredRoute:
+    """NotThere when it was never declared."""
+    return routes.known(find_route(connection, name), name)
+
+
+def find_route(connection: sqlite3.Connection, name: str) -> StoredRoute | None:
+    row = connection.execute(queries.ROUTE, (name,)).fetchone()
+    return None if row is None else route(row)
+
+
+def route(row: tuple[Any, ...]) -> StoredRoute:
+    """Of the columns that `queries.ROUTE` selects."""
+    name, topic, required, orphaned, state, reason, *counts = row
+    return StoredRoute(
+        name=name,
         topic=topic,
-        number=number,
-        record=unpack(record)[0],
-        error=error,
-        status=status,
-        at=at,
+        required=bool(required),
+        orphaned=bool(orphaned),
+        state=state,
+        reason=reason,
+        counts=dict(zip(COUNTS, counts, strict=True)),
     )
 
 
-def unknown(row: tuple[Any, ...]) -> UnknownDelivery:
-    delivery_id, route, topic, first, last, reason, kept_at, kept, _ = row
-    entry = None if kept is None else Entry(topic=topic, first=first, committed_at=kept_at, records=unpack(kept))
-    return UnknownDelivery(id=delivery_id, route=route, topic=topic, first=first, last=last, reason=reason, kept=entry)
+def add_route(connection: sqlite3.Connection, new: StoredRoute) -> None:
+    values = {name: getattr(new, name) for name in ("name", "topic", "required", "orphaned", "state", "reason")}
+    connection.execute(queries.DECLARE, {**values, **new.counts})
+
+
+def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
+    named: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
+    record, replay = unpack(named.pop("record"))[0], bool(named.pop("replay"))
+    return StoredDeadLetter(**named, record=record, replay=replay)
 
 
 def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
-    route, first, last, count, words, at = row
-    return PartialRefusal(route=route, first=first, last=last, count=count, words=words, at=at)
+    return PartialRefusal(**dict(zip(queries.REFUSAL_COLUMNS, row, strict=True)))
+
+
+def write(connection: sqlite3.Connection, change: Change) -> list[StoredDelivery]:
+    """Everything that a change does, in the caller's transaction; returns the added deliveries with their ids."""
+    connection.executemany(queries.REMOVE, [(delivery,) for delivery in change.removed])
+    if change.changed is not None:
+        connection.execute(queries.CHANGE, _values(change.changed))
+    added = [_insert(connection, delivery) for delivery in change.added]
+    counts = {name: n for name, n in change.counts.items() if n}
+    if counts:
+        connection.execute(queries.count(counts), (*counts.values(), change.route))
+    if change.refusal is not None:
+        refusal = change.refusal
+        connection.execute(queries.REFUSED, {name: getattr(refusal, name) for name in queries.REFUSAL_COLUMNS})
+        connection.execute(queries.PRUNE_REFUSALS, {"route": change.route, "kept": rules.KEPT_REFUSALS})
+    if change.dead is not None:
+        columns = {name: getattr(change.dead, name) for name in queries.DEAD_COLUMNS}
+        connection.execute(queries.SET_ASIDE, {**columns, "record": pack([change.dead.record])})
+    if change.no_longer_dead is not None:
+        connection.execute(queries.NO_LONGER_DEAD, (change.no_longer_dead,))
+    return added
+
+
+def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredDelivery:
+    inserted = connection.execute(queries.INSERT, _values(delivery)).lastrowid
+    assert inserted is not None
+    return replace(delivery, id=inserted)
+
+
+def _values(delivery: StoredDelivery) -> dict[str, object]:
+    """The columns of a delivery, by name."""
+    kept = delivery.kept
+    records = [] if kept is None else [record for record in kept.records if record is not None]
+    values = {name: getattr(delivery, name) for name in queries.DELIVERY_COLUMNS if not name.startswith("kept")}
+    values["kept_at"] = None if kept is None else kept.committed_at
+    values["kept"] = pack(records) if records else None
+    return values

@@ -1,0 +1,52 @@
+"""Arithmetic of ranges of numbers. Pure. A range is (first, last), both included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+Range = tuple[int, int]
+
+
+def count(span: Range) -> int:
+    return span[1] - span[0] + 1
+
+
+def clipped(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
+    """What of the ranges lies inside of another one."""
+    for first, last in ranges:
+        if first <= to[1] and last >= to[0]:
+            yield max(first, to[0]), min(last, to[1])
+
+
+def without(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
+    """The ranges less the holes, in order."""
+    remaining = sorted(holes)
+    for first, last in sorted(ranges):
+        for hole_first, hole_last in remaining:
+            if hole_last < first or hole_first > last:
+                continue
+            if hole_first > first:
+                yield first, hole_first - 1
+            first = hole_last + 1
+        if first <= last:
+            yield first, last
+
+
+def joined(ranges: Iterable[Range]) -> Iterator[Range]:
+    """Sorted ranges, neighbours made one."""
+    current: Range | None = None
+    for first, last in ranges:
+        if current is not None and first == current[1] + 1:
+            current = current[0], last
+        else:
+            if current is not None:
+                yield current
+            current = first, last
+    if current is not None:
+        yield current
+
+
+def chunks(span: Range, size: int) -> Iterator[Range]:
+    """A range in pieces of at most `size`."""
+    for first in range(span[0], span[1] + 1, size):
+        yield first, min(first + size - 1, span[1])

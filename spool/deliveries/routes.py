@@ -1,0 +1,85 @@
+"""Routes by values: where one begins, what waits on it, and what the operator is shown of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from spool.deliveries.rules import STUCK_AFTER, TERMS
+from spool.deliveries.stored import COUNTS, StoredDelivery, StoredRoute
+from spool.deliveries.values import RouteSpec, RouteState
+from spool.errors import NotAllowed, NotThere
+
+
+class Backlog(NamedTuple):
+    """What the open deliveries of a route hold. Replays stand apart from all of it but `stuck`."""
+
+    records: int
+    oldest: int | None  # the lowest number whose entry is needed
+    kept_at: float | None  # of the retried dead letters: when the oldest was committed
+    stuck: int
+
+
+def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
+    """A new route: `accepted` is the highest number given in its topic, `oldest` the lowest one that is kept."""
+    first = accepted + 1 if spec.start == "now" else oldest
+    counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
+    return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)
+
+
+def known(route: StoredRoute | None, name: str) -> StoredRoute:
+    if route is None:
+        raise NotThere(f"there is no route {name}")
+    return route
+
+
+def check_drop(route: StoredRoute) -> None:
+    if not route.orphaned:
+        raise NotAllowed(f"{route.name} is in the configuration: remove its destination there first")
+
+
+def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
+    """Of the open deliveries of one route."""
+    found = list(deliveries)
+    own = [delivery for delivery in found if not delivery.replay]
+    return Backlog(
+        records=sum(delivery.count for delivery in own),
+        oldest=min((delivery.first for delivery in own if delivery.kept is None), default=None),
+        kept_at=min((delivery.kept.committed_at for delivery in own if delivery.kept is not None), default=None),
+        stuck=sum(delivery.count == 1 and delivery.server_errors >= STUCK_AFTER for delivery in found),
+    )
+
+
+def queued(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
+    """Records that wait, with those that no delivery was cut for."""
+    return backlog.records + accepted + 1 - route.next
+
+
+def terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
+    """The terms of the books."""
+    return {**{term: route.counts[term] for term in TERMS}, "queued": queued(route, backlog, accepted=accepted)}
+
+
+def progress(route: StoredRoute, backlog: Backlog) -> int:
+    """The lowest number that is not settled."""
+    return route.next if backlog.oldest is None else min(backlog.oldest, route.next)
+
+
+def state(route: StoredRoute, backlog: Backlog, *, accepted: int, committed_at: float | None, now: float) -> RouteState:
+    """The route as the operator sees it; `committed_at` is when the record at its progress was committed."""
+    waiting = queued(route, backlog, accepted=accepted)
+    times = [at for at in (backlog.kept_at, committed_at) if at is not None]
+    return RouteState(
+        name=route.name,
+        topic=route.topic,
+        required=route.required,
+        state="orphaned" if route.orphaned else route.state,
+        reason=route.reason,
+        progress=progress(route, backlog),
+        queued=waiting,
+        oldest_age_s=max(0.0, now - min(times)) if waiting and times else None,
+        delivered=route.counts["delivered"],
+        refused=route.counts["refused_upstream"],
+        dead=route.counts["dead"],
+        stuck=backlog.stuck,
+    )

@@ -1,0 +1,265 @@
+"""
+What becomes of a delivery: every transition as a function of values, which answers a `Change`. Pure.
+
+An engine reads the delivery, calls one of these and writes the change. A delivery that is gone, because it was skipped
+or its route was dropped while it was being sent, is counted there: nothing is left to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from spool.deliveries import ranges, rules
+from spool.deliveries.ranges import Range
+from spool.deliveries.stored import OPEN, UNKNOWN, Change, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
+from spool.deliveries.values import Delivery, PartialRefusal, Settlement, UnknownDelivery
+from spool.errors import NotAllowed
+from spool.log.values import Entry
+from spool.record import Record
+
+# -- new deliveries ----------------------------------------------------------------------------------------------------
+
+
+def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int) -> Change | None:
+    """
+    A new delivery of the lowest numbers that none was cut for; None when there are none, or too many wait.
+
+    `waiting` is how many deliveries of the backlog are open and not in hand: no replays, and none that waits apart.
+    """
+    first, end = route.next, min(route.next + max_records, closed_below)
+    if first >= end or waiting >= rules.MAX_WAITING:
+        return None
+    delivery = _new(route.name, (first, end - 1), acceptances=route.acceptances)
+    return Change(route=route.name, added=[delivery], counts={"next": end - first})
+
+
+def replay(route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range]) -> Change:
+    """Deliveries of the numbers in `committed` that the route has settled."""
+    cut_so_far = route.counts["before_start"] + 1, route.next - 1
+    settled = ranges.without(ranges.clipped(committed, cut_so_far), unsettled)
+    return Change(
+        route=route.name,
+        added=[
+            _new(route.name, chunk, acceptances=route.acceptances, replay=True)
+            for span in ranges.joined(settled)
+            for chunk in ranges.chunks(span, rules.REPLAY_RECORDS)
+        ],
+    )
+
+
+def _new(
+    route: str,
+    span: Range,
+    *,
+    acceptances: int,
+    proof: int | None = None,
+    last_error: str | None = None,
+    replay: bool = False,
+    kept: Entry | None = None,
+) -> StoredDelivery:
+    return StoredDelivery(
+        route=route,
+        first=span[0],
+        last=span[1],
+        passed=acceptances,
+        proof=proof,
+        acceptances=acceptances,
+        proven=is_proven(proof, acceptances),
+        last_error=last_error,
+        replay=replay,
+        kept=kept,
+    )
+
+
+# -- deliveries that were sent -----------------------------------------------------------------------------------------
+
+
+def check_settlement(delivery: Delivery, settlement: Settlement) -> None:
+    """ValueError when the numbers of a settlement are not those of its delivery."""
+    if settlement.count != delivery.count:
+        raise ValueError(f"the settlement of {delivery.count} numbers does not add up: {settlement}")
+
+
+def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Change:
+    refusal = None
+    if settlement.refused:
+        refusal = PartialRefusal(
+            route=delivery.route,
+            first=delivery.first,
+            last=delivery.last,
+            count=settlement.refused,
+            words=settlement.words,
+            at=at,
+        )
+    counts = _terms(
+        delivery,
+        delivered=settlement.delivered,
+        refused_upstream=settlement.refused,
+        shadow=settlement.shadow,
+        damaged=settlement.damaged,
+    )
+    if delivery.replay:
+        counts = {"replayed": settlement.delivered}
+    return Change(
+        route=delivery.route,
+        removed=[delivery.id],
+        counts={**counts, "acceptances": int(settlement.delivered > 0)},
+        refusal=refusal,
+    )
+
+
+def second_first(delivery: Delivery, at: int | None) -> int:
+    """The first number of the second half of a split; ValueError when one of the two would be empty."""
+    second = delivery.first + delivery.count // 2 if at is None else at
+    if not delivery.first < second <= delivery.last:
+        raise ValueError(f"{delivery.first} to {delivery.last} cannot be split at {second}")
+    return second
+
+
+def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False) -> Change:
+    """Two children with new keys; `refused`: this is the first refusal of every record in the parent."""
+    proof = parent.acceptances if refused else parent.proof
+    return Change(
+        route=parent.route,
+        removed=[parent.id],
+        added=[
+            _new(
+                parent.route,
+                span,
+                acceptances=parent.acceptances,
+                proof=proof,
+                last_error=reason,
+                replay=parent.replay,
+            )
+            for span in ((parent.first, second - 1), (second, parent.last))
+        ],
+    )
+
+
+def retry(
+    delivery: StoredDelivery,
+    *,
+    reason: str,
+    not_before: float,
+    new_key: bool,
+    refused_at: float | None = None,
+    server_error: bool = False,
+) -> Change:
+    """
+    It is due again at `not_before`. A new key is a new request, so what was doubtful about the old one is over.
+
+    A 5xx counts only when others passed since the last one: an upstream that is down blames nobody.
+    """
+    blamed = server_error and delivery.acceptances > delivery.passed
+    refused = refused_at is not None
+    changed = replace(
+        delivery,
+        attempts=delivery.attempts + 1,
+        not_before=not_before,
+        last_error=reason,
+        idempotency_key=rules.new_key() if new_key else delivery.idempotency_key,
+        doubted=not new_key and (delivery.doubted or server_error),
+        server_errors=delivery.server_errors + blamed,
+        passed=delivery.acceptances if server_error else delivery.passed,
+        refusals=delivery.refusals + refused,
+        refused_at=refused_at if delivery.refused_at is None else delivery.refused_at,
+        proof=delivery.acceptances if refused and delivery.proof is None else delivery.proof,
+    )
+    return Change(route=delivery.route, changed=changed)
+
+
+# -- deliveries whose outcome is unknown -------------------------------------------------------------------------------
+
+
+def become_unknown(delivery: StoredDelivery, *, reason: str) -> Change:
+    changed = replace(delivery, state=UNKNOWN, last_error=reason)
+    return Change(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=delivery.count))
+
+
+def resolve(delivery: StoredDelivery, *, sent: bool) -> Change:
+    """It arrived, or it is due again with no trace of the attempt that was cut off."""
+    if not sent:
+        changed = replace(delivery, state=OPEN, not_before=0.0, mark=None, idempotency_key=rules.new_key())
+        return Change(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=-delivery.count))
+    counts = _terms(delivery, unknown=-delivery.count, delivered=delivery.count)
+    if delivery.replay:
+        counts = {"replayed": delivery.count}
+    return Change(route=delivery.route, removed=[delivery.id], counts=counts)
+
+
+def unknown_delivery(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
+    """The delivery as the operator sees it."""
+    return UnknownDelivery(
+        id=delivery.id,
+        route=delivery.route,
+        topic=topic,
+        first=delivery.first,
+        last=delivery.last,
+        reason=delivery.last_error,
+        kept=delivery.kept,
+    )
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+def set_aside(
+    delivery: StoredDelivery, record: Record, *, topic: str, committed_at: float, error: str, status: str, at: float
+) -> Change:
+    letter = StoredDeadLetter(
+        route=delivery.route,
+        topic=topic,
+        number=delivery.first,
+        record=record,
+        error=error,
+        status=status,
+        at=at,
+        committed_at=committed_at,
+        replay=delivery.replay,
+    )
+    return Change(route=delivery.route, removed=[delivery.id], dead=letter, counts=_terms(delivery, dead=1))
+
+
+def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> Change:
+    """A delivery that brings its record along, because its entry may be gone. NotAllowed when the route is gone."""
+    if route is None:
+        raise NotAllowed(f"there is no route {letter.route} any more: its dead letters can only be discarded")
+    kept = Entry(topic=letter.topic, first=letter.number, committed_at=letter.committed_at, records=[letter.record])
+    span = letter.number, letter.number
+    again = _new(route.name, span, acceptances=route.acceptances, replay=letter.replay, kept=kept)
+    return Change(route=route.name, added=[again], no_longer_dead=letter.id, counts=_terms(letter, dead=-1))
+
+
+def discard_dead(letter: StoredDeadLetter) -> Change:
+    """The route may be gone: then nobody counts it."""
+    return Change(route=letter.route, no_longer_dead=letter.id, counts=_terms(letter, dead=-1, discarded=1))
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+
+def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Change:
+    """
+    Give up what an optional route has not delivered below a number; `counts["skipped"]` says how much that is.
+
+    `below` are its open deliveries that begin there and have no record of their own. What such a delivery holds from
+    the number on is another request than before.
+    """
+    uncut = max(0, number - route.next)
+    skipped = sum(min(delivery.last, number - 1) - delivery.first + 1 for delivery in below if not delivery.replay)
+    return Change(
+        route=route.name,
+        removed=[delivery.id for delivery in below],
+        added=[
+            _new(route.name, (number, delivery.last), acceptances=route.acceptances, replay=delivery.replay)
+            for delivery in below
+            if delivery.last >= number
+        ],
+        counts={"skipped": uncut + skipped, "next": uncut},
+    )
+
+
+def _terms(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
+    """Replays stand apart: they move no term of their route."""
+    return {} if of.replay else terms
