@@ -15,7 +15,7 @@ from exporters.routes import Routes
 from exporters.service import topics as outbound_topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
-from gateway.addresses import application
+from gateway.addresses.application import application
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, split_address
@@ -348,14 +348,14 @@ class App:
         self._stack.push_async_callback(socket.stop)
         await socket.start()
         operator_address = operator_listen(server)
-        outer = application(services, doors=True, operator_side=operator_address is None)
+        outer = application(services, for_senders=True, for_operators=operator_address is None)
         public = Listener(outer, tls=tls_context(server))
         listeners = [public]
         self._stack.push_async_callback(public.stop)
         await public.start(server.listen)
         self.url = self.operator_url = public.url
         if operator_address is not None:
-            private = Listener(application(services, doors=False, operator_side=True))
+            private = Listener(application(services, for_senders=False, for_operators=True))
             listeners.append(private)
             self._stack.push_async_callback(private.stop)
             await private.start(operator_address)

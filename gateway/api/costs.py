@@ -1,5 +1,5 @@
 """
-`GET /v2/billing/costs`, `/dimensions` and `/resource_tags`: what AI costs, read from the ledger.
+What AI costs, its dimensions and its tags, read from the ledger.
 
 Parameters as the service has them; a dimension's name is a filter of its own, too. Cursors carry the whole question, so
 the next page needs nothing else.
@@ -13,22 +13,14 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from gateway.errors import Refusal
-from gateway.http import answers
-from gateway.http.boundary import Handler, admit, authorization, guarded
-from gateway.http.lists import Filter, List, MemoryRows, Sort, View, envelope
-from gateway.http.operations import READ, TEXT, Operation, array, closed
-from gateway.services import ReceiverServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort, View
+from gateway.http.requests import KeyRequest, Result
 from spool.listing import ListPage
 from spool.record import NS, rfc3339
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow
-
-READ_COSTS = "billing:read_costs"
-READ_DIMENSIONS = "billing:read_dimensions"
-READ_TAGS = "billing:read_resource_tags"
 
 PAGE = 10_000
 MAX_PERIODS = 10_000
@@ -52,42 +44,25 @@ class Item:
     shown: Mapping[str, object]
 
 
-def costs(services: ReceiverServices, ledger: Ledger, *, secret: bytes) -> Handler:
-    listed = _listed(ledger.dimensions())
-
-    async def answer(request: web.Request) -> web.Response:
-        admit(services, request, authorization(request), scope=READ_COSTS)
-        rows = _Rows(ledger, services.clock.now())
-        query = list(request.query.items())
-        return answers.json_response(await envelope(listed, rows, query, secret=secret))
-
-    return guarded("costs", answer, services, methods="GET, HEAD")
+async def read_costs(request: KeyRequest[None]) -> Result:
+    ledger = request.services.ledger
+    rows = _Rows(ledger, request.receivers.clock.now())
+    return await request.list(cost_list(ledger.dimensions()), rows)
 
 
-def dimensions(services: ReceiverServices, ledger: Ledger, *, secret: bytes) -> Handler:
-    async def answer(request: web.Request) -> web.Response:
-        admit(services, request, authorization(request), scope=READ_DIMENSIONS)
-        rows = MemoryRows([{"id": name, "name": _name(name)} for name in ledger.dimensions()])
-        return answers.json_response(
-            await envelope(_NAMED["dimensions"], rows, list(request.query.items()), secret=secret)
-        )
-
-    return guarded("dimensions", answer, services, methods="GET, HEAD")
+async def read_dimensions(request: KeyRequest[None]) -> Result:
+    dimensions = [{"id": name, "name": _name(name)} for name in request.services.ledger.dimensions()]
+    return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
 
 
-def resource_tags(services: ReceiverServices, ledger: Ledger, *, secret: bytes) -> Handler:
-    async def answer(request: web.Request) -> web.Response:
-        admit(services, request, authorization(request), scope=READ_TAGS)
-        tags = [
-            {"id": name, "name": _name(name), "values": await ledger.values(name)}
-            for name in ledger.dimensions()
-            if name not in DIMENSIONS
-        ]
-        return answers.json_response(
-            await envelope(_NAMED["resource_tags"], MemoryRows(tags), list(request.query.items()), secret=secret)
-        )
-
-    return guarded("resource_tags", answer, services, methods="GET, HEAD")
+async def read_resource_tags(request: KeyRequest[None]) -> Result:
+    ledger = request.services.ledger
+    tags = [
+        {"id": name, "name": _name(name), "values": await ledger.values(name)}
+        for name in ledger.dimensions()
+        if name not in DIMENSIONS
+    ]
+    return await request.list(TAG_LIST, MemoryRows(tags))
 
 
 def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = None) -> List[dict[str, Any]]:
@@ -106,11 +81,12 @@ def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = Non
 _HIDDEN: Filter[dict[str, Any]] = Filter(
     values=lambda item: ("true", "false"), valid_values=("true", "false"), type="boolean"
 )
-_NAMED = {"dimensions": _named("dimensions", {"include_hidden": _HIDDEN}), "resource_tags": _named("resource_tags")}
+DIMENSION_LIST = _named("dimensions", {"include_hidden": _HIDDEN})
+TAG_LIST = _named("resource_tags")
 
 
-def _listed(dimensions: Sequence[str]) -> List[Item]:
-    """The list of costs: what a question consists of are its filters, so that they are told and kept in cursors."""
+def cost_list(dimensions: Sequence[str]) -> List[Item]:
+    """The list of costs: the parts of a question are its filters, so that answers name them and cursors keep them."""
     question: dict[str, Filter[Item]] = {
         "start_date": Filter(type="date"),
         "end_date": Filter(type="date"),
@@ -129,43 +105,6 @@ def _listed(dimensions: Sequence[str]) -> List[Item]:
         default_limit=PAGE,
         max_limit=PAGE,
     )
-
-
-_NAMED_ITEM = {"id": TEXT, "name": TEXT}
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v2/billing/costs",
-        name="read_costs",
-        summary="What AI costs, by period and dimension; tags of the configuration are dimensions, too",
-        scope=READ_COSTS,
-        query=("start_date",),
-        lists=_listed(DIMENSIONS),
-        item={"type": "object", "properties": {"usage_date": TEXT, "cost": TEXT}, "additionalProperties": TEXT},
-        refusals=READ,
-    ),
-    Operation(
-        method="GET",
-        path="/v2/billing/dimensions",
-        name="read_dimensions",
-        summary="What costs can be grouped and filtered by",
-        scope=READ_DIMENSIONS,
-        lists=_NAMED["dimensions"],
-        item=closed(_NAMED_ITEM),
-        refusals=READ,
-    ),
-    Operation(
-        method="GET",
-        path="/v2/billing/resource_tags",
-        name="read_resource_tags",
-        summary="The tags among the dimensions, with their values",
-        scope=READ_TAGS,
-        lists=_NAMED["resource_tags"],
-        item=closed({**_NAMED_ITEM, "values": array(TEXT)}),
-        refusals=READ,
-    ),
-)
 
 
 class _Rows:

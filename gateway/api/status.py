@@ -1,81 +1,47 @@
-"""What the house says about itself: health on every listener, figures on the operator's side, 404 elsewhere."""
+"""Health on every listener; figures and the OpenAPI document on the operator's side."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.boundary import Handler, guarded
-from gateway.http.operations import COUNT, OBJECT, TEXT, Operation, Schema, array, closed
-from gateway.monitoring.health import Health
-from gateway.monitoring.metrics import CONTENT_TYPE, Exposition
-from gateway.services import ReceiverServices
+from gateway.http.requests import KeyRequest
+from gateway.monitoring.metrics import CONTENT_TYPE
+from gateway.operator.body import answer
 
-_ROUTE = closed({
-    "route": TEXT, "state": TEXT, "reason": {"type": ["string", "null"]}, "queued": COUNT,
-    "oldest_age_s": {"type": ["number", "null"]},
-})  # fmt: skip
-_READY = closed({
-    "ready": {"type": "boolean"}, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
-    "space": {"type": ["object", "null"]},
-})  # fmt: skip
+# Makes the OpenAPI document. Set on the operator's side alone: elsewhere health is a status without a body.
+DOCUMENT: web.AppKey[Callable[[], dict[str, Any]]] = web.AppKey("DOCUMENT")
 
 
-def _told(path: str, summary: str, *statuses: int, media: str = answers.JSON, body: Schema = OBJECT) -> Operation:
-    return Operation(
-        method="GET",
-        path=path,
-        name=path.strip("/").partition(".")[0],
-        summary=summary,
-        scope=None,
-        gives={status: {media: body} for status in statuses},
-        refusals=(),
-    )
+async def livez(request: KeyRequest[None]) -> web.Response:
+    live = await request.services.health.live()
+    return _verdict(live, {"live": live} if DOCUMENT in request.http.app else None)
 
 
-OPERATIONS = (
-    _told("/livez", "Whether the house lives", 200, 503, body=closed({"live": {"type": "boolean"}})),
-    _told("/readyz", "Whether the house can accept and keep, and what would want a look", 200, 503, body=_READY),
-    _told("/metrics", "Figures in Prometheus text", 200, media="text/plain", body=TEXT),
-    _told("/openapi.json", "This document", 200),
-)
+async def readyz(request: KeyRequest[None]) -> web.Response:
+    health = request.services.health
+    if DOCUMENT not in request.http.app:
+        return _verdict(await health.ready(), None)
+    report = await health.report()
+    return _verdict(report["ready"], report)
 
 
-def livez(health: Health, *, tell: bool) -> Handler:
-    """`tell` adds a body; off the operator's side nobody learns more than the status."""
-
-    async def answer(_: web.Request) -> web.Response:
-        live = await health.live()
-        return _verdict(live, {"live": live} if tell else None)
-
-    return answer
+async def metrics(request: KeyRequest[None]) -> web.Response:
+    return answers.respond(await request.services.exposition.text(), content_type=CONTENT_TYPE)
 
 
-def readyz(health: Health, *, tell: bool) -> Handler:
-    async def answer(_: web.Request) -> web.Response:
-        if not tell:
-            return _verdict(await health.ready(), None)
-        report = await health.report()
-        return _verdict(report["ready"], report)
-
-    return answer
+async def openapi(request: KeyRequest[None]) -> web.Response:
+    """The document, without a key: it names nothing that is stored."""
+    return answer(request.http.app[DOCUMENT]())
 
 
-def metrics(exposition: Exposition) -> Handler:
-    async def answer(_: web.Request) -> web.Response:
-        return answers.respond(await exposition.text(), content_type=CONTENT_TYPE)
-
-    return answer
-
-
-def nowhere(services: ReceiverServices) -> Handler:
-    """Every other address. A trailing slash is one, too: a redirect would lose the body of a POST."""
-
-    async def answer(_: web.Request) -> web.Response:
-        raise Refusal(404, "not_found", "There is nothing at this address.")
-
-    return guarded("nowhere", answer, services, methods="GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+async def nowhere(_: KeyRequest[None]) -> web.Response:
+    """Refusal 404. A trailing slash makes another address, too: a redirect would lose the body of a POST."""
+    raise Refusal(404, "not_found", "There is nothing at this address.")
 
 
 def _verdict(good: bool, body: object) -> web.Response:

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import orjson
 
+from gateway.http.address import Address, Content, Schema
+from gateway.http.key_carriage import BASIC, BEARER, KEY
 from gateway.http.lists import ORDERS, List
-from gateway.http.operations import BASIC, BEARER, KEY, REFUSALS, Content, Operation, Schema
 from gateway.operator.calls import Call
 from gateway.operator.sign_in import CSRF, SAFE_METHODS
 
@@ -35,18 +36,17 @@ _OBJECT: Schema = {"type": "object"}
 _CREATES = ("/keys", "/operators", "/sessions", "/console-links")
 
 
-def document(
-    calls: Sequence[Call], *, prefix: str, version: str, operations: Sequence[Operation] = ()
-) -> dict[str, Any]:
+def document(calls: Sequence[Call], *, prefix: str, version: str, addresses: Sequence[Address] = ()) -> dict[str, Any]:
     """The whole document: operators' calls under `prefix`, and the doors' operations; equal ones give an equal one."""
     bodies = [call.takes for call in calls if call.takes is not None]
-    types = [*bodies, *(kind for operation in operations for kind in _types(operation))]
+    types = [*bodies, *(kind for address in addresses for kind in _types(address))]
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for call in calls:
         paths.setdefault(prefix + call.path, {})[call.method.lower()] = _operation(call)
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _door_operation(operation)
+    for address in addresses:
+        for method, name in address.operations.items():
+            paths.setdefault(address.documented_path, {})[method.lower()] = _address_operation(address, name)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tollhouse", "version": version},
@@ -99,33 +99,35 @@ def _operation(call: Call) -> dict[str, Any]:
     return operation
 
 
-def _types(operation: Operation) -> Iterator[type]:
+def _types(address: Address) -> Iterator[type]:
     """The types that the document has to describe once."""
-    for content in (operation.takes, operation.errors, *operation.gives.values(), {"": operation.item}):
+    for content in (address.takes, address.errors, *address.gives.values(), {"": address.item}):
         yield from (kind for kind in content.values() if isinstance(kind, type))
 
 
-def _door_operation(operation: Operation) -> dict[str, Any]:
+def _address_operation(address: Address, name: str) -> dict[str, Any]:
     path = [
-        {"name": name, "in": "path", "required": True, "schema": _values("string", operation.choices.get(name, ()))}
-        for name in re.findall(r"{(\w+)}", operation.path)
+        {"name": parameter, "in": "path", "required": True, "schema": _values("string", values)}
+        for parameter, values in address.path_parameters.items()
     ]
-    required = [{"name": n, "in": "query", "required": True, "schema": {"type": "string"}} for n in operation.query]
-    listed = _list_parameters(operation.lists) if operation.lists else []
-    page = {200: {"application/json": _envelope(operation.lists, operation.item)}} if operation.lists else {}
-    gives: Mapping[int, Content] = {**operation.gives, **page}
+    required = [{"name": n, "in": "query", "required": True, "schema": {"type": "string"}} for n in address.required]
+    listed = _list_parameters(address.lists) if address.lists else []
+    page = {200: {"application/json": _envelope(address.lists, address.item)}} if address.lists else {}
+    gives: Mapping[int, Content] = {**address.gives, **page}
     made: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "parameters": [*path, *required, *(one for one in listed if one["name"] not in operation.query)],
+        "operationId": name,
+        "summary": address.summary,
+        "parameters": [*path, *required, *(one for one in listed if one["name"] not in address.required)],
         "responses": {
             **{str(status): _answer("Done", content) for status, content in gives.items()},
-            **{str(status): _answer(REFUSALS[status], operation.errors) for status in operation.refusals},
+            **{
+                str(status): _answer(address.documented_refusals[status], address.errors) for status in address.refusals
+            },
         },
-        "security": [{way: [operation.scope]} for way in operation.carriers] if operation.scope else [],
+        "security": address.security,
     }
-    if operation.takes:
-        made["requestBody"] = {"required": True, "content": _content(operation.takes)}
+    if address.takes:
+        made["requestBody"] = {"required": True, "content": _content(address.takes)}
     return made
 
 

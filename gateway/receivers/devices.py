@@ -1,30 +1,25 @@
 """
-`POST /v1/ai-control-plane/{enroll,heartbeat,ping}`: what devices say of themselves, and what they hear.
+Devices enrol, send heartbeats and ping.
 
-Fields that nobody knows are passed over: an agent may be newer than its gateway. A 200 leaves after the commit.
+Unknown fields are ignored: an agent may be newer than its gateway. A 200 leaves after the commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
-from aiohttp import web
 from msgspec import Meta
 
 from gateway.authentication.access import Bearer
 from gateway.devices.registrar import Registrar, Told
 from gateway.errors import BadPayload
-from gateway.http import answers, bodies
-from gateway.http.boundary import Handler, admit, authorization, guarded
-from gateway.http.operations import TEXT, WRITE, Operation, closed
-from gateway.services import ReceiverServices
+from gateway.http.requests import KeyRequest, Result
 from spool.devices import Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.keys import checked_labels
-from spool.registry.scopes import ENROLL, HEARTBEAT, PING
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_TEXT = 256
@@ -32,7 +27,6 @@ MAX_SOURCES = 64
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-T = TypeVar("T")
 
 
 class Named(msgspec.Struct, kw_only=True):
@@ -64,82 +58,23 @@ class Report(Named, kw_only=True):
     sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
 
 
-_DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
-_REFUSALS = (*WRITE, 404, 409, 410)
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/ai-control-plane/enroll",
-        name="enroll_device",
-        summary="A device says that it is there; a key of its own comes with the first answer to `want_key`",
-        scope=ENROLL,
-        takes={answers.JSON: Report},
-        gives={200: {answers.JSON: closed({"device": _DEVICE}, {"key": TEXT})}},
-        refusals=_REFUSALS,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/ai-control-plane/heartbeat",
-        name="heartbeat_device",
-        summary="A device says how it is",
-        scope=HEARTBEAT,
-        takes={answers.JSON: Report},
-        gives={200: {answers.JSON: closed({"device": _DEVICE})}},
-        refusals=_REFUSALS,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/ai-control-plane/ping",
-        name="ping_device",
-        summary="A device says that it is still there",
-        scope=PING,
-        takes={answers.JSON: Named},
-        gives={200: {answers.JSON: closed({"ok": {"const": True}})}},
-        refusals=_REFUSALS,
-    ),
-)
+async def enroll_device(request: KeyRequest[Report]) -> Result:
+    registrar = request.services.devices
+    facts = _facts(request.body, request.bearer)
+    device, key = await registrar.enrol(facts, request.bearer, request.http.remote or "")
+    answer = _answer(device, registrar)
+    return answer if key is None else {**answer, "key": key}
 
 
-def enroll(services: ReceiverServices, registrar: Registrar) -> Handler:
-    async def take(request: web.Request) -> web.Response:
-        bearer = admit(services, request, authorization(request), scope=ENROLL)
-        told = _told(await _body(request, services, bearer, Report), bearer)
-        device, key = await registrar.enrol(told, bearer, request.remote or "")
-        answer = _answer(device, registrar)
-        return answers.json_response(answer if key is None else {**answer, "key": key})
-
-    return guarded("devices/enroll", take, services)
+async def heartbeat_device(request: KeyRequest[Report]) -> Result:
+    registrar = request.services.devices
+    facts = _facts(request.body, request.bearer)
+    return _answer(await registrar.heartbeat(facts, request.bearer, request.http.remote or ""), registrar)
 
 
-def heartbeat(services: ReceiverServices, registrar: Registrar) -> Handler:
-    async def take(request: web.Request) -> web.Response:
-        bearer = admit(services, request, authorization(request), scope=HEARTBEAT)
-        told = _told(await _body(request, services, bearer, Report), bearer)
-        device = await registrar.heartbeat(told, bearer, request.remote or "")
-        return answers.json_response(_answer(device, registrar))
-
-    return guarded("devices/heartbeat", take, services)
-
-
-def ping(services: ReceiverServices, registrar: Registrar) -> Handler:
-    async def take(request: web.Request) -> web.Response:
-        bearer = admit(services, request, authorization(request), scope=PING)
-        named = await _body(request, services, bearer, Named)
-        registrar.ping(_id(named, bearer), bearer)
-        return answers.json_response({"ok": True})
-
-    return guarded("devices/ping", take, services)
-
-
-async def _body(request: web.Request, services: ReceiverServices, bearer: Bearer, kind: type[T]) -> T:
-    with services.budget.lease() as lease:
-        body = await bodies.read(request, lease, max_bytes=MAX_BODY_BYTES)
-        services.access.charge(bearer, requests=0, bytes=len(body))
-        try:
-            return msgspec.json.decode(body or b"{}", type=kind)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise BadPayload(f"The body is not what this address takes: {error}.") from None
+async def ping_device(request: KeyRequest[Named]) -> Result:
+    request.services.devices.ping(_id(request.body, request.bearer), request.bearer)
+    return {"ok": True}
 
 
 def _id(named: Named, bearer: Bearer) -> str:
@@ -150,7 +85,7 @@ def _id(named: Named, bearer: Bearer) -> str:
     return id
 
 
-def _told(report: Report, bearer: Bearer) -> Told:
+def _facts(report: Report, bearer: Bearer) -> Told:
     try:
         labels = checked_labels(report.labels)
     except Invalid as error:

@@ -19,7 +19,9 @@ from gateway.authentication.access import Bearer
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
-from gateway.http.boundary import DEVICE_ID, drive, naming, refusal_of
+from gateway.http.admission import DEVICE_ID, name_device
+from gateway.http.endpoint import refusal_of
+from gateway.http.slices import drive
 from gateway.normalise.otlp import requests as otlp
 from gateway.normalise.otlp.requests import Signal
 from gateway.receivers.otlp_http import MEMBERS, refuse_when_all_malformed
@@ -123,7 +125,7 @@ def _drop(services: ReceiverServices) -> Export:
 def _admit(services: ReceiverServices, context: Context) -> Bearer:
     bearer = services.access.admit(_metadatum(context, "authorization"), INGEST, address=_address(context))
     services.access.charge(bearer, requests=1, bytes=0)
-    return naming(bearer, _metadatum(context, DEVICE_ID.lower()))
+    return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))
 
 
 async def _receive(messages: Messages, services: ReceiverServices, lease: bodies.Lease, bearer: Bearer) -> bytes:

@@ -1,5 +1,5 @@
 """
-`/unit-cost/v1/telemetry/...`: streams are created, summed into, replaced, deleted from, read and dropped.
+Unit-cost streams are created, summed into, replaced, deleted from, read and dropped.
 
 The answers are the service's: 200 (201 when records of an allocation stream were deleted), 400 for the whole request
 when one record in it is wrong.
@@ -10,31 +10,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
-from gateway.http.boundary import Handler, admit, authorization, guarded, read_body
-from gateway.http.lists import Filter, List, Sort, StoredRows, envelope
-from gateway.intake.deposits import Deposits
+from gateway.http.lists import Filter, List, Sort, StoredRows
+from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import unit_cost
-from gateway.services import ReceiverServices
 from spool.identity import Identity, of_request
 from spool.listing import SortField
 from spool.log.values import Receipt
 from spool.record import UnitCostOperation, rfc3339
-from spool.streams import ALLOCATION, DELETE, DROP, SUM, Stream, StreamBook, StreamReader, Total
+from spool.streams import ALLOCATION, DELETE, DROP, SUM, Stream, Total
 
-CREATE_STREAM = "unit-cost_v1:create_telemetry_stream"
-DELETE_STREAM = "unit-cost_v1:delete_telemetry_stream"
-MANAGE_RECORDS = "unit-cost_v1:manage_telemetry_records"
-READ = "unit-cost_v1:read_telemetry"
-
-PREFIX = "/unit-cost/v1/telemetry"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 PAGE = 1000
 
@@ -53,87 +45,48 @@ RECORDS: List[Total] = List(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Streams:
-    """What the unit-cost endpoints need beside the receiver services."""
-
-    deposits: Deposits
-    book: StreamBook
-    reader: StreamReader
-    cursors: bytes
+async def sum_records(request: KeyRequest[bytes]) -> web.Response:
+    """Add records to their streams: to the stream of the path, or without one to those that the records name."""
+    return await _operate(request, SUM)
 
 
-def addresses(services: ReceiverServices, streams: Streams) -> Sequence[tuple[str, Handler]]:
-    """Every address with its door; the first that matches takes the request."""
-    one = PREFIX + "/{type:allocation|metric}/{stream}"
-    return (
-        (PREFIX, oldest_form(services, streams)),
-        (one, by_type(services, streams)),
-        (one + "/{operation:sum|replace|delete}", operations(services, streams)),
-        (one + "/records", records(services, streams)),
-        (PREFIX + "/{stream}/records", records(services, streams)),
-        (PREFIX + "/{stream}", dropping(services, streams)),
-    )
+async def manage_records(request: KeyRequest[bytes]) -> web.Response:
+    """Add, replace or delete records of a stream, as the path says."""
+    return await _operate(request, request.word("operation"))
 
 
-def operations(services: ReceiverServices, streams: Streams) -> Handler:
-    """`POST .../{allocation or metric}/{stream}/{sum, replace, delete}`"""
-
-    async def take(request: web.Request) -> web.Response:
-        return await _operate(request, services, streams, request.match_info["operation"])
-
-    return guarded("unit-cost", take, services)
-
-
-def oldest_form(services: ReceiverServices, streams: Streams) -> Handler:
-    """`POST /unit-cost/v1/telemetry`: a sum in which each record names its stream."""
-
-    async def take(request: web.Request) -> web.Response:
-        return await _operate(request, services, streams, SUM)
-
-    return guarded("unit-cost", take, services)
+async def create_stream(request: KeyRequest[bytes]) -> web.Response:
+    """201 for a new stream, 200 for one that is there already."""
+    book = request.services.spool.book
+    name, type = unit_cost.stream_name(request.word("stream")), request.word("type")
+    is_new = book.find(name) is None
+    operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
+    receipt = await _keep(request, [operation], [None], {name: stream})
+    shown_stream = {"name": name, "type": stream.type, "granularity": stream.granularity, "dimensions": stream.keys}
+    return answers.json_response({"stream": shown_stream}, status=201 if is_new else 200, receipt=receipt)
 
 
-def by_type(services: ReceiverServices, streams: Streams) -> Handler:
-    """PUT creates, POST is the older word for sum, GET reads."""
-
-    async def take(request: web.Request) -> web.Response:
-        if request.method == "PUT":
-            return await _create(request, services, streams)
-        if request.method == "POST":
-            return await _operate(request, services, streams, SUM)
-        return await _list(request, services, streams)
-
-    return guarded("unit-cost", take, services, methods="PUT, POST, GET, HEAD")
+async def read_records(request: KeyRequest[None]) -> Result:
+    """The page of a stream's records, each with its present total."""
+    name = unit_cost.stream_name(request.word("stream"))
+    stream = _known(request, name)
+    if stream.type != request.http.match_info.get("type", stream.type):
+        raise _no_stream()
+    return await request.list(RECORDS, StoredRows(partial(request.services.spool.streams.page, name)))
 
 
-def records(services: ReceiverServices, streams: Streams) -> Handler:
-    """`GET .../records`: every record of a stream with its present total."""
-
-    async def take(request: web.Request) -> web.Response:
-        return await _list(request, services, streams)
-
-    return guarded("unit-cost/records", take, services, methods="GET, HEAD")
-
-
-def dropping(services: ReceiverServices, streams: Streams) -> Handler:
-    """`DELETE /unit-cost/v1/telemetry/{stream}`; a stream that holds records wants `true`."""
-
-    async def take(request: web.Request) -> web.Response:
-        bearer = admit(services, request, authorization(request), scope=DELETE_STREAM)
-        with services.budget.lease() as lease:
-            is_forced = unit_cost.forced(await read_body(services, request, lease, bearer))
-        name = unit_cost.stream_name(request.match_info["stream"])
-        stream = _known(streams, name)
-        if not is_forced and await streams.reader.totals(name):
-            message = 'The stream holds records; send {"force": true} to delete it with them.'
-            raise Refusal(409, "stream_not_empty", message)
-        dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
-        receipt = await _keep(streams, request, bearer, [dropped], [None], {})
-        streams.book.forget(name)
-        return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
-
-    return guarded("unit-cost/streams", take, services, methods="DELETE")
+async def delete_stream(request: KeyRequest[bytes]) -> web.Response:
+    """Delete a stream; one that holds records wants `{"force": true}`."""
+    is_forced = unit_cost.forced(request.body)
+    name = unit_cost.stream_name(request.word("stream"))
+    stream = _known(request, name)
+    if not is_forced and await request.services.spool.streams.totals(name):
+        message = 'The stream holds records; send {"force": true} to delete it with them.'
+        raise Refusal(409, "stream_not_empty", message)
+    dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
+    receipt = await _keep(request, [dropped], [None], {})
+    request.services.spool.book.forget(name)
+    return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
 
 
 def shown(total: Total) -> Mapping[str, object]:
@@ -146,66 +99,39 @@ def shown(total: Total) -> Mapping[str, object]:
     return record | {"value": total.value}
 
 
-async def _operate(request: web.Request, services: ReceiverServices, streams: Streams, operation: str) -> web.Response:
-    bearer = admit(services, request, authorization(request), scope=MANAGE_RECORDS)
-    type, stream = request.match_info.get("type"), request.match_info.get("stream")
-    with services.budget.lease() as lease:
-        body = await read_body(services, request, lease, bearer)
-        said = unit_cost.read(
-            body,
-            type=type,
-            stream=None if stream is None else unit_cost.stream_name(stream),
-            operation=operation,
-            find=streams.book.find,
-            now=services.clock.now(),
-        )
-        receipt = await _keep(streams, request, bearer, said.records, said.ids, said.streams)
+async def _operate(request: KeyRequest[bytes], operation: str) -> web.Response:
+    words = request.http.match_info
+    type, stream = words.get("type"), words.get("stream")
+    operations = unit_cost.read(
+        request.body,
+        type=type,
+        stream=None if stream is None else unit_cost.stream_name(stream),
+        operation=operation,
+        find=request.services.spool.book.find,
+        now=request.receivers.clock.now(),
+    )
+    receipt = await _keep(request, operations.records, operations.ids, operations.streams)
     status = 201 if operation == DELETE and type == ALLOCATION else 200
-    return answers.json_response({"accepted": len(said.records)}, status=status, receipt=receipt)
-
-
-async def _create(request: web.Request, services: ReceiverServices, streams: Streams) -> web.Response:
-    bearer = admit(services, request, authorization(request), scope=CREATE_STREAM)
-    name, type = unit_cost.stream_name(request.match_info["stream"]), request.match_info["type"]
-    with services.budget.lease() as lease:
-        body = await read_body(services, request, lease, bearer)
-        is_new = streams.book.find(name) is None
-        operation, stream = unit_cost.created(body, type=type, stream=name, find=streams.book.find)
-        receipt = await _keep(streams, request, bearer, [operation], [None], {name: stream})
-    said = {"name": name, "type": stream.type, "granularity": stream.granularity, "dimensions": stream.keys}
-    return answers.json_response({"stream": said}, status=201 if is_new else 200, receipt=receipt)
-
-
-async def _list(request: web.Request, services: ReceiverServices, streams: Streams) -> web.Response:
-    admit(services, request, authorization(request), scope=READ)
-    name = unit_cost.stream_name(request.match_info["stream"])
-    stream = _known(streams, name)
-    if stream.type != request.match_info.get("type", stream.type):
-        raise _no_stream()
-    rows = StoredRows(partial(streams.reader.page, name))
-    query = list(request.query.items())
-    return answers.json_response(await envelope(RECORDS, rows, query, secret=streams.cursors))
+    return answers.json_response({"accepted": len(operations.records)}, status=status, receipt=receipt)
 
 
 async def _keep(
-    streams: Streams,
-    request: web.Request,
-    bearer: Bearer,
+    request: KeyRequest[bytes],
     records: Sequence[UnitCostOperation],
     ids: Sequence[bytes | None],
     after: Mapping[str, Stream],
 ) -> Receipt:
     """On disk when it returns. What the streams are from now on is claimed before anybody waits."""
-    key = request.headers.get(IDEMPOTENCY_KEY)
+    key = request.http.headers.get(IDEMPOTENCY_KEY)
     identities = []
     for place, (record, given) in enumerate(zip(records, ids, strict=True)):
-        identity = _identity(given, bearer, request.path, key, place)
+        identity = _identity(given, request.bearer, request.http.path, key, place)
         record.id = identity.id
         identities.append(identity)
     with ExitStack() as claims:
         for stream in after.values():
-            claims.enter_context(streams.book.claim(stream))
-        return await streams.deposits.operations(records, identities)
+            claims.enter_context(request.services.spool.book.claim(stream))
+        return await request.services.deposits.operations(records, identities)
 
 
 def _identity(given: bytes | None, bearer: Bearer, path: str, key: str | None, place: int) -> Identity:
@@ -216,8 +142,8 @@ def _identity(given: bytes | None, bearer: Bearer, path: str, key: str | None, p
     return Identity(os.urandom(16), certain=False)
 
 
-def _known(streams: Streams, name: str) -> Stream:
-    stream = streams.book.find(name)
+def _known(request: KeyRequest[Any], name: str) -> Stream:
+    stream = request.services.spool.book.find(name)
     if stream is None:
         raise _no_stream()
     return stream

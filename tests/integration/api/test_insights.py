@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from gateway.api.insights import ADDRESSES
+from gateway.addresses.api import INSIGHT_ROWS
 from spool.registry.insights import Draft, Finding
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.kept import audit_rows
@@ -258,15 +258,15 @@ async def test_every_method_has_its_scope(serve: Serve) -> None:
     """A key with the other seven scopes is refused by name; nobody without a key learns anything."""
     reading = await desk(serve)
     id = await reading.one()
-    operations = [(path, method, each) for path, methods in ADDRESSES.items() for method, each in methods.items()]
-    assert sorted(SCOPES) == sorted(each.scope for _, _, each in operations)
-    for number, (path, method, operation) in enumerate(operations):
+    assert sorted(SCOPES) == sorted(str(each.scope) for each in INSIGHT_ROWS)
+    for number, operation in enumerate(INSIGHT_ROWS):
+        path, method = operation.path, operation.methods[0]
         others = [scope for scope in SCOPES if scope != operation.scope]
         key = await reading.serving.make_key(f"key {number}", scopes=others)
         where = path.replace("{id}", quote(id)).replace("{comment}", "1")
-        body: dict[str, Any] | None = None if operation.takes is None else {}
+        body: dict[str, Any] | None = {} if operation.takes else None
         error = (await reading.ask(method, where, body, key=key, status=403))["error"]
-        assert operation.scope in error["message"]
+        assert str(operation.scope) in error["message"]
         assert 401 == (await reading.serving.send(where, b"{}", method=method, key=None)).status
         assert 401 == (await reading.serving.send(where, b"{}", method=method, key=f"Bearer {reading.key}")).status
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gateway.addresses import application
-from gateway.api.catalogue import OPERATIONS, described
+from gateway.addresses.application import application, described
+from gateway.addresses.table import ADDRESSES, NOWHERE
 from gateway.app import App
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.operator.application import PREFIX
@@ -60,23 +59,20 @@ def test_every_operation_has_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_every_scope_of_a_door_is_of_the_catalogue() -> None:
+def test_every_scope_of_an_address_is_of_the_catalogue() -> None:
     """A key can be given what the document asks for."""
-    assert set() == {each.scope for each in OPERATIONS if each.scope} - set(SCOPES)
+    assert set() == {each.scope for each in ADDRESSES if each.scope} - set(SCOPES)
 
 
 @pytest.mark.asyncio
 async def test_every_address_of_the_house_stands_in_the_document(serve: Serve) -> None:
     """The route table and the document name the same addresses."""
     serving = await serve()
-    app = application(serving.app.services, doors=True, operator_side=True)
-    served = {
-        re.sub(r"{(\w+):[^}]*}", r"{\1}", resource.canonical if not resource.get_info().get("formatter") else pattern)
-        for resource in app.router.resources()
-        for pattern in [resource.get_info().get("formatter", "")]
-        if resource.canonical != "/{path}" and not resource.canonical.startswith(PREFIX)
-    }
-    assert {each.path for each in OPERATIONS} == served
+    app = application(serving.app.services, for_senders=True, for_operators=True)
+    resources = [resource.get_info() for resource in app.router.resources()]
+    served = {info.get("formatter", info.get("path")) for info in resources} - {None}
+    assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == served | {"/{path}"}
+    assert {each.documented_path for each in ADDRESSES} <= set(DOCUMENT["paths"])
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +118,13 @@ async def _headers(app: App) -> dict[str, str]:
     return {"Authorization": secret, "Cookie": cookie, "X-CSRF-Token": token}
 
 
-@pytest.mark.parametrize("path", sorted({each.path for each in OPERATIONS if each.scope}))
-def test_a_door_takes_the_methods_that_stand_in_the_document(house: House, path: str) -> None:
+@pytest.mark.parametrize("path", sorted({each.path for each in ADDRESSES if each.security}))
+def test_an_endpoint_takes_the_methods_that_stand_in_the_document(house: House, path: str) -> None:
     """Whatever else is sent is a 405 that names them."""
-    here = [each for each in OPERATIONS if each.path == path]
-    documented = {each.method for each in here}
-    address = re.sub(r"{(\w+)}", lambda found: here[0].choices.get(found[1], ("one",))[0], path)
+    here = [each for each in ADDRESSES if each.path == path]
+    documented = {method for each in here for method in each.operations}
+    words = {name: (values or ("one",))[0] for name, values in here[0].path_parameters.items()}
+    address = here[0].documented_path.format(**words)
     for method in sorted(set(METHODS) - documented):
         with pytest.raises(HTTPError) as refused:
             urlopen(Request(house.url + address, method=method, headers=house.headers))

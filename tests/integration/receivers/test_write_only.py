@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
-from gateway.api.catalogue import OPERATIONS
-from gateway.http.operations import BASIC, Operation
+from gateway.addresses.table import ADDRESSES
+from gateway.http.address import Address
+from gateway.http.key_carriage import BASIC
 from spool.registry.scopes import SEND_AI_TELEMETRY, SEND_BILLING_DATA, USE_CASES
 from tests.integration.conftest import Answer, Serve, Serving
 from tests.integration.payloads import JSON, PROTOBUF, json_span, json_traces, proto_span, proto_traces
@@ -31,7 +32,6 @@ LITELLM = {
 DROP = {"month": "2026-11", "operation": "sum", "data": [ROW]}
 BATCH = {"batch": [{"id": "one", "type": "trace-create", "timestamp": "2026-11-01T00:00:00Z", "body": {"id": "t"}}]}
 PATHS = {"format": "litellm", "segment": "external", "connection_id": "connection-1"}
-ADDRESSES_WITH_A_KEY = ("/v1/ai-telemetry/helicone/{hook}",)
 
 # By operation: submissions that are taken, and submissions that are refused.
 SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
@@ -50,9 +50,9 @@ SUBMISSIONS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def submissions(door: Operation) -> tuple[Any, ...]:
-    """What a door is sent, whichever of its methods brings it."""
-    return SUBMISSIONS[door.name.removesuffix("_by_put").removesuffix("_by_patch")]
+def submissions(address: Address) -> tuple[Any, ...]:
+    """What an address is sent, whichever of its methods brings it."""
+    return SUBMISSIONS[address.name]
 
 
 class Said(NamedTuple):
@@ -70,16 +70,18 @@ async def test_equal_submissions_get_equal_answers_whatever_the_house_holds(serv
     await full.make_key("somebody else", use_cases=[SEND_AI_TELEMETRY, SEND_BILLING_DATA])
     for place, house in enumerate((full, full, full, empty)):
         house.key = await house.make_key(f"sender {place}", use_cases=[use_case])
-    doors = [each for each in OPERATIONS if each.scope in USE_CASES[use_case] and each.path not in ADDRESSES_WITH_A_KEY]
-    for door in doors:
+    scopes = USE_CASES[use_case]
+    addresses = [each for each in ADDRESSES if each.scope in scopes and each.security]  # none with a key in its path
+    sent = [(each, method, body) for each in addresses for method in each.operations for body in submissions(each)]
+    for each, method, body in sent:
         for _ in range(2):
-            for submission in submissions(door):
-                await submitted(full, door, submission)
-    for door in doors:
-        for submission in submissions(door):
-            here, there = await submitted(empty, door, submission), await submitted(full, door, submission)
-            assert here == there, door.name
-        assert (await submitted(full, door, submissions(door)[0])).status < 300, door.name
+            await submitted(full, each, method, body)
+    for each, method, body in sent:
+        here, there = await submitted(empty, each, method, body), await submitted(full, each, method, body)
+        assert here == there, each.name
+    for each in addresses:
+        for method in each.operations:
+            assert (await submitted(full, each, method, submissions(each)[0])).status < 300, each.name
 
 
 async def test_over_grpc_a_known_call_is_answered_as_a_new_one(serve: Serve) -> None:
@@ -91,14 +93,13 @@ async def test_over_grpc_a_known_call_is_answered_as_a_new_one(serve: Serve) -> 
     assert await exported(empty, b"\xff") == await exported(full, b"\xff")
 
 
-async def submitted(house: Serving, door: Operation, submission: Any) -> Said:
+async def submitted(house: Serving, address: Address, method: str, submission: Any) -> Said:
     body = submission if isinstance(submission, bytes) else json.dumps(submission).encode()
-    path = door.path.format(**PATHS)
     headers = {}
-    if BASIC in door.carriers:
+    if BASIC in address.key.schemes:
         headers["Authorization"] = "Basic " + b64encode(f"public:{house.key}".encode()).decode()
-    kind = None if door.method == "GET" else JSON
-    return said(await house.send(path, body, kind, method=door.method, headers=headers))
+    kind = None if method == "GET" else JSON
+    return said(await house.send(address.documented_path.format(**PATHS), body, kind, method=method, headers=headers))
 
 
 def said(answer: Answer) -> Said:

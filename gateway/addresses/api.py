@@ -1,0 +1,147 @@
+"""Addresses that answer key holders: costs and insights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.api import costs, insights
+from gateway.api.insight_lists import COMMENTS, INSIGHTS
+from gateway.http.address import READ, TEXT, WRITE, Address, Schema, array, closed
+from gateway.http.answers import JSON
+from gateway.http.lists import List
+from gateway.http.requests import AddressHandler
+from spool.sqlite.ledger.queries import DIMENSIONS
+
+
+def _costs(
+    path: str,
+    scope: str,
+    handler: AddressHandler,
+    endpoint: str,
+    summary: str,
+    *,
+    lists: List[Any],
+    item: Schema,
+    required: tuple[str, ...] = (),
+) -> Address:
+    return Address(
+        methods=("GET", "HEAD"),
+        path=path,
+        name=handler.__name__,
+        summary=summary,
+        handler=handler,
+        endpoint=endpoint,
+        scope=scope,
+        required=required,
+        lists=lists,
+        item=item,
+        refusals=READ,
+    )
+
+
+_NAMED = {"id": TEXT, "name": TEXT}
+
+COSTS = (
+    _costs(
+        "/v2/billing/costs",
+        "billing:read_costs",
+        costs.read_costs,
+        "costs",
+        "What AI costs, by period and dimension; tags of the configuration are dimensions, too",
+        required=("start_date",),
+        lists=costs.cost_list(DIMENSIONS),
+        item={"type": "object", "properties": {"usage_date": TEXT, "cost": TEXT}, "additionalProperties": TEXT},
+    ),
+    _costs(
+        "/v2/billing/dimensions",
+        "billing:read_dimensions",
+        costs.read_dimensions,
+        "dimensions",
+        "What costs can be grouped and filtered by",
+        lists=costs.DIMENSION_LIST,
+        item=closed(_NAMED),
+    ),
+    _costs(
+        "/v2/billing/resource_tags",
+        "billing:read_resource_tags",
+        costs.read_resource_tags,
+        "resource_tags",
+        "The tags among the dimensions, with their values",
+        lists=costs.TAG_LIST,
+        item=closed({**_NAMED, "values": array(TEXT)}),
+    ),
+)
+
+
+def _insights(
+    method: str,
+    path: str,
+    scope: str,
+    handler: AddressHandler,
+    name: str,
+    *,
+    takes: type | None = None,
+    gives: type,
+    lists: List[Any] | None = None,
+    status: int = 200,
+) -> Address:
+    """`gives` is what is answered, or with `lists` a row of the page."""
+    return Address(
+        methods=("GET", "HEAD") if method == "GET" else (method,),
+        path=path,
+        name=f"insights_{name}",
+        summary=name.replace("_", " ").capitalize(),
+        handler=handler,
+        endpoint="insights",
+        scope=scope,
+        check=insights.check_media_type if takes else None,
+        parameters=None if lists else (),
+        body=takes,
+        takes={JSON: takes} if takes else {},
+        gives={} if lists else {status: {JSON: gives}},
+        lists=lists,
+        item=gives,
+        refusals=(*(WRITE if takes else READ), 404, 409),
+    )
+
+
+_ALL = "/v2/insights"
+_ONE = _ALL + "/{id}"
+_COMMENTS = _ONE + "/comments"
+
+INSIGHT_ROWS = (
+    _insights(
+        "GET", _ALL, "insights:read_insights", insights.read_insights, "read_all",
+        lists=INSIGHTS, gives=insights.InsightItem,
+    ),
+    _insights(
+        "POST", _ALL, "insights:create_insight", insights.create_insight, "create",
+        takes=insights.NewInsight, gives=insights.OneInsight, status=201,
+    ),
+    _insights(
+        "GET", _ONE, "insights:read_insight", insights.read_insight, "read_one",
+        gives=insights.OneInsight,
+    ),
+    _insights(
+        "PATCH", _ONE, "insights:update_insight", insights.update_insight, "update",
+        takes=insights.InsightChanges, gives=insights.OneInsight,
+    ),
+    _insights(
+        "DELETE", _ONE, "insights:delete_insight", insights.delete_insight, "delete",
+        gives=insights.Deleted,
+    ),
+    _insights(
+        "GET", _COMMENTS, "insights:read_insight_comments", insights.read_comments, "read_comments",
+        lists=COMMENTS, gives=insights.CommentItem,
+    ),
+    _insights(
+        "POST", _COMMENTS, "insights:create_insight_comment", insights.create_comment, "create_comment",
+        takes=insights.NewComment, gives=insights.OneComment, status=201,
+    ),
+    _insights(
+        "PATCH", _COMMENTS + "/{comment}", "insights:update_insight_comment", insights.update_comment,
+        "update_comment", takes=insights.NewComment, gives=insights.OneComment,
+    ),
+)  # fmt: skip
+
+API = (*COSTS, *INSIGHT_ROWS)

@@ -1,0 +1,59 @@
+"""
+The table of addresses: every row of every area, and which listener serves it.
+
+OTLP over gRPC is not in it: its services and their checks are in gateway.receivers.otlp_grpc.
+"""
+
+from __future__ import annotations
+
+from gateway.addresses.api import API
+from gateway.addresses.receivers import RECEIVERS
+from gateway.api import status
+from gateway.http.address import COUNT, OBJECT, TEXT, Address, Schema, array, closed
+from gateway.http.answers import JSON
+from gateway.http.requests import AddressHandler
+
+_ROUTE = closed({
+    "route": TEXT, "state": TEXT, "reason": {"type": ["string", "null"]}, "queued": COUNT,
+    "oldest_age_s": {"type": ["number", "null"]},
+})  # fmt: skip
+_READY = closed({
+    "ready": {"type": "boolean"}, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
+    "space": {"type": ["object", "null"]},
+})  # fmt: skip
+
+
+def _status(
+    path: str, handler: AddressHandler, summary: str, *statuses: int, media: str = JSON, body: Schema = OBJECT
+) -> Address:
+    return Address(
+        methods=("GET",),
+        path=path,
+        name=handler.__name__,
+        summary=summary,
+        handler=handler,
+        gives={status: {media: body} for status in statuses},
+        refusals=(),
+    )
+
+
+FOR_SENDERS = (*RECEIVERS, *API)
+ON_EVERY_LISTENER = (
+    _status("/livez", status.livez, "Whether Tollhouse lives", 200, 503, body=closed({"live": {"type": "boolean"}})),
+    _status("/readyz", status.readyz, "Whether Tollhouse can accept and keep, and why not", 200, 503, body=_READY),
+)
+FOR_OPERATORS = (
+    _status("/metrics", status.metrics, "Figures in Prometheus text", 200, media="text/plain", body=TEXT),
+    _status("/openapi.json", status.openapi, "This document", 200),
+)
+ADDRESSES = (*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS)
+
+# Whatever is not in the table. A path may hold a line break (%0A).
+NOWHERE = Address(
+    methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
+    path="/{path:(?s:.*)}",
+    name="nowhere",
+    summary="404",
+    handler=status.nowhere,
+    endpoint="nowhere",
+)

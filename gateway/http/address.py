@@ -1,0 +1,138 @@
+"""
+A row of the table of addresses: all that is said of one address, from which everything else is made.
+
+That is the router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json`.
+Bodies are named by the types that decode them and lists by the lists themselves, so that neither can drift.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from aiohttp import web
+
+from gateway.errors import Refusal
+from gateway.http import answers
+from gateway.http.answers import JSON
+from gateway.http.key_carriage import IN_HEADER, KeyCarriage
+from gateway.http.lists import List
+from gateway.http.requests import AddressHandler
+
+Schema: TypeAlias = "Mapping[str, Any]"
+Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> the type of the body, or its schema
+Check: TypeAlias = "Callable[[web.Request], None]"
+ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"  # the time is that of the answer
+
+REFUSALS: Mapping[int, str] = {
+    400: "The body or a parameter breaks a rule that the message states",
+    401: "No key, or one that is unknown, disabled or deleted",
+    403: "The key lacks the scope that the message names",
+    404: "There is no such thing",
+    408: "The body did not arrive in time",
+    409: "The state of the thing does not allow it",
+    410: "The device was revoked",
+    413: "The body is over server.max_body_bytes after decompression",
+    415: "The media type or the content coding is not taken here",
+    429: "Over a limit; Retry-After says when to repeat",
+    500: "Tollhouse made a mistake",
+    503: "Nothing was kept; Retry-After says when to repeat",
+}
+READ = (400, 401, 403, 415, 429, 500, 503)
+WRITE = (400, 401, 403, 408, 413, 415, 429, 500, 503)
+
+ERROR: Schema = {"$ref": "#/components/schemas/Error"}
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+BYTES: Schema = {"type": "string", "contentMediaType": "application/octet-stream"}
+ANYTHING: Schema = {}
+OBJECT: Schema = {"type": "object"}
+
+_PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
+
+
+def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:
+    """`{"error": {"type", "message"}}`"""
+    return answers.refusal(error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """
+    One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax.
+
+    The order of the checks: content coding, method, `check`, key and `scope` (None: no key is asked for), `parameters`,
+    size, bytes in hand, body. Rows of one path share `endpoint` and `error_form`; those of the first row count.
+    """
+
+    methods: tuple[str, ...]
+    path: str
+    name: str  # of the operation in the OpenAPI document
+    summary: str
+    handler: AddressHandler
+    endpoint: str = ""  # the label in metrics and log lines
+    scope: str | None = None
+    key: KeyCarriage = IN_HEADER
+    sole_scope: bool = False  # the key must have this scope and no other
+    check: Check | None = None  # what is refused before the key is looked at: media types, unknown formats
+    parameters: tuple[str, ...] | None = None  # those allowed in the query; None: the handler reads the query itself
+    body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
+    takes: Content = field(default_factory=dict)
+    may_be_empty: bool = False  # an empty body stands for {}
+    max_bytes: int | None = None  # None: server.max_body_bytes
+    gives: Mapping[int, Content] = field(default_factory=dict)  # the first status is that of a handler's mapping
+    errors: Content = field(default_factory=lambda: {JSON: ERROR})
+    refusals: tuple[int, ...] = WRITE
+    error_form: ErrorForm = plain_error
+    required: tuple[str, ...] = ()  # query parameters that must be given
+    optional: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()  # query parameters that may be given more than once
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of path parameters that any text matches
+    lists: List[Any] | None = None  # the answer is a page of this list
+    item: type | Schema = field(default_factory=lambda: OBJECT)  # a row of it
+    documented_refusals: Mapping[int, str] = field(default_factory=lambda: REFUSALS)
+
+    @property
+    def status(self) -> int:
+        return next(iter(self.gives), 200)
+
+    @property
+    def documented_path(self) -> str:
+        """The path without patterns."""
+        return _PARAMETER.sub(r"{\1}", self.path)
+
+    @property
+    def path_parameters(self) -> Mapping[str, tuple[str, ...]]:
+        """The parameters in the path, each with its values if they are fixed: `{type:allocation|metric}`."""
+        found = {}
+        for name, pattern in _PARAMETER.findall(self.path):
+            fixed = tuple(pattern.split("|")) if re.fullmatch(r"\w+(\|\w+)+", pattern) else ()
+            found[name] = self.choices.get(name, fixed)
+        return found
+
+    @property
+    def operations(self) -> Mapping[str, str]:
+        """The documented methods, each with the name of its operation."""
+        first, *others = (method for method in self.methods if method != "HEAD")
+        return {first: self.name, **{method: f"{self.name}_by_{method.lower()}" for method in others}}
+
+    @property
+    def security(self) -> list[dict[str, list[str]]]:
+        """Ways to be admitted, as the OpenAPI document says them; empty where everybody is."""
+        return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []
+
+
+def closed(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
+    """The schema of an object with these members and no others."""
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}

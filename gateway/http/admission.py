@@ -1,0 +1,47 @@
+"""Who may send: a key becomes a bearer, is charged for the request, and names the device that it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiohttp import web
+from yarl import URL
+
+from gateway.authentication.access import Bearer
+from gateway.errors import Refusal
+from gateway.http.address import Address
+from gateway.http.listener import is_loopback
+from gateway.services import ReceiverServices
+from spool.devices import is_device_id
+
+DEVICE_ID = "X-Device-Id"
+NOBODY = Bearer("", frozenset())  # who asks where no key is asked for
+
+
+def admit(address: Address, request: web.Request, services: ReceiverServices) -> Bearer:
+    """The bearer of the request's key, charged for one request. Refusal 401, 403 or 429."""
+    if address.scope is None:
+        return NOBODY
+    access = services.access
+    bearer = access.admit(address.key.find(request), address.scope, address=request.remote or "")
+    if bearer is access.local:
+        _refuse_browsers(request)
+    access.charge(bearer, requests=1, bytes=0)
+    if address.sole_scope and bearer.scopes != {address.scope}:
+        message = (
+            f"A key in an address must have the scope {address.scope} alone, because addresses are logged on the way."
+        )
+        raise Refusal(403, "key_too_wide", message)
+    return name_device(bearer, request.headers.get(DEVICE_ID))
+
+
+def name_device(bearer: Bearer, device: str | None) -> Bearer:
+    """The bearer with the device that the request says it comes from; a malformed id is ignored."""
+    return replace(bearer, named=device) if device and is_device_id(device) else bearer
+
+
+def _refuse_browsers(request: web.Request) -> None:
+    """Refusal 403 for a page in somebody's browser: where no key is asked for it would send in the user's name."""
+    host = URL.build(scheme="http", authority=request.host).host
+    if "Origin" in request.headers or host is None or not is_loopback(host):
+        raise Refusal(403, "not_local", "Only programs of this machine may send here, under a loopback address.")

@@ -1,0 +1,152 @@
+"""
+The request boundary: an aiohttp handler made from the rows of one path.
+
+The order is: content coding (415), method (405), media type (415), key and scope (401, 403, 429), size (413), bytes in
+hand (503), body (400). Nothing is read from a sender that may not send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+from aiohttp import web
+
+from gateway.errors import BadPayload, Refusal
+from gateway.http import answers, bodies
+from gateway.http.address import Address
+from gateway.http.admission import NOBODY, admit
+from gateway.http.requests import KeyRequest, Result, check_parameters
+from gateway.monitoring.logs import where
+from gateway.services import Services
+from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged, SpoolFull, SpoolUnavailable
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_log = logging.getLogger(__name__)
+
+
+def endpoint(rows: Sequence[Address], services: Services) -> Handler:
+    """The handler of the path that `rows` share: every outcome becomes an answer that is counted and logged."""
+    name, error_form = rows[0].endpoint, rows[0].error_form
+    row_of = {method: row for row in rows for method in row.methods}
+    allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))  # in the rows' order, HEAD last
+    receivers = services.receivers
+    count = receivers.metrics.requests
+
+    async def enter(request: web.Request) -> web.Response:
+        try:
+            with receivers.in_hand:
+                bodies.check_encoding(request)
+                row = row_of.get(request.method)
+                if row is None:
+                    return other_method(request)
+                response = _answer(row, await _handle(row, request, services))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the request boundary
+            response = refuse(request, refusal_of(error, endpoint=name))
+        count(name, response.status)
+        return response
+
+    def other_method(request: web.Request) -> web.Response:
+        preflight = receivers.cors.preflight(request, allowed)
+        if preflight is not None:
+            return preflight
+        error = Refusal(405, "method_not_allowed", f"This address takes {allowed}.")
+        response = refuse(request, error)
+        response.headers["Allow"] = allowed
+        count(name, response.status)
+        return response
+
+    def refuse(request: web.Request, error: Refusal) -> web.Response:
+        _log.log(
+            logging.ERROR if error.status == 500 else logging.WARNING,
+            "refused a request",
+            extra={
+                "action": "request_refused",
+                "endpoint": name,
+                "status": error.status,
+                "type": error.type,
+                "address": request.remote,
+            },
+        )
+        return error_form(request, error, receivers.clock.now())
+
+    return enter
+
+
+def unguarded(row: Address, services: Services) -> Handler:
+    """The handler of an address that answers anybody, by any method, while Tollhouse stops too: health above all."""
+
+    async def enter(request: web.Request) -> web.Response:
+        lease = services.receivers.budget.lease()
+        asked = KeyRequest(http=request, body=None, services=services, bearer=NOBODY, lease=lease)
+        return _answer(row, await row.handler(asked))
+
+    return enter
+
+
+async def _handle(row: Address, request: web.Request, services: Services) -> Result:
+    """Admit the request, read its body, and let the row's handler answer it."""
+    receivers = services.receivers
+    if row.check is not None:
+        row.check(request)
+    bearer = admit(row, request, receivers)
+    if row.parameters is not None:
+        check_parameters(request, row.parameters)
+    with receivers.budget.lease() as lease:
+        admitted = KeyRequest[object](http=request, body=None, services=services, bearer=bearer, lease=lease)
+        if row.body is not None:
+            body = await bodies.read(request, lease, max_bytes=row.max_bytes or receivers.max_body_bytes)
+            receivers.access.charge(bearer, requests=0, bytes=len(body))
+            admitted.body = _decode(row, body)
+            del body  # the handler decides how long it is held
+        return await row.handler(admitted)
+
+
+def _decode(row: Address, body: bytes) -> object:
+    """The body as the row's type. BadPayload if it is not."""
+    if row.body is bytes:
+        return body
+    if row.may_be_empty and not body:
+        body = b"{}"
+    try:
+        return msgspec.json.decode(body, type=row.body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadPayload(f"The body is not what this address takes: {error}.") from None
+
+
+def _answer(row: Address, result: Result) -> web.Response:
+    return result if isinstance(result, web.Response) else answers.json_response(result, status=row.status)
+
+
+def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
+    """What the sender is told about an error. Only our own mistake is a 500, and it says nothing of what was sent."""
+    match error:
+        case Refusal():
+            return error
+        case SpoolFull():
+            return Refusal(503, "spool_full", f"Nothing was kept: {error}.", retry_after_s=error.retry_after_s)
+        case SpoolUnavailable():
+            return Refusal(503, "spool_unavailable", "Nothing was kept; send it again shortly.", retry_after_s=1)
+        case RegistryDamaged():
+            return registry_unavailable()
+        case NotThere():
+            return Refusal(404, "not_found", str(error))
+        case Invalid():
+            return Refusal(400, "invalid", str(error))
+        case NotAllowed():
+            return Refusal(409, "not_allowed", str(error))
+    # The exception's text may hold what was sent, so its type and place have to do.
+    _log.error(
+        "an endpoint failed",
+        extra={"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__, "where": where(error)},
+    )
+    return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
+
+
+def registry_unavailable() -> Refusal:
+    return Refusal(503, "unavailable", "Insights cannot be read now; repeat later.", retry_after_s=30)

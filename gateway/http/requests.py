@@ -1,0 +1,73 @@
+"""An admitted request, as handlers get it: who asks, the decoded body, words of the path, and the services."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from aiohttp import web
+
+from gateway.authentication.access import Bearer
+from gateway.errors import Refusal
+from gateway.http.bodies import Lease
+from gateway.http.lists import List, Rows, envelope
+from gateway.services import ReceiverServices, Services
+from spool.registry.operators import Actor
+
+Body = TypeVar("Body")
+Row = TypeVar("Row")
+
+Result: TypeAlias = "web.Response | Mapping[str, object]"  # a mapping becomes JSON under the row's own status
+AddressHandler: TypeAlias = "Callable[[Any], Awaitable[Result]]"
+
+
+@dataclass(slots=True, kw_only=True)
+class AdmittedRequest(Generic[Body]):
+    """What both kinds of requests share. `body` is what the row of the table names, None without one."""
+
+    http: web.Request
+    body: Body
+
+    def word(self, name: str) -> str:
+        """A part of the path."""
+        return self.http.match_info[name]
+
+    def take_body(self) -> Body:
+        """The body, and let go of it: the commit may take a while, and the records are out of it by then."""
+        body = self.body
+        del self.body
+        return body
+
+    async def page(self, listed: List[Row], rows: Rows[Row], *, secret: bytes) -> Mapping[str, object]:
+        """The page of a list that the query asks for. Refusal 400 names the allowed parameters."""
+        return await envelope(listed, rows, list(self.http.query.items()), secret=secret)
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyRequest(AdmittedRequest[Body]):
+    """A request that was admitted by its key."""
+
+    services: Services
+    bearer: Bearer
+    lease: Lease  # what the request holds of the bytes in hand
+
+    @property
+    def receivers(self) -> ReceiverServices:
+        return self.services.receivers
+
+    @property
+    def actor(self) -> Actor:
+        """The key's name, for the audit list."""
+        return Actor(self.bearer.name, self.http.remote or "")
+
+    async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
+        return await self.page(listed, rows, secret=self.services.operators.cursor_secret)
+
+
+def check_parameters(request: web.Request, allowed: tuple[str, ...]) -> None:
+    """Refusal 400 unless the query holds only `allowed` parameters, each at most once."""
+    query = request.query
+    if set(query) - set(allowed) or len(query) > len(set(query)):
+        known = "takes " + ", ".join(allowed) + ", each once" if allowed else "takes no parameters"
+        raise Refusal(400, "invalid_parameter", f"this address {known}")
