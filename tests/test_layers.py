@@ -75,6 +75,13 @@ def test_normalisers_know_nothing_that_waits() -> None:
         assert not [name for name in imported(path) if name.startswith(waiting)], path
 
 
+def test_products_know_no_other_product() -> None:
+    """A product's module imports no other one: what two of them share is below them."""
+    products = ROOT / "gateway/normalise/otlp/products"
+    for path in products.glob("*/*.py"):
+        assert not [name for name in imported(path) if name.startswith("gateway.normalise.otlp.products")], path
+
+
 DOORS = {
     "aiosqlite": {"spool/sqlite/database.py"},
     "grpc": {"gateway/receivers/otlp_grpc.py"},

@@ -24,8 +24,8 @@ from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.key_carriage import AS_BASIC, AS_BEARER, IN_HEADER, IN_PATH, KEY, KeyCarriage
 from gateway.http.requests import AddressHandler
 from gateway.normalise import any_format
+from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
-from gateway.normalise.otlp.requests import Signal
 from gateway.receivers import ai_telemetry, billing, devices, events, foreign, otlp_http, unit_cost
 from spool.registry.scopes import (
     BILLING_DROP,
@@ -78,9 +78,9 @@ def _otlp(
 
 
 OTLP = (
-    _otlp("/v1/traces", "traces", "export_traces", "OTLP/HTTP traces", json_schema.Traces),
-    _otlp("/v1/metrics", "metrics", "export_metrics", "OTLP/HTTP metrics", json_schema.Metrics),
-    _otlp("/v1/logs", "logs", "export_logs", "OTLP/HTTP logs", json_schema.Logs),
+    _otlp("/v1/traces", "traces", "export_traces", "OTLP/HTTP traces", json_schema.JsonTraces),
+    _otlp("/v1/metrics", "metrics", "export_metrics", "OTLP/HTTP metrics", json_schema.JsonMetrics),
+    _otlp("/v1/logs", "logs", "export_logs", "OTLP/HTTP logs", json_schema.JsonLogs),
     Address(
         methods=("POST",),
         path="/v1development/profiles",
@@ -177,7 +177,7 @@ AI_TELEMETRY = (
         "traces",
         "langfuse_traces",
         "OTLP/HTTP traces under Langfuse's address",
-        json_schema.Traces,
+        json_schema.JsonTraces,
         key=AS_BASIC,
     ),
     Address(

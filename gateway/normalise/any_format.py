@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from typing import Literal, cast
 
 from gateway.errors import BadPayload
+from gateway.normalise import otlp
 from gateway.normalise.formats import (
     agentgateway,
     apisix,
@@ -27,7 +28,6 @@ from gateway.normalise.formats import (
 from gateway.normalise.formats.call import Format
 from gateway.normalise.formats.langfuse import events as langfuse
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
 from gateway.normalise.outcome import MALFORMED, Outcome
 from gateway.normalise.payload import export_requests
 from gateway.normalise.payload.unfolding import Hold

@@ -22,8 +22,8 @@ from gateway.http import answers, bodies
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.endpoint import refusal_of
 from gateway.http.slices import drive
-from gateway.normalise.otlp import requests as otlp
-from gateway.normalise.otlp.requests import Signal
+from gateway.normalise import otlp
+from gateway.normalise.otlp import Signal
 from gateway.receivers.otlp_http import MEMBERS, refuse_when_all_malformed
 from gateway.services import ReceiverServices
 from spool.registry.scopes import INGEST

@@ -8,8 +8,8 @@ from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
 from gateway.http.requests import KeyRequest
 from gateway.http.slices import drive
-from gateway.normalise.otlp import requests as otlp
-from gateway.normalise.otlp.requests import Signal
+from gateway.normalise import otlp
+from gateway.normalise.otlp import Signal
 from gateway.normalise.outcome import MALFORMED, Outcome
 
 # What a partial success calls the items of a signal.

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
 from tests.bench.yardstick import scalar
 from tests.gateway.normalise.otlp.items import NOW, finished
 

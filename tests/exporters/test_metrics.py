@@ -8,7 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from exporters.otlp.metrics import metrics_request
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.requests import normalise
+from gateway.normalise.otlp import normalise
 from spool.record import NS, Record, UsageMetric
 from tests.exporters.house import counter
 

@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from exporters.otlp.spans import SpanEncoder
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.requests import normalise
+from gateway.normalise.otlp import normalise
 from spool.identity import stand_in_ids
 from spool.record import NS, Inference
 from tests.exporters.house import call, record_id

@@ -1,0 +1,49 @@
+"""OTLP requests of every dialect, protobuf and JSON, into records: the one entry for receivers, files and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, Literal
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
+from gateway.normalise.otlp.decoding.slices import ItemReader, Slice
+from gateway.normalise.otlp.logs.reader import LogReader
+from gateway.normalise.otlp.metrics.reader import PointReader
+from gateway.normalise.otlp.spans.reader import SpanReader
+from gateway.normalise.outcome import Outcome
+
+Signal = Literal["traces", "metrics", "logs"]
+
+_READERS: dict[Signal, type[ItemReader[Any]]] = {"traces": SpanReader, "metrics": PointReader, "logs": LogReader}
+
+TURN = 4096  # items of one slice to take without a pause
+
+
+def normalise(signal: Signal, body: bytes, *, json: bool, options: Options) -> Generator[None, None, Outcome]:
+    """
+    Each `next` works through one slice of at most 512 KiB; the generator returns the Outcome.
+
+    Raises BadPayload for a body that cannot be read as an export request of the signal.
+    """
+    outcome = Outcome(why=[] if options.explain else None)
+    reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
+    decoder = json_decoder if json else protobuf_decoder
+    slices: Iterator[Slice[Any]] = getattr(decoder, signal)(body)
+    for part in slices:
+        outcome.received += part.received
+        outcome.rejects += part.rejects
+        outcome.ignored.update(part.ignored)
+        for number, (place, item) in enumerate(part.items, start=1):
+            reader.take(place, item)
+            if number % TURN == 0:  # a metric is never cut, and may have any number of points
+                outcome.pack()
+                yield
+        if part.ended:
+            yield from reader.settle(part.ended)
+        outcome.pack()
+        yield
+    for _ in reader.finish() or ():
+        outcome.pack()
+        yield
+    return outcome

@@ -1,35 +1,28 @@
-"""
-Items that are rows of a gateway's own table or log, each column an attribute under its own name: read by the format.
-
-Portkey pushes its analytics as spans: their status is always good, and their span id may be one that the caller gave
-to several attempts, so the row's own id tells calls apart. Envoy sends its access log as log records.
-"""
+"""Items that are rows of a gateway's own table or log, each column an attribute: read by the format."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats import envoy_ai_gateway, portkey
 from gateway.normalise.formats.call import Format
 from gateway.normalise.formats.driver import calls_of, explained
-from gateway.normalise.otlp.decoding.model import Attributes
+from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.values import BadValue
 
-PORTKEY, ENVOY = portkey.FORMAT, envoy_ai_gateway.FORMAT
-ENVOYS_COLUMNS = ("x-envoy-origin-path", "gen_ai.request.model_override")
 _METADATA = "metadata."
 
 
-def take(
-    format: Format, place: int, attributes: Attributes, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
+def take_row(
+    format: Format, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
 ) -> bool:
-    """False for an item that is no row of a call; `tags` and `device` are those of its resource."""
-    found = calls_of(format, _event(format.event, attributes))
+    """Add the calls of an item's row; False when it is no call. `tags` and `device` are those of its resource."""
+    found = calls_of(format, _event(format.event, item.attributes))
     for call in found:
         if isinstance(call, BadValue):
             outcome.reject(place, call.reason, f"item {place}: {call.message}")
@@ -45,8 +38,11 @@ def take(
 
 def _event(type: type[msgspec.Struct], attributes: Attributes) -> msgspec.Struct:
     columns = {field: attributes[column] for field, column in _columns(type) if column in attributes}
-    metadata = {name.removeprefix(_METADATA): attributes[name] for name in attributes if name.startswith(_METADATA)}
-    return type(**columns, **({"metadata": metadata} if metadata and "metadata" in type.__struct_fields__ else {}))
+    if "metadata" in type.__struct_fields__:
+        metadata = {name.removeprefix(_METADATA): attributes[name] for name in attributes if name.startswith(_METADATA)}
+        if metadata:
+            columns["metadata"] = metadata
+    return type(**columns)
 
 
 @cache

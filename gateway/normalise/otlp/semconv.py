@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from gateway.normalise.otlp.decoding.model import Attributes
+from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.reading import models
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.error_types import first_readable
@@ -107,7 +107,6 @@ USER = (
     "ai.telemetry.metadata.userId", PRINCIPAL, "llm.user", END_USER, "user.account_id",
     "kong.auth.consumer.name", "jwt.sub", "user",
 )  # fmt: skip
-CLAUDE_USER = ("user.account_uuid", "user.account_id", "user.id")
 TEAM = ("team.id", "team", "metadata.user_api_key_team_id", "gen_ai.team_id", "litellm.team.id")
 SESSION = (
     "session.id", "gen_ai.conversation.id", "conversation.id", "traceloop.association.properties.session_id",
@@ -134,7 +133,6 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "cost_center": ("cost_center",),
     "device": ("device.id", "host.id", "installation.id"),
 }
-CLAUDE_TAGS = ("query_source", "effort", "speed")
 TAG_LISTS = ("tag.tags", "langfuse.trace.tags", "langsmith.span.tags")
 METADATA_JSON = "metadata"  # OpenInference: a JSON object as text
 METADATA_BEGINNINGS = (

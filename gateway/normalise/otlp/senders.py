@@ -1,24 +1,20 @@
-"""On whose account a log record or a metric point stands, and its tags: the item first, then its resource."""
+"""What is known of an item beside its figures: who called, and its tags; the item first, then its resource."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import item_tags, semconv, shapes
-from gateway.normalise.otlp.decoding.model import Attributes, Resource
-from gateway.normalise.otlp.shapes import Shape, shape_of
-from gateway.normalise.otlp.who import NOBODY, device_of, end_user_of, nearest, resource_who, who_of
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.callers import NOBODY, caller_of, caller_of_resource, end_user_of, nearest
+from gateway.normalise.otlp.model import Attributes, Resource
+from gateway.normalise.otlp.product import AttributeShape, Product
+from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.values import ABSENT
 from spool.record import AiRecord
-
-# Names that mean this only in one source.
-_USER = {"claude_code": semconv.CLAUDE_USER, "cline": ("user_id",)}
-_SESSION = {"cline": ("ulid",)}
-_TAGS: dict[str, dict[str, tuple[str, ...]]] = {
-    "claude_code": {name: (name,) for name in semconv.CLAUDE_TAGS},
-    "cline": {"organization": ("organization_id",), "device": ("distinct_id",)},
-}
 
 
 class Senders:
@@ -27,47 +23,99 @@ class Senders:
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._keep = options.keep_attributes
-        self._host_id = options.host_id
-        self.device: str | None = None  # as the resource of the record that was signed last names it
+        # `service.instance.id` is a process and never a device.
+        self._device_names = semconv.RESOURCE_DEVICE_OR_HOST if options.host_id else semconv.RESOURCE_DEVICE
         self._resource: Resource | None = None
-        self._resource_who = NOBODY
-        self._resource_tags: dict[str, str] = {}
+        # Of the resource that was entered last:
+        self.caller = NOBODY
+        self.device: str | None = None
+        self.tags: dict[str, str] = {}
 
-    def sign(self, record: AiRecord, resource: Resource, attributes: Attributes) -> None:
-        """Fill user, team, session, api_key and tags of a record whose source is known."""
-        self._read(resource)
-        source = record.source
+    def enter(self, resource: Resource) -> None:
+        """Read what a resource says of everything it sends."""
+        if resource is self._resource:
+            return
+        self._resource = resource
+        attributes = resource.attributes
         shape = shape_of(attributes)
-        own = who_of(attributes, shape, _USER.get(source, semconv.USER))
-        if source in _SESSION:
-            own = own._replace(session=semconv.first_text(attributes, _SESSION[source]))
-        record.user, record.team, record.session, record.api_key = nearest(own, self._resource_who)
-        record.tags = self._tags(source, record.user, attributes, shape)
-
-    def tags_of(self, resource: Resource) -> dict[str, str]:
-        """What a resource says of everything it sends; `device` is its own afterwards."""
-        self._read(resource)
-        return self._resource_tags
-
-    def _read(self, resource: Resource) -> None:
-        if resource is not self._resource:
-            self._resource = resource
-            self._resource_who = resource_who(resource.attributes)
-            self.device = device_of(resource.attributes, self._host_id)
-            self._resource_tags = item_tags.resource_tags(resource.attributes, self._keep)
-
-    def _tags(self, source: str, user: str | None, attributes: Attributes, shape: Shape) -> dict[str, str]:
-        tags = dict(self._resource_tags)
-        left_out = 0
-        # The names that every source may use are stronger and come last.
-        for tag, names in _TAGS.get(source, {}).items():
-            if (value := semconv.first_text(attributes, names)) is not None:
-                left_out += not tag_rules.put(tags, tag, value)
-        if source == "claude_code" and (device := words.text(attributes.get("user.id"))) not in (None, user):
-            left_out += not tag_rules.put(tags, "device", device)
-        if shape.marks & shapes.END_USER and (end_user := end_user_of(attributes, user)) is not None:
-            left_out += not tag_rules.put(tags, "end_user", end_user)
+        self.caller = caller_of_resource(attributes, shape)
+        self.device = semconv.first_text(attributes, self._device_names)
+        self.tags = {}
+        service = words.text(attributes.get("service.name"))
+        if service is not None and not service.startswith("unknown_service"):
+            tag_rules.put(self.tags, "service", service)
         if shape.named_tags or shape.metadata or self._keep:
-            left_out += item_tags.add_tags(tags, attributes, shape, self._keep)
-        self._outcome.left_out += left_out
+            self._outcome.left_out += _add_tags(self.tags, attributes, shape, self._keep)
+
+    def sign(self, record: AiRecord, product: Product, resource: Resource, attributes: Attributes) -> None:
+        """Fill user, team, session, api_key and tags of a log's or a metric's record."""
+        self.enter(resource)
+        shape = shape_of(attributes)
+        caller = nearest(caller_of(attributes, shape, product), self.caller)
+        record.user, record.team, record.session, record.api_key = caller
+        record.tags = self.tags_of(product, record.user, attributes, shape)
+
+    def tags_of(
+        self, product: Product, user: str | None, attributes: Attributes, shape: AttributeShape
+    ) -> dict[str, str]:
+        """The tags of an item: its resource's, its product's, those that every product may use; the later win."""
+        tags = self.tags.copy()
+        if product.tags or product.installation is not None:
+            self._outcome.left_out += _add_product_tags(tags, product, user, attributes)
+        if shape.named_tags or shape.metadata or self._keep:
+            self._outcome.left_out += _add_tags(tags, attributes, shape, self._keep)
+        if shape.names_end_user and (end_user := end_user_of(attributes, user)) is not None:
+            self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
         return tags
+
+
+def _add_product_tags(tags: dict[str, str], product: Product, user: str | None, attributes: Attributes) -> int:
+    left_out = 0
+    for tag, names in product.tags.items():
+        if (value := semconv.first_text(attributes, names)) is not None:
+            left_out += not tag_rules.put(tags, tag, value)
+    if product.installation is not None:
+        installation = words.text(attributes.get(product.installation))
+        if installation is not None and installation != user:
+            left_out += not tag_rules.put(tags, "device", installation)
+    return left_out
+
+
+def _add_tags(tags: dict[str, str], attributes: Attributes, shape: AttributeShape, keep: frozenset[str]) -> int:
+    """Put an item's tags over those that are there; returns the number of those that a bound left out."""
+    left_out = 0
+    for tag, names in shape.named_tags:
+        if (value := semconv.first_text(attributes, names)) is not None:
+            left_out += not tag_rules.put(tags, tag, value)
+    for name, key in shape.metadata:
+        if name in keep:
+            continue
+        if key is not None:
+            value = attributes[name]
+            left_out += _add_one(tags, key, words.unquoted(value) if name.startswith("langfuse.") else value)
+        elif name == semconv.METADATA_JSON:
+            left_out += sum(_add_one(tags, key, part) for key, part in words.json_object(attributes[name]).items())
+        elif (joined := _joined(attributes[name])) is not None:
+            left_out += not tag_rules.put(tags, "tags", joined)
+    for name in keep.intersection(attributes) if keep else ():
+        left_out += not tag_rules.put(tags, name, attributes[name])
+    return left_out
+
+
+def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
+    if type(value) is not str:
+        value = words.text(value)  # None for what is nested
+    if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
+        return 0
+    if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
+        return 1
+    return not tag_rules.put(tags, key, value)
+
+
+def _joined(value: Any) -> str | None:
+    """A list of words as one text, joined by commas."""
+    if isinstance(value, str) and value.startswith("["):
+        value = words.unquoted(value)
+    if isinstance(value, list):
+        return ",".join([text for part in value if (text := words.text(part)) is not None]) or None
+    return words.text(value)

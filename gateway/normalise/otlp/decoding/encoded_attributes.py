@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gateway.normalise.otlp import admission, semconv
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import wire_view
-from gateway.normalise.otlp.decoding.model import Attributes
+from gateway.normalise.otlp.model import Attributes
 
 Pair = tuple[str, Any]
 

@@ -21,10 +21,10 @@ from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding import lone_surrogates, trace_ends
 from gateway.normalise.otlp.decoding.json_names import in_camel_case
-from gateway.normalise.otlp.decoding.model import Attributes, Event, LogRecord, Point, Resource, Scope, Span, moment
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Slice
 from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
-from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.model import Attributes, LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def _slices(
     yield part
 
 
-def _trace_ends(request: schema.Traces) -> Generator[Slice[Any], None, TraceEnds]:
+def _trace_ends(request: schema.JsonTraces) -> Generator[Slice[Any], None, TraceEnds]:
     """The walk ahead: it looks for nothing but trace ids, and cuts where `_slices` does."""
     ends = TraceEnds()
     size = number = 0
@@ -120,7 +120,7 @@ def _trace_ends(request: schema.Traces) -> Generator[Slice[Any], None, TraceEnds
     return ends
 
 
-def _resource(resource: schema.Resource | None, where: str) -> Resource:
+def _resource(resource: schema.JsonResource | None, where: str) -> Resource:
     """What all items below inherit: it cannot be rejected alone."""
     try:
         return Resource(attributes_of(resource.attributes if resource else None))
@@ -302,7 +302,7 @@ def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, 
     part.received += 1
 
 
-def _span(span: schema.Span, resource: Resource, scope: Scope, where: _Place) -> Span:
+def _span(span: schema.JsonSpan, resource: Resource, scope: Scope, where: _Place) -> Span:
     code = span.status.code if span.status else None
     return Span(
         resource,
@@ -316,7 +316,7 @@ def _span(span: schema.Span, resource: Resource, scope: Scope, where: _Place) ->
         attributes_of(span.attributes),
         2 if code in (2, "STATUS_CODE_ERROR") else 0,
         [
-            Event(event.name, attributes_of(event.attributes))
+            SpanEvent(event.name, attributes_of(event.attributes))
             for event in span.events or ()
             if event is not None and event.name == "exception"
         ],
@@ -337,7 +337,7 @@ def _read_log_record(
     part.received += 1
 
 
-def _log_record(record: schema.LogRecord, resource: Resource, scope: Scope, where: _Place) -> LogRecord:
+def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope, where: _Place) -> LogRecord:
     body = (record.body.stringValue if record.body else None) or ""
     time = _time(record.timeUnixNano, "timeUnixNano") or _time(record.observedTimeUnixNano, "observedTimeUnixNano")
     return LogRecord(

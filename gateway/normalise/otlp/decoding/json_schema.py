@@ -33,54 +33,54 @@ class KeyValue(Struct, gc=False):
 KeyValues = list[KeyValue | None] | None
 
 
-class Resource(Struct, gc=False):
+class JsonResource(Struct, gc=False):
     attributes: KeyValues = None
 
 
-class Scope(Struct, gc=False):
+class JsonScope(Struct, gc=False):
     name: str | None = None
     version: str | None = None
 
 
 class ScopeSpans(Struct, gc=False):
-    scope: Scope | None = None
+    scope: JsonScope | None = None
     spans: list[Raw] | None = None
 
 
 class ScopeLogs(Struct, gc=False):
-    scope: Scope | None = None
+    scope: JsonScope | None = None
     logRecords: list[Raw] | None = None
 
 
 class ScopeMetrics(Struct, gc=False):
-    scope: Scope | None = None
+    scope: JsonScope | None = None
     metrics: list[Raw] | None = None
 
 
 class ResourceSpans(Struct, gc=False):
-    resource: Resource | None = None
+    resource: JsonResource | None = None
     scopeSpans: list[ScopeSpans | None] | None = None
 
 
 class ResourceLogs(Struct, gc=False):
-    resource: Resource | None = None
+    resource: JsonResource | None = None
     scopeLogs: list[ScopeLogs | None] | None = None
 
 
 class ResourceMetrics(Struct, gc=False):
-    resource: Resource | None = None
+    resource: JsonResource | None = None
     scopeMetrics: list[ScopeMetrics | None] | None = None
 
 
-class Traces(Struct, gc=False):
+class JsonTraces(Struct, gc=False):
     resourceSpans: list[ResourceSpans | None] | None = None
 
 
-class Logs(Struct, gc=False):
+class JsonLogs(Struct, gc=False):
     resourceLogs: list[ResourceLogs | None] | None = None
 
 
-class Metrics(Struct, gc=False):
+class JsonMetrics(Struct, gc=False):
     resourceMetrics: list[ResourceMetrics | None] | None = None
 
 
@@ -89,12 +89,12 @@ class Status(Struct, gc=False):
     message: str | None = None
 
 
-class Event(Struct, gc=False):
+class JsonEvent(Struct, gc=False):
     name: str | None = None
     attributes: KeyValues = None
 
 
-class Span(Struct, gc=False):
+class JsonSpan(Struct, gc=False):
     traceId: str | None = None
     spanId: str | None = None
     parentSpanId: str | None = None
@@ -103,10 +103,10 @@ class Span(Struct, gc=False):
     endTimeUnixNano: Whole = None
     attributes: KeyValues = None
     status: Status | None = None
-    events: list[Event | None] | None = None
+    events: list[JsonEvent | None] | None = None
 
 
-class LogRecord(Struct, gc=False):
+class JsonLogRecord(Struct, gc=False):
     traceId: str | None = None
     spanId: str | None = None
     timeUnixNano: Whole = None
@@ -149,11 +149,11 @@ class Traced(Struct, gc=False):
 
 
 TRACE_ID = msgspec.json.Decoder(Traced)
-TRACES = msgspec.json.Decoder(Traces)
-LOGS = msgspec.json.Decoder(Logs)
-METRICS = msgspec.json.Decoder(Metrics)
-SPAN: msgspec.json.Decoder[Span | None] = msgspec.json.Decoder(Span | None)
-LOG_RECORD: msgspec.json.Decoder[LogRecord | None] = msgspec.json.Decoder(LogRecord | None)
+TRACES = msgspec.json.Decoder(JsonTraces)
+LOGS = msgspec.json.Decoder(JsonLogs)
+METRICS = msgspec.json.Decoder(JsonMetrics)
+SPAN: msgspec.json.Decoder[JsonSpan | None] = msgspec.json.Decoder(JsonSpan | None)
+LOG_RECORD: msgspec.json.Decoder[JsonLogRecord | None] = msgspec.json.Decoder(JsonLogRecord | None)
 METRIC: msgspec.json.Decoder[Metric | None] = msgspec.json.Decoder(Metric | None)
 DATA_POINT: msgspec.json.Decoder[DataPoint | None] = msgspec.json.Decoder(DataPoint | None)
 ARRAY: msgspec.json.Decoder[Array | None] = msgspec.json.Decoder(Array | None)

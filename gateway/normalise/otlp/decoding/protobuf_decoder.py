@@ -15,10 +15,10 @@ from google.protobuf.message import DecodeError
 from gateway.errors import BadPayload
 from gateway.normalise.otlp.decoding import trace_ends, wire_view
 from gateway.normalise.otlp.decoding.encoded_attributes import attributes_of, outside_of
-from gateway.normalise.otlp.decoding.model import Event, LogRecord, Point, Resource, Scope, Span, moment
 from gateway.normalise.otlp.decoding.slices import Slice
 from gateway.normalise.otlp.decoding.wire_cut import pieces
-from gateway.normalise.otlp.points import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ _PATH = (1, 2, 2)  # resource -> scope -> span, metric or log record: the same f
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
-_NO_EVENTS: list[Event] = []
+_NO_EVENTS: list[SpanEvent] = []
 
 
 def traces(body: bytes) -> Iterator[Slice[Span]]:
@@ -145,9 +145,9 @@ def _span(resource: Resource, scope: Scope, span: Any, place: int) -> Span:
     )
 
 
-def _events(events: Iterable[Any]) -> list[Event]:
+def _events(events: Iterable[Any]) -> list[SpanEvent]:
     return [
-        Event(event.name, attributes_of(attribute.SerializeToString() for attribute in event.attributes))
+        SpanEvent(event.name, attributes_of(attribute.SerializeToString() for attribute in event.attributes))
         for event in events
         if event.name == "exception"
     ]

@@ -26,9 +26,9 @@ class Slice(Generic[T]):
     ended: frozenset[str] = frozenset()  # of a large payload: traces that no later slice holds a span of
 
 
-class Reader(Protocol[T_contra]):
+class ItemReader(Protocol[T_contra]):
     """
-    The dialects of one signal: `Spans`, `Logs` and `Metrics`, each made as `Reader(outcome, options)`.
+    The reader of one signal: `SpanReader`, `LogReader` or `PointReader`, made of an outcome and options.
 
     Every item taken ends up in the outcome's books, at once or in `finish`.
     """

@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.decoding.model import Attributes, LogRecord, Point, Resource, Scope
-from gateway.normalise.otlp.logs import Logs
-from gateway.normalise.otlp.metrics import Metrics
+from gateway.normalise.otlp.logs.reader import LogReader
+from gateway.normalise.otlp.metrics.reader import PointReader
+from gateway.normalise.otlp.model import Attributes, LogRecord, Point, Resource, Scope
 from gateway.normalise.outcome import Outcome
 
 SECOND = 1_000_000_000
@@ -54,11 +54,11 @@ def point(name: str, value: Any, attributes: Attributes | None = None, **changes
 
 
 def read_logs(*records: LogRecord, options: Options | None = None) -> Outcome:
-    return _read(Logs, records, options or Options())
+    return _read(LogReader, records, options or Options())
 
 
 def read_points(*points: Point, options: Options | None = None) -> Outcome:
-    return _read(Metrics, points, options or Options())
+    return _read(PointReader, points, options or Options())
 
 
 def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:

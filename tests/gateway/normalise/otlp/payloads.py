@@ -9,8 +9,8 @@ from typing import Any
 from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND, assert_balanced, finished

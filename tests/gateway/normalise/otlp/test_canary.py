@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import BadPayload
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
 from gateway.normalise.outcome import Outcome
 from spool.record import as_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished

@@ -13,8 +13,8 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
 from gateway.normalise.outcome import Outcome
 from spool.log.counters import SeriesState, advance, as_record
 from spool.record import Record, as_json

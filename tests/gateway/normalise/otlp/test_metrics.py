@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.otlp.metrics import metrics_request
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
-from gateway.normalise.otlp.decoding.model import Point
-from gateway.normalise.otlp.families import MAX_TOKENS
-from gateway.normalise.otlp.metrics import UNCHANGED
-from gateway.normalise.otlp.series import SeriesKeys
+from gateway.normalise.otlp.metrics.reader import UNCHANGED
+from gateway.normalise.otlp.metrics.series import SeriesKeys
+from gateway.normalise.otlp.metrics.values import MAX_TOKENS
+from gateway.normalise.otlp.model import Point
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import vocabulary as words
 from spool.identity import of_point

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.otlp import spans as spans_module
 from gateway.normalise.otlp.decoding import json_decoder, slices, trace_ends, wire_cut
+from gateway.normalise.otlp.spans import reader as spans_module
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_protobuf, normalised, only, records, span, traces
 from tests.gateway.normalise.outcomes import inferences
 
@@ -237,13 +237,13 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     monkeypatch.setattr(spans_module, "PART", 100)
     at_once = normalised(payload, encoding=encoding)
     waiting: list[int] = []
-    settle = spans_module.Spans.settle
+    settle = spans_module.SpanReader.settle
 
-    def watched(self: spans_module.Spans, ended: frozenset[str]) -> Iterator[None]:
+    def watched(self: spans_module.SpanReader, ended: frozenset[str]) -> Iterator[None]:
         waiting.append(len(self._calls))
         return settle(self, ended)
 
-    monkeypatch.setattr(spans_module.Spans, "settle", watched)
+    monkeypatch.setattr(spans_module.SpanReader, "settle", watched)
     monkeypatch.setattr(trace_ends, "LARGE", 10_000)
     by_trace = normalised(payload, encoding=encoding)
     assert len(waiting) > 10

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
 from tests.gateway.normalise.otlp.items import finished, log, read_logs
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.decoding.model import LogRecord
+from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI
 from tests.gateway.normalise.formats import payloads as formats
 from tests.gateway.normalise.otlp.items import log, read_logs

@@ -8,8 +8,8 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
 from spool.log.counters import SeriesState, advance, as_record
 from spool.record import UsageMetric
 from tests.gateway.normalise.otlp.items import assert_balanced, finished

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import BadPayload
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import containers, semconv, shapes
+from gateway.normalise.otlp import semconv, shapes
+from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import vocabulary as words
 from spool.record import AMENDABLE, as_json, pack, unpack
@@ -28,6 +29,11 @@ PAYLOADS = [
     if not path.name.endswith(".expected.json") and "resourceSpans" in path.read_text()
 ]
 
+MARKS = {
+    name
+    for product in PRODUCTS
+    for name in (*product.marks, *product.weak_marks, *product.taken_marks, *(kind.attribute for kind in product.kinds))
+}
 NAMES = sorted(
     {
         *semconv.INPUT, *semconv.OUTPUT, *semconv.CACHE_READ, *semconv.CACHE_WRITE, *semconv.REASONING, *semconv.TOTAL,
@@ -35,7 +41,7 @@ NAMES = sorted(
         *semconv.COST, *semconv.USER,
         *semconv.TEAM, *semconv.SESSION, *semconv.API_KEY, *semconv.ERROR_TYPE, *semconv.HTTP_STATUS,
         *semconv.TAG_LISTS,
-        *containers.READERS, *shapes._MARKS, "metadata", "success", "model", "traceloop.span.kind",
+        *shapes.CONTAINERS, *MARKS, "metadata", "success", "model", "traceloop.span.kind",
         "langsmith.metadata.a", "trace.metadata.b", "gen_ai.prompt", "user.email", "litellm.model_group",
         "langsmith.span.kind", "spring.ai.kind", "logfire.span_type", "langfuse.observation.level", "ai.model.provider",
     }

@@ -10,8 +10,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
-from gateway.normalise.otlp.decoding.model import END_OF_TIME, LogRecord, Point
-from gateway.normalise.otlp.series import SeriesKeys
+from gateway.normalise.otlp.metrics.series import SeriesKeys
+from gateway.normalise.otlp.model import END_OF_TIME, LogRecord, Point
 from tests.gateway.normalise.otlp.items import NOW
 from tests.gateway.normalise.otlp.payloads import attribute, in_json
 

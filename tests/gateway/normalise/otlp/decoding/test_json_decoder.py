@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from gateway.errors import BadPayload
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
+from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_decoder, slices
-from gateway.normalise.otlp.decoding.model import Span
-from gateway.normalise.otlp.requests import Signal
+from gateway.normalise.otlp.model import Span
 from gateway.normalise.outcome import MALFORMED, Outcome
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import any_value, in_json, normalised, span, traces

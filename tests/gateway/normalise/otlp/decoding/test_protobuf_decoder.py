@@ -14,10 +14,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, AGGREGATION_TEMPORALITY_DELTA
 
 from gateway.errors import BadPayload
+from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import requests as otlp
+from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import encoded_attributes, json_decoder, protobuf_decoder, slices, wire_cut
-from gateway.normalise.otlp.requests import Signal
 from gateway.normalise.outcome import Outcome
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces

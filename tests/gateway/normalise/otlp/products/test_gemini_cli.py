@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.otlp.decoding.model import LogRecord
+from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
 from spool.identity import digest
 from spool.record import Inference

@@ -1,0 +1,60 @@
+"""The semantic conventions themselves: telemetry from nobody in particular, and what products share of it."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.product import MONEY_UNIT, Kind, LogDialect, MetricFamily, Product, TokenNames
+
+LOGGED = LogDialect(
+    model=semconv.REQUEST_MODEL,
+    response_model=semconv.RESPONSE_MODEL,
+    provider=semconv.PROVIDER,
+    tokens=TokenNames(
+        input=semconv.INPUT,
+        output=semconv.OUTPUT,
+        cache_read=semconv.CACHE_READ,
+        cache_write=semconv.CACHE_WRITE,
+        reasoning=semconv.REASONING,
+    ),
+    total=semconv.TOTAL,
+    response_id=semconv.RESPONSE_ID,
+    shared_id=semconv.SHARED_ID,
+    own_span=True,
+)
+_STEPS = frozenset({"execute_tool", "invoke_agent", "create_agent", "agent_step", "invoke_workflow", "tool", "agent"})
+_COST = MetricFamily(unit=MONEY_UNIT)
+_TYPES = {
+    "prompt": token_types.INPUT,
+    "completion": token_types.OUTPUT,
+    # Envoy AI Gateway and others: parts of input and output, never added to them
+    "cached_input": token_types.CACHE_READ,
+    "cached": token_types.CACHE_READ,
+    "cache_read_input": token_types.CACHE_READ,
+    "cache_creation_input": token_types.CACHE_WRITE,
+    "cache_creation": token_types.CACHE_WRITE,
+    "cache_write_input": token_types.CACHE_WRITE,
+    "reasoning_output": token_types.REASONING,
+}
+TOKEN_USAGE = "gen_ai.client.token.usage"
+INFERENCE_USAGE = "gen_ai.client.inference.usage."  # the counters of 2026, in the place of the histogram
+
+OTEL = Product(
+    source="otel",
+    kinds=(Kind(attribute="gen_ai.operation.name", around=_STEPS), Kind(attribute="gen_ai.span.kind")),
+    details=LOGGED,
+    event_beginnings=("gen_ai.",),
+    metrics={
+        TOKEN_USAGE: MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES),
+        f"{INFERENCE_USAGE}input_tokens": MetricFamily(token_type=token_types.INPUT),
+        f"{INFERENCE_USAGE}output_tokens": MetricFamily(token_type=token_types.OUTPUT),
+        f"{INFERENCE_USAGE}cache_read.input_tokens": MetricFamily(token_type=token_types.CACHE_READ),
+        f"{INFERENCE_USAGE}cache_write.input_tokens": MetricFamily(token_type=token_types.CACHE_WRITE),
+        f"{INFERENCE_USAGE}cache_creation.input_tokens": MetricFamily(token_type=token_types.CACHE_WRITE),
+        f"{INFERENCE_USAGE}reasoning.output_tokens": MetricFamily(token_type=token_types.REASONING),
+        "gen_ai.client.token.cost": _COST,
+        "gen_ai.usage.cost": _COST,
+        "operation.cost": _COST,
+    },
+    repeated_metrics=(r"gen_ai\.client\.inference\.operation\..*", r"gen_ai\.prompt_caching"),
+)

@@ -1,0 +1,53 @@
+"""
+The log events that are AI calls, collected from the products.
+
+Everything else that these products log (prompts, tools, turns, sub-agents, compactions) repeats a call or is none.
+"""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.conventions import LOGGED, OTEL
+from gateway.normalise.otlp.model import Attributes, LogRecord
+from gateway.normalise.otlp.product import LogEvent, Product
+from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.reading import vocabulary as words
+
+DETAILS = "gen_ai.client.inference.operation.details"  # the conventions' event
+
+
+def _is_call(attributes: Attributes) -> bool:
+    operation = words.text(attributes.get("gen_ai.operation.name"))
+    if operation is not None:
+        return operation in words.OPERATIONS
+    named = semconv.first_text(attributes, (*LOGGED.model, *LOGGED.response_model, *LOGGED.provider))
+    reported = semconv.first_name(attributes, (*LOGGED.tokens.input, *LOGGED.tokens.output, *semconv.ERROR_TYPE))
+    return named is not None and reported is not None
+
+
+_EVENTS = {name: (product, event) for product in PRODUCTS for name, event in product.events.items()}
+_DETAILS = {
+    product: LogEvent(dialect=product.details, is_call=_is_call) for product in PRODUCTS if product.details is not None
+}
+_NAMING = tuple([product.event_name for product in PRODUCTS if product.event_name is not None])
+_UNDERSTOOD = tuple([beginning for product in PRODUCTS for beginning in product.event_beginnings])
+
+
+def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
+    """The product whose event has that name, and what it stands for; None when it can be no call."""
+    if name == DETAILS:
+        return sender, _DETAILS.get(sender, _DETAILS[OTEL])
+    return _EVENTS.get(name)
+
+
+def is_understood(name: str) -> bool:
+    """Whether an event without an entry in the table is known to be no call."""
+    return name.startswith(_UNDERSTOOD)
+
+
+def event_name(record: LogRecord, sender: Product) -> str:
+    """The event's name: by attribute, else by the record's own field, else the body; whole where it lacks a part."""
+    name = words.text(record.attributes.get("event.name")) or record.event_name or record.body
+    for whole_name in _NAMING:
+        name = whole_name(record, name, sender.source)
+    return name

@@ -1,0 +1,171 @@
+"""
+Log records that are AI calls, into inference records: the log side of one payload.
+
+A product that logs each call twice is put together at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.logs.events import DETAILS, event_name, find_event, is_understood
+from gateway.normalise.otlp.model import LogRecord
+from gateway.normalise.otlp.product import LogEvent, LogTwins, Product
+from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.sources import sender_of
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.cache_inclusion import Tokens
+from spool.identity import of_call
+from spool.record import Inference
+
+TURN = 2048  # calls to book without a pause
+
+
+class LogReader:
+    """Takes log records, fills the outcome; what waits for its twin is booked in `finish`."""
+
+    def __init__(self, outcome: Outcome, options: Options) -> None:
+        self._outcome = outcome
+        self._senders = Senders(outcome, options)
+        self._twins: dict[Product, LogTwins] = {
+            product: product.twins() for product in PRODUCTS if product.twins is not None
+        }
+
+    def take(self, place: int, record: LogRecord) -> None:
+        """Every record ends up in exactly one term of the books, here or in `finish`."""
+        sender = sender_of(record.resource, record.scope)
+        name = event_name(record, sender)
+        found = find_event(name, sender)
+        if found is None:
+            if not self._take_whole(place, record):
+                self._ignore(name, record)
+            return
+        product, event = found
+        twins = self._twins.get(product)
+        if twins is None:
+            self._take_call(place, record, product, event)
+        elif name == DETAILS:
+            # It never counts: its call is the other record, be that one in this payload or in the one before.
+            self._outcome.ignored[MERGED if twins.hold_twin(record) else NOT_AI] += 1
+        else:
+            twins.hold(place, record, event)
+
+    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+        """Log records are not held by trace."""
+        return iter(())
+
+    def finish(self) -> Iterator[None]:
+        """Book the calls that were held, each with what only its twin knows."""
+        for product, twins in self._twins.items():
+            for number, (place, record, event) in enumerate(twins.pairs(), start=1):
+                self._take_call(place, record, product, event)
+                if number % TURN == 0:
+                    yield
+
+    def _take_whole(self, place: int, record: LogRecord) -> bool:
+        """Whether a product reads such records as a whole; one that is no call is ignored."""
+        for product in shape_of(record.attributes).taken_by:
+            if product.take_log is not None:
+                self._senders.enter(record.resource)
+                tags, device = self._senders.tags, self._senders.device
+                if not product.take_log(place, record, self._outcome, tags=tags, device=device):
+                    self._outcome.ignored[NOT_AI] += 1
+                return True
+        return False
+
+    def _ignore(self, name: str, record: LogRecord) -> None:
+        if is_understood(name) or not shape_of(record.attributes).names_ai:
+            self._outcome.ignored[NOT_AI] += 1
+        else:
+            self._outcome.ignored[UNRECOGNISED_AI] += 1
+            self._outcome.show_shape(record.attributes)
+
+    def _take_call(self, place: int, record: LogRecord, product: Product, event: LogEvent) -> None:
+        try:
+            if event.is_call(record.attributes):
+                self._add(record, product, event)
+            else:
+                self._outcome.ignored[NOT_AI] += 1
+        except words.Implausible as error:
+            self._outcome.reject(place, IMPLAUSIBLE, f"log record {place}: {error}")
+
+    def _add(self, record: LogRecord, product: Product, event: LogEvent) -> None:
+        dialect, attributes = event.dialect, record.attributes
+        call = _inference(record, product, event)
+        self._senders.sign(call, product, record.resource, attributes)
+        self._outcome.note_session(call, semconv.first_text(record.resource.attributes, semconv.RESOURCE_SESSION))
+        identity = of_call(
+            call,
+            response_id=semconv.first_text(attributes, dialect.response_id),
+            shared_id=semconv.first_text(attributes, dialect.shared_id),
+            span=dialect.own_span,
+            sequence=words.text(attributes.get("event.sequence")),
+        )
+        why = _why(record, product, event, call) if self._outcome.why is not None else None
+        self._outcome.add(call, identity, why, device=self._senders.device)
+
+
+def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inference:
+    dialect, attributes = event.dialect, record.attributes
+    failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
+    model = semconv.first_text(attributes, dialect.model)
+    provider = dialect.provider_of(attributes, model)
+    tokens = dialect.count(attributes, provider)
+    operation = words.text(attributes.get("gen_ai.operation.name"))
+    return Inference(
+        id=b"",
+        source=product.source,
+        request_id=semconv.first_text(attributes, semconv.REQUEST_ID),
+        trace_id=record.trace_id,
+        span_id=record.span_id,
+        start_time=_start(record, event),
+        end_time=record.time,
+        provider=provider,
+        operation=words.OPERATIONS.get(operation or "", dialect.operation),
+        request_model=model,
+        response_model=semconv.first_text(attributes, dialect.response_model),
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.cache_read,
+        cache_write_tokens=tokens.cache_write,
+        reasoning_tokens=tokens.reasoning,
+        cost=semconv.cost_of(attributes),
+        status="error" if failed else "ok",
+        error_type=semconv.error_type(attributes) if failed else None,
+    )
+
+
+def _start(record: LogRecord, event: LogEvent) -> int | None:
+    """The end less the duration; the end itself when there is none, or when it is longer than all time."""
+    if record.time is None or not event.timed:
+        return record.time
+    duration = words.nanoseconds(record.attributes.get("duration_ms"))
+    return record.time - duration if duration is not None and duration <= record.time else record.time
+
+
+def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
+    """Field by field, the attribute that was read and the rule that was applied to it."""
+    dialect, attributes = event.dialect, record.attributes
+    tables = {
+        "request_id": semconv.REQUEST_ID,
+        "request_model": dialect.model,
+        "response_model": dialect.response_model,
+        "provider": dialect.provider,
+        "cost": semconv.COST,
+        **{f"{field}_tokens": getattr(dialect.tokens, field) for field in Tokens._fields},
+    }
+    why = {
+        field: name for field, names in tables.items() if (name := semconv.first_name(attributes, names)) is not None
+    }
+    for field, part in (("input_tokens", "cache or tool prompts"), ("output_tokens", "reasoning")):
+        if field in why and getattr(call, field) != words.count(attributes[why[field]]):
+            why[field] += f" + {part} (the dialect, the total or the figures say that it excludes it)"
+    if call.provider is not None and "provider" not in why:
+        why["provider"] = f"dialect {call.source}, or the model's name"
+    why["source"] = f"event {event_name(record, product)}"
+    return why

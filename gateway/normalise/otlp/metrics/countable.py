@@ -1,0 +1,64 @@
+"""Which metric points can count at all: sums that only grow and histograms' sums, with a stated temporality."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gateway.normalise.otlp.metrics.series import apart
+from gateway.normalise.otlp.model import Attributes, Point, Resource, Scope
+from gateway.normalise.outcome import NOT_AI
+
+CANNOT_COUNT = NOT_AI
+DELTA, CUMULATIVE = 1, 2
+_NO_RECORDED_VALUE = 1
+_HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
+
+
+class Countable:
+    """One metric as its points are read, in either encoding."""
+
+    __slots__ = ("_cumulative", "_name", "_resource", "_scope", "_unit", "counts")
+
+    def __init__(self, name: str, unit: str, resource: Resource, scope: Scope) -> None:
+        self._name = name
+        self._unit = unit
+        self._resource = resource
+        self._scope = scope
+        self._cumulative = False
+        self.counts = False
+
+    def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
+        """What the metric says of all its points. Gauges, summaries and sums that may fall are no usage."""
+        self.counts = (kind in _HISTOGRAMS or (kind == "sum" and monotonic)) and temporality in (DELTA, CUMULATIVE)
+        self._cumulative = temporality == CUMULATIVE
+
+    def point(
+        self,
+        *,
+        flags: int,
+        start_time: int,
+        time: int,
+        value: int | float | None,
+        attributes: Attributes,
+        outside: Mapping[str, object],
+    ) -> Point | None:
+        """
+        The point, or None when it has no value: a histogram's buckets are no substitute for its sum.
+
+        `outside`: the attributes that are not among `attributes`.
+        """
+        if value is None or flags & _NO_RECORDED_VALUE or not math.isfinite(value):
+            return None
+        return Point(
+            self._resource,
+            self._scope,
+            self._name,
+            self._unit,
+            self._cumulative,
+            start_time,
+            time,
+            value,
+            attributes,
+            apart(outside),
+        )

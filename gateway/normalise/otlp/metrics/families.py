@@ -1,0 +1,46 @@
+"""
+The metric families that count tokens or money, collected from the products.
+
+Everything else that a metric can say of AI (durations, counts, per-call distributions of what a family counts already)
+is no usage.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gateway.normalise.otlp.product import MetricFamily, Product
+from gateway.normalise.otlp.products import PRODUCTS
+
+LONGEST_TYPE = 64
+
+_FAMILIES = {name: (product, family) for product in PRODUCTS for name, family in product.metrics.items()}
+_PATTERNS = tuple([
+    (re.compile(pattern), (product, family))
+    for product in PRODUCTS
+    for pattern, family in product.metric_patterns.items()
+])  # fmt: skip
+_REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
+
+_USAGE_WORD = re.compile(r"(^|[._])(tokens?|cost)([._]|$)")
+_NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
+_AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
+
+
+def find_family(name: str) -> tuple[Product, MetricFamily] | None:
+    """The family of a metric's name and the product that declares it; None when its points are no usage."""
+    if (found := _FAMILIES.get(name)) is not None:
+        return found
+    return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)
+
+
+def is_repeat(name: str) -> bool:
+    """Whether a metric repeats what one of the families counts."""
+    return _REPEATS.fullmatch(name) is not None
+
+
+def looks_like_usage(name: str, unit: str, *, names_a_model: bool) -> bool:
+    """Whether a metric of no family could be one that we ought to know."""
+    if unit in _NO_USAGE_UNITS or not _USAGE_WORD.search(name):
+        return False
+    return names_a_model or name.startswith(_AI_BEGINNINGS)

@@ -1,0 +1,154 @@
+"""
+Metric points of the token and cost families: deltas become records, cumulative points go to the log as they are.
+
+What counts is in `families`; what a cumulative point adds to the one before is worked out by the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from decimal import Decimal
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.conventions import INFERENCE_USAGE, OTEL, TOKEN_USAGE
+from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.metrics.families import LONGEST_TYPE, find_family, is_repeat, looks_like_usage
+from gateway.normalise.otlp.metrics.series import SeriesKeys
+from gateway.normalise.otlp.metrics.values import money_of, tokens_of
+from gateway.normalise.otlp.model import Point, Resource, Scope
+from gateway.normalise.otlp.product import TOKEN_UNIT, MetricFamily, Product
+from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.sources import sender_of
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import vocabulary as words
+from spool.identity import Identity, of_point
+from spool.log.values import CounterPoint
+from spool.record import UsageMetric
+
+UNCHANGED = "unchanged"  # a counter that did not move
+SMALLEST_COST = Decimal("1e-12")  # below it are the left-overs of sums in doubles
+
+MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
+
+
+class PointReader:
+    """The metric side of one payload: takes points, fills the outcome."""
+
+    def __init__(self, outcome: Outcome, options: Options) -> None:
+        self._outcome = outcome
+        self._senders = Senders(outcome, options)
+        self._series = SeriesKeys()
+        self._meter: tuple[Resource, Scope] | None = None
+        self._counted: dict[str, str] = {}  # by kind of token: which of the two families of the meter counts it
+
+    def take(self, place: int, point: Point) -> None:
+        """Every point ends up in exactly one term of the books."""
+        for product in shape_of(point.attributes).taken_by:
+            if product.take_point is not None and product.take_point(place, point, self._outcome, tags={}, device=None):
+                return
+        found = find_family(point.name)
+        if found is None:
+            self._ignore(point)
+            return
+        product, family = found
+        try:
+            self._count(point, _sender(point) if product is OTEL else product, family)
+        except words.Implausible as error:
+            self._outcome.reject(place, IMPLAUSIBLE, f"data point {place}: {error}")
+
+    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+        """Points are not held by trace."""
+        return iter(())
+
+    def finish(self) -> None:
+        """No point waits for another."""
+
+    def _ignore(self, point: Point) -> None:
+        if is_repeat(point.name):
+            self._outcome.ignored[MERGED] += 1
+        elif looks_like_usage(point.name, point.unit, names_a_model=_model(point) is not None):
+            self._unrecognised(point)
+        else:
+            self._outcome.ignored[NOT_AI] += 1
+
+    def _unrecognised(self, point: Point) -> None:
+        self._outcome.ignored[UNRECOGNISED_AI] += 1
+        self._outcome.show_shape(point.attributes, of=(point.name,))
+
+    def _count(self, point: Point, product: Product, family: MetricFamily) -> None:
+        if product.repeats_token_usage and point.name == TOKEN_USAGE:
+            self._outcome.ignored[MERGED] += 1
+            return
+        token_type = _token_type(family, point)
+        if token_type == token_types.TOTAL or (token_type is not None and self._is_repeated(point, token_type)):
+            self._outcome.ignored[MERGED] += 1
+        elif token_type is None and family.unit == TOKEN_UNIT:
+            self._unrecognised(point)
+        else:
+            self._keep(point, product, family, token_type)
+
+    def _is_repeated(self, point: Point, token_type: str) -> bool:
+        """Whether a meter counts the same tokens in the old family and in the new one: the first to come counts."""
+        if point.name != TOKEN_USAGE and not point.name.startswith(INFERENCE_USAGE):
+            return False
+        meter = (point.resource, point.scope)
+        if meter != self._meter:  # the same one in the next piece of a large payload is equal, not identical
+            self._meter, self._counted = meter, {}
+        family = TOKEN_USAGE if point.name == TOKEN_USAGE else INFERENCE_USAGE
+        return self._counted.setdefault(token_type, family) != family
+
+    def _keep(self, point: Point, product: Product, family: MetricFamily, token_type: str | None) -> None:
+        value: int | Decimal
+        if family.unit == TOKEN_UNIT:
+            value = tokens_of(point.value)
+        else:
+            value = money_of(point.value) / family.divisor
+        record = UsageMetric(
+            id=b"",
+            source=product.source,
+            name=point.name,
+            model=_model(point),
+            token_type=token_type,
+            unit=family.unit,
+        )
+        self._senders.sign(record, product, point.resource, point.attributes)
+        series = self._series.of(point)
+        if point.cumulative:
+            counter = CounterPoint(series, point.start_time, point.time, value, record)
+            self._outcome.add_point(counter, device=self._senders.device)
+        elif value == 0 or (isinstance(value, Decimal) and value < SMALLEST_COST):
+            self._outcome.ignored[UNCHANGED] += 1
+        else:
+            record.value = value if isinstance(value, int) else words.plain(value)
+            record.start_time = point.start_time or None
+            record.end_time = point.time or None
+            why = {"value": f"delta of {point.name}"}
+            self._outcome.add(record, _identity(series, point), why, device=self._senders.device)
+
+
+def _sender(point: Point) -> Product:
+    sender = sender_of(point.resource, point.scope)
+    marked = shape_of(point.attributes).product
+    return marked if sender is OTEL and marked is not None and marked.marks_points else sender
+
+
+def _model(point: Point) -> str | None:
+    return semconv.first_text(point.attributes, MODEL)
+
+
+def _token_type(family: MetricFamily, point: Point) -> str | None:
+    if family.token_type is not None or not family.type_keys:
+        return family.token_type
+    said = semconv.first_text(point.attributes, family.type_keys)
+    if said is None or len(said) > LONGEST_TYPE:
+        return None
+    return family.types.get(said, said)
+
+
+def _identity(series: bytes, point: Point) -> Identity:
+    if not point.time:  # without it every point of the series would be taken for the same one
+        return Identity(os.urandom(16), certain=False)
+    return Identity(of_point(series, point.start_time, point.time))

@@ -1,0 +1,13 @@
+"""The kinds of tokens that a metric may count, as records name them."""
+
+from __future__ import annotations
+
+INPUT = "input"
+INPUT_UNCACHED = "input_uncached"  # what the sender calls input leaves the cache out
+OUTPUT = "output"
+OUTPUT_VISIBLE = "output_visible"  # what the sender calls output leaves the reasoning out
+CACHE_READ = "cache_read"
+CACHE_WRITE = "cache_write"
+REASONING = "reasoning"
+TOOL_INPUT = "tool_input"
+TOTAL = "total"  # repeats the others and is dropped

@@ -1,0 +1,263 @@
+"""
+What can be declared of a product: how its telemetry is recognised and how its spans, logs and metrics are read.
+
+A product's module holds one `Product` with all that is known of it; `products.PRODUCTS` lists them in order of
+precedence, and the engines collect from that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.model import Attributes, LogRecord, Span
+from gateway.normalise.outcome import Outcome
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.cache_inclusion import Tokens, settle
+from spool.record import Inference
+
+Names = tuple[str, ...]
+Fields = Mapping[str, Any]  # input, output, cache_read, cache_write, reasoning, total, cost, model, provider
+
+TOKEN_UNIT = "{token}"
+MONEY_UNIT = "USD"
+
+
+class AttributeShape(Struct, frozen=True, gc=False):
+    """What the names of an item's attributes say before any value is read; made by `shapes`."""
+
+    # The names that are there, by field and strongest first.
+    input: Names
+    output: Names
+    cache_read: Names
+    cache_write: Names
+    reasoning: Names
+    total: Names
+    request_model: Names
+    response_model: Names
+    provider: Names
+    request_id: Names
+    cost: Names
+    error: Names
+    user: Names
+    team: Names
+    session: Names
+    api_key: Names
+    agent: Names
+    containers: Names
+    named_tags: tuple[tuple[str, Names], ...]  # the tag, and names that may give it
+    metadata: tuple[tuple[str, str | None], ...]  # the name, and the tag's name where the attribute is one tag
+    # Whose they are.
+    product: Product | None  # whose marks they bear: the first in order of precedence
+    weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...]
+    kinds: tuple[Kind, ...]
+    deciding_kind: Kind | None  # the first that has an operation
+    taken_by: tuple[Product, ...]  # products that may take the item whole
+    names_tool: bool
+    names_end_user: bool
+    names_ai: bool  # speaks of models or tokens
+
+    @property
+    def usage(self) -> Names:
+        """Every name of a token count."""
+        return self.input + self.output + self.cache_read + self.cache_write + self.reasoning
+
+    @property
+    def says_kind(self) -> bool:
+        """Whether an attribute says what kind of span it is."""
+        return self.names_tool or bool(self.kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenNames:
+    """Names of attributes that count tokens, by field."""
+
+    input: Names
+    output: Names
+    cache_read: Names
+    cache_write: Names = ()
+    reasoning: Names = ()
+
+    def counts(self, attributes: Attributes) -> Tokens:
+        """The counts under these names; Implausible when one cannot be."""
+        fields = (self.input, self.output, self.cache_read, self.cache_write, self.reasoning)
+        return Tokens(*[semconv.first_count(attributes, names) for names in fields])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """An attribute that says what kind of span a span is, whoever sends it."""
+
+    attribute: str
+    around: frozenset[str] = frozenset({"tool", "agent"})  # values of spans that calls stand below, in lower case
+    # Decides which spans are calls before the name of the operation does.
+    operation: Callable[[Span, AttributeShape], str | None] | None = None
+    failure: tuple[str, str] | None = None  # an attribute and its value on a span whose call failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanDialect:
+    """How a product's spans are read; the functions say what no table can, and most dialects need none of them."""
+
+    operation: Callable[[Span, AttributeShape], str | None] | None = None  # None: `span_rules.by_operation_name`
+    operation_names: Names = ("gen_ai.operation.name", "llm.request.type")  # what an explanation cites
+    # By provider and model; None: `span_rules.bedrock_scope`.
+    without_cache: Callable[[Span, str | None, str | None], bool] | None = None
+    without_reasoning: Names = ()  # a span with one of these leaves the reasoning out of its output
+    more: Callable[[Attributes], Fields] | None = None  # fields that stand in several attributes
+    tokens: TokenNames | None = None  # None: those of the vocabulary
+    model: Names = semconv.REQUEST_MODEL
+    provider: str | None = None  # when the span does not say
+    model_names_provider: bool = False  # the model's name is stronger than the stated provider
+    response_id: Names = semconv.RESPONSE_ID
+    shared_id: Names = semconv.SHARED_ID
+    zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
+    not_unique: str | None = None  # a response id that equals this attribute identifies no call
+    cached_id: Callable[[Attributes], str | None] | None = None  # the source's own id of an answer from its own cache
+    refine: Callable[[Span, Inference], None] | None = None  # exceptions
+    is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
+    run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last
+
+
+def _by_model(attributes: Attributes, model: str | None) -> str | None:
+    return semconv.model_provider(model) if model else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDialect:
+    """How a product writes the calls that it logs."""
+
+    model: Names = ("model",)
+    response_model: Names = ()
+    provider: Names = ()
+    unnamed_provider: Callable[[Attributes, str | None], str | None] = _by_model
+    tokens: TokenNames
+    total: Names = ()
+    tool_input: Names = ()  # the prompts of tools, counted beside the input
+    without_cache: bool = False
+    without_cache_at: frozenset[str] = frozenset()  # providers whose input is passed on as they count it
+    without_reasoning: bool = False
+    operation: str = words.CHAT
+    response_id: Names = ()
+    shared_id: Names = ()
+    own_span: bool = False  # trace and span id are those of the call, not of what encloses it
+
+    def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
+        """The provider that the event states, else the one that goes without saying."""
+        stated = semconv.provider_of(attributes, None, self.provider)
+        return stated or self.unnamed_provider(attributes, model)
+
+    def count(self, attributes: Attributes, provider: str | None) -> Tokens:
+        """The tokens of one call; Implausible when they cannot be."""
+        stated = self.tokens.counts(attributes)
+        tool_input = semconv.first_count(attributes, self.tool_input)
+        if tool_input and stated.input is not None:
+            stated = stated._replace(input=stated.input + tool_input)
+        return settle(
+            stated,
+            total=semconv.first_count(attributes, self.total),
+            without_cache=self.without_cache or provider in self.without_cache_at,
+            without_reasoning=self.without_reasoning,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent:
+    """An event name that stands for calls."""
+
+    dialect: LogDialect
+    failed: bool = False
+    timed: bool = True  # its duration_ms is that of the call
+    is_call: Callable[[Attributes], bool] = lambda attributes: True
+
+
+class LogTwins(Protocol):
+    """The records of one payload of a product that logs each call twice, held until all of it was seen."""
+
+    def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
+        """Keep a record of the product's own event."""
+
+    def hold_twin(self, record: LogRecord) -> bool:
+        """Keep a record of the conventions' event; False when it is the twin of no call."""
+
+    def pairs(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+        """Every call held, completed from its twin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricFamily:
+    """
+    A metric that counts tokens or money.
+
+    The kind of token is in the name (`token_type`) or in an attribute (`type_keys`, the first that is there, translated
+    by `types`; a word that is not in the table stays: it is a subset such as `audio`).
+    """
+
+    unit: str = TOKEN_UNIT
+    token_type: str | None = None
+    type_keys: Names = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    divisor: Decimal = Decimal(1)
+
+
+class TakeItem(Protocol):
+    """Makes the whole record of an item; False for an item that is no call. Tags and device are its resource's."""
+
+    def __call__(
+        self, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
+    ) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Product:
+    """All that is known of one product."""
+
+    source: str
+
+    # Recognised by its scope, its SDK or its service's name, ...
+    scopes: Names = ()
+    scope_beginnings: Names = ()
+    sdks: Names = ()
+    services: Names = ()
+    # ... and, where these tell nothing, by attributes of a span.
+    marks: Names = ()
+    mark_beginnings: Names = ()
+    weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)  # need a look at the span, too
+    marks_above_sender: bool = False  # its marks count more than scope, SDK and service
+    marks_points: bool = False  # its marks tell of metric points as well
+    kinds: tuple[Kind, ...] = ()
+
+    # Who called, where names mean it in this product alone.
+    user: Names = semconv.USER
+    session: Names | None = None  # None: the names that every product may use
+    tags: Mapping[str, Names] = field(default_factory=dict)
+    installation: str | None = None  # a random id of the installation: tag `device` unless the user is known by it
+
+    # Attributes whose one value holds several figures, and what of a JSON text may be kept at all.
+    containers: Mapping[str, Callable[[Any], Fields]] = field(default_factory=dict)
+    reductions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
+
+    spans: SpanDialect = SpanDialect()
+    names_spans: bool = True  # False: spans that it is recognised by alone are those of the conventions, as their name
+
+    events: Mapping[str, LogEvent] = field(default_factory=dict)
+    details: LogDialect | None = None  # how it writes the conventions' event, if not as these say
+    event_beginnings: Names = ()  # its events: those that stand for no call repeat one or are none
+    event_name: Callable[[LogRecord, str, str], str] | None = None  # of record, stated name and source: the whole name
+    twins: Callable[[], LogTwins] | None = None
+
+    metrics: Mapping[str, MetricFamily] = field(default_factory=dict)
+    metric_patterns: Mapping[str, MetricFamily] = field(default_factory=dict)  # regular expressions of whole names
+    repeated_metrics: Names = ()  # the same, of distributions and second counters of what a family counts
+    repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats a family of its own
+
+    # Items that bear one of these attributes are read as a whole, each signal by its own function.
+    taken_marks: Names = ()
+    take_span: TakeItem | None = None
+    take_log: TakeItem | None = None
+    take_point: TakeItem | None = None

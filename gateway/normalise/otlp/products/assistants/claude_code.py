@@ -1,0 +1,96 @@
+"""Claude Code: events for each request, spans that repeat them under the same request id, counters."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.model import LogRecord, Span
+from gateway.normalise.otlp.product import (
+    MONEY_UNIT,
+    AttributeShape,
+    Kind,
+    LogDialect,
+    LogEvent,
+    MetricFamily,
+    Product,
+    SpanDialect,
+    TokenNames,
+)
+from gateway.normalise.reading import vocabulary as words
+from spool.record import Inference
+
+SOURCE = "claude_code"
+_SCOPE = "com.anthropic.claude_code"
+_PREFIX = "claude_code."
+_CALL = "llm_request"
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    return words.CHAT if _CALL in (span.attributes.get("span.type"), span.name.rpartition(".")[2]) else None
+
+
+def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+    return True
+
+
+def _refine(span: Span, record: Inference) -> None:
+    if span.attributes.get("success") in (False, "false") and record.status == "ok":
+        record.status, record.error_type = "error", semconv.error_type(span.attributes)
+
+
+def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
+    """The name with the prefix that the attribute lacks; body and scope have it, where no collector took them."""
+    whole = _PREFIX + name.removeprefix(_PREFIX)
+    is_own = record.body == whole or record.scope.name.startswith(_SCOPE)
+    return whole if is_own or (source == SOURCE and whole in _EVENTS) else name
+
+
+# Events count under the same names, and leave the cache out of the input just so.
+_TOKENS = TokenNames(
+    input=(*semconv.INPUT, "input_tokens"),
+    output=(*semconv.OUTPUT, "output_tokens"),
+    cache_read=(*semconv.CACHE_READ, "cache_read_tokens"),
+    cache_write=(*semconv.CACHE_WRITE, "cache_creation_tokens"),
+)
+_RESPONSE_ID = (*semconv.RESPONSE_ID, "request_id")
+_SHARED_ID = ("client_request_id",)
+_LOGGED = LogDialect(tokens=_TOKENS, without_cache=True, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
+_EVENTS = {
+    "claude_code.api_request": LogEvent(dialect=_LOGGED),
+    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True),
+}
+
+PRODUCT = Product(
+    source=SOURCE,
+    scope_beginnings=(_SCOPE,),
+    services=("claude-code", "claude-code-desktop"),
+    kinds=(Kind(attribute="span.type"),),
+    user=("user.account_uuid", "user.account_id", "user.id"),
+    tags={name: (name,) for name in ("query_source", "effort", "speed")},
+    installation="user.id",
+    spans=SpanDialect(
+        operation=_operation,
+        operation_names=("span.type",),
+        without_cache=_without_cache,
+        tokens=_TOKENS,
+        model=(*semconv.REQUEST_MODEL, "model"),
+        model_names_provider=True,
+        response_id=_RESPONSE_ID,
+        shared_id=_SHARED_ID,
+        refine=_refine,
+    ),
+    events=_EVENTS,
+    event_beginnings=(_PREFIX,),
+    event_name=_whole_event_name,
+    metrics={
+        "claude_code.token.usage": MetricFamily(
+            type_keys=("type",),
+            types={
+                "input": token_types.INPUT_UNCACHED,
+                "cacheRead": token_types.CACHE_READ,
+                "cacheCreation": token_types.CACHE_WRITE,
+            },
+        ),
+        "claude_code.cost.usage": MetricFamily(unit=MONEY_UNIT),
+    },
+)

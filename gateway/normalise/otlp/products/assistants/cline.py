@@ -1,0 +1,41 @@
+"""Cline: an event for each turn of a conversation, counters of tokens and cost."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.product import MONEY_UNIT, LogDialect, LogEvent, MetricFamily, Product, TokenNames
+
+_LOGGED = LogDialect(
+    provider=("provider",),
+    tokens=TokenNames(
+        input=("tokensIn",), output=("tokensOut",), cache_read=("cacheReadTokens",), cache_write=("cacheWriteTokens",)
+    ),
+    without_cache=True,
+)
+
+
+def _is_answered(attributes: Attributes) -> bool:
+    return semconv.first_count(attributes, _LOGGED.tokens.input) is not None
+
+
+PRODUCT = Product(
+    source="cline",
+    scopes=("cline",),
+    services=("cline",),
+    user=("user_id",),
+    session=("ulid",),
+    tags={"organization": ("organization_id",), "device": ("distinct_id",)},
+    names_spans=False,
+    events={"task.conversation_turn": LogEvent(dialect=_LOGGED, is_call=_is_answered)},
+    event_beginnings=("task.",),
+    metrics={
+        "cline.tokens.input.total": MetricFamily(token_type=token_types.INPUT_UNCACHED),
+        "cline.tokens.output.total": MetricFamily(token_type=token_types.OUTPUT),
+        "cline.cache.read.tokens.total": MetricFamily(token_type=token_types.CACHE_READ),
+        "cline.cache.write.tokens.total": MetricFamily(token_type=token_types.CACHE_WRITE),
+        "cline.cost.total": MetricFamily(unit=MONEY_UNIT),
+    },
+    repeated_metrics=(r"cline\..*\.per_(response|event)",),
+)

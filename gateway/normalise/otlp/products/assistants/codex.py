@@ -1,0 +1,65 @@
+"""Codex: an event for each answer, counters of each turn; its spans repeat them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.product import (
+    MONEY_UNIT,
+    LogDialect,
+    LogEvent,
+    MetricFamily,
+    Product,
+    SpanDialect,
+    TokenNames,
+)
+from gateway.normalise.otlp.span_rules import never
+
+# tool_token_count holds the total, and it never decides anything: both parts are inside.
+_TOKENS = TokenNames(
+    input=("input_token_count",),
+    output=("output_token_count",),
+    cache_read=("cached_token_count",),
+    cache_write=("cache_write_token_count",),
+    reasoning=("reasoning_token_count",),
+)
+_LOGGED = LogDialect(tokens=_TOKENS, unnamed_provider=lambda attributes, model: "openai")
+
+
+def _is_completed(attributes: Attributes) -> bool:
+    # Two such records come per call, and only one of them has counts.
+    if attributes.get("event.kind") != "response.completed":
+        return False
+    return any(semconv.first_count(attributes, names) is not None for names in (_TOKENS.input, _TOKENS.output))
+
+
+def _has_failed(attributes: Attributes) -> bool:
+    status = semconv.first_count(attributes, semconv.HTTP_STATUS)
+    return status is not None and status >= 400
+
+
+PRODUCT = Product(
+    source="codex",
+    scope_beginnings=("codex",),
+    services=("codex_cli_rs", "codex_exec"),
+    spans=SpanDialect(operation=never),
+    events={
+        "codex.sse_event": LogEvent(dialect=_LOGGED, timed=False, is_call=_is_completed),
+        "codex.api_request": LogEvent(dialect=_LOGGED, failed=True, is_call=_has_failed),
+    },
+    event_beginnings=("codex.",),
+    metrics={
+        "codex.turn.token_usage": MetricFamily(
+            type_keys=("token_type",),
+            types={
+                "cached_input": token_types.CACHE_READ,
+                "cache_write_input": token_types.CACHE_WRITE,
+                "reasoning_output": token_types.REASONING,
+            },
+        ),
+        "codex.turn.cost_microusd": MetricFamily(unit=MONEY_UNIT, divisor=Decimal(1_000_000)),
+    },
+)

@@ -1,0 +1,128 @@
+"""
+Gemini CLI: each call is logged twice, by an event of its own and by one of the conventions with the response's id.
+
+Both carry the same `event.timestamp` and model; their record times may be a millisecond apart. Its spans repeat them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator
+
+import msgspec
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.model import Attributes, LogRecord
+from gateway.normalise.otlp.product import LogDialect, LogEvent, MetricFamily, Product, SpanDialect, TokenNames
+from gateway.normalise.otlp.span_rules import never
+from gateway.normalise.reading import vocabulary as words
+
+_ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
+_WHEN_OK = ("gen_ai.response.model",)
+# The record that is written when a request starts has none of these.
+_ENDED = ("gen_ai.response.id", "gen_ai.response.model", *semconv.INPUT, *semconv.OUTPUT, *semconv.ERROR_TYPE)
+
+
+class GeminiTwins:
+    """Holds the records of one payload until all of it was seen."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, LogRecord, LogEvent]] = []
+        self._twins: defaultdict[Hashable, dict[str | None, deque[LogRecord]]] = defaultdict(dict)  # by session, too
+
+    def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
+        self._calls.append((place, record, event))
+
+    def hold_twin(self, record: LogRecord) -> bool:
+        """False for the record of a request's start: it is the twin of no call."""
+        if semconv.first_name(record.attributes, _ENDED) is None:
+            return False
+        model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
+        self._twins[_key(record, model)].setdefault(_session(record), deque()).append(record)
+        return True
+
+    def pairs(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+        """Every call held, completed from its twin where that came in the same payload."""
+        for place, record, event in self._calls:
+            twin = self._twin_of(record)
+            if twin is not None:
+                record = _completed(record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK)
+            yield place, record, event
+
+    def _twin_of(self, record: LogRecord) -> LogRecord | None:
+        """The first that waits for it; where both name a session it is the same one."""
+        waiting = self._twins.get(_key(record, semconv.first_text(record.attributes, ("model",))), {})
+        session = _session(record)
+        if session is None:
+            session = next(iter(waiting), None)
+        elif session not in waiting:
+            session = None
+        if session not in waiting:
+            return None
+        twin = waiting[session].popleft()
+        if not waiting[session]:
+            del waiting[session]
+        return twin
+
+
+def _key(record: LogRecord, model: str | None) -> Hashable:
+    return words.text(record.attributes.get("event.timestamp")), model
+
+
+def _session(record: LogRecord) -> str | None:
+    return words.text(record.attributes.get("session.id"))
+
+
+def _completed(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:
+    more = {name: twin.attributes[name] for name in names if name in twin.attributes}
+    return msgspec.structs.replace(record, attributes=record.attributes | more)
+
+
+def _provider(attributes: Attributes, model: str | None) -> str:
+    google_cloud = attributes.get("auth_type") in ("vertex-ai", "oauth-personal")
+    return "gcp.vertex_ai" if google_cloud else "gcp.gen_ai"
+
+
+_LOGGED = LogDialect(
+    tokens=TokenNames(
+        input=("input_token_count",),
+        output=("output_token_count",),
+        cache_read=("cached_content_token_count",),
+        reasoning=("thoughts_token_count",),
+    ),
+    tool_input=("tool_token_count",),
+    without_reasoning=True,
+    operation="generate_content",
+    # What only the twin knows.
+    provider=("gen_ai.provider.name",),
+    response_model=("gen_ai.response.model",),
+    response_id=("gen_ai.response.id",),
+    unnamed_provider=_provider,
+)
+
+PRODUCT = Product(
+    source="gemini_cli",
+    scopes=("gemini-cli",),
+    services=("gemini-cli",),
+    spans=SpanDialect(operation=never),
+    events={
+        "gemini_cli.api_response": LogEvent(dialect=_LOGGED),
+        "gemini_cli.api_error": LogEvent(dialect=_LOGGED, failed=True),
+    },
+    event_beginnings=("gemini_cli.",),
+    twins=GeminiTwins,
+    metrics={
+        "gemini_cli.token.usage": MetricFamily(
+            type_keys=("type",),
+            types={
+                "output": token_types.OUTPUT_VISIBLE,
+                "thought": token_types.REASONING,
+                "cache": token_types.CACHE_READ,
+                "tool": token_types.TOOL_INPUT,
+            },
+        ),
+    },
+    repeated_metrics=(r"gemini_cli\.token\.(efficiency|breakdown).*",),
+    repeats_token_usage=True,
+)

@@ -1,0 +1,42 @@
+"""Qwen Code: events for each call, a counter of tokens; its spans repeat the events."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.product import LogDialect, LogEvent, MetricFamily, Product, SpanDialect, TokenNames
+from gateway.normalise.otlp.span_rules import never
+
+_LOGGED = LogDialect(
+    tokens=TokenNames(
+        input=("input_token_count",),
+        output=("output_token_count",),
+        cache_read=("cached_content_token_count",),
+        reasoning=("thoughts_token_count",),
+    ),
+    total=("total_token_count",),
+    response_id=("response_id",),
+)
+
+PRODUCT = Product(
+    source="qwen_code",
+    scopes=("qwen-code",),
+    services=("qwen-code",),
+    spans=SpanDialect(operation=never),
+    events={
+        "qwen-code.api_response": LogEvent(dialect=_LOGGED),
+        "qwen-code.api_error": LogEvent(dialect=_LOGGED, failed=True),
+    },
+    event_beginnings=("qwen-code.",),
+    metrics={
+        "qwen-code.token.usage": MetricFamily(
+            type_keys=("type",),
+            types={
+                "thought": token_types.REASONING,
+                "cache": token_types.CACHE_READ,
+                "tool": token_types.TOOL_INPUT,
+            },
+        ),
+    },
+    repeated_metrics=(r"qwen-code\.token\.(efficiency|breakdown).*",),
+    repeats_token_usage=True,
+)

@@ -1,0 +1,44 @@
+"""Azure AI: the Inference SDK, and agent runs whose polls all repeat the usage of the run."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import by_operation_name, has_usage
+from gateway.normalise.reading import vocabulary as words
+from spool.record import Inference
+
+_SYSTEM = "gen_ai.system"
+_AGENTS, _INFERENCE = "az.ai.agents", "az.ai.inference"
+_RUN_ID = "gen_ai.thread.run.id"
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    if span.attributes.get(_SYSTEM) != _AGENTS:
+        return by_operation_name(span, shape)
+    run = words.text(span.attributes.get(_RUN_ID))
+    return "invoke_agent" if run is not None and has_usage(span, shape) else None
+
+
+def _refine(span: Span, record: Inference) -> None:
+    if span.attributes.get(_SYSTEM) == _AGENTS:
+        record.request_id = words.text(span.attributes.get(_RUN_ID))
+    elif record.request_model == "chat":  # what the SDK writes when its caller names no model
+        record.request_model = None
+
+
+def _names_azure(span: Span) -> bool:
+    return span.attributes[_SYSTEM] in (_AGENTS, _INFERENCE)
+
+
+PRODUCT = Product(
+    source="azure_ai",
+    weak_marks={_SYSTEM: _names_azure},
+    spans=SpanDialect(
+        operation=_operation,
+        refine=_refine,
+        run_id=_RUN_ID,
+        response_id=(_RUN_ID, *semconv.RESPONSE_ID),
+    ),
+)

@@ -1,0 +1,39 @@
+"""LangSmith's OTel exporter: runs of every kind under operation names of the conventions, details as Python text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.normalise.otlp.containers import counts, python_numbers
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.reading import vocabulary as words
+
+_KIND = "langsmith.span.kind"
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    """Its exporter calls prompt templates `chat` and retrievers `embeddings`; the kind of run tells them apart."""
+    kind = words.text(span.attributes.get(_KIND))
+    return by_operation_name(span, shape) if kind in (None, "llm", "embedding") else None
+
+
+def _input_details(value: Any) -> Fields:
+    return counts(python_numbers(value), {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
+
+
+def _output_details(value: Any) -> Fields:
+    return counts(python_numbers(value), {"reasoning": ("reasoning",)})
+
+
+PRODUCT = Product(
+    source="langsmith",
+    mark_beginnings=("langsmith.",),
+    kinds=(Kind(attribute=_KIND),),
+    containers={
+        "gen_ai.usage.input_token_details": _input_details,
+        "gen_ai.usage.output_token_details": _output_details,
+    },
+    spans=SpanDialect(operation=_operation),
+)

@@ -1,0 +1,55 @@
+"""OpenInference (Phoenix, Envoy's spans): LLM, EMBEDDING and RERANKER spans are calls, and one SDK's AGENT spans."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import ai_sdk_without_cache, failed, has_usage
+from gateway.normalise.reading import vocabulary as words
+
+_KIND = "openinference.span.kind"
+_OPERATIONS = {"LLM": words.CHAT, "EMBEDDING": words.EMBEDDINGS}
+_CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"  # its AGENT spans are the only carrier of usage
+_HOLDS_CACHE_SINCE = (0, 1, 13)  # the input of these spans
+_RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    kind = (words.text(span.attributes.get(_KIND)) or "").upper()
+    if kind == "RERANKER":
+        return words.RERANK if has_usage(span, shape) else None
+    if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK and (has_usage(span, shape) or failed(span, shape)):
+        return "invoke_agent"
+    return _OPERATIONS.get(kind)
+
+
+def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+    if span.scope.name != _CLAUDE_AGENT_SDK:
+        return ai_sdk_without_cache(span, provider, model)
+    release = _RELEASE.match(span.scope.version)
+    return release is None or tuple(map(int, release.groups())) < _HOLDS_CACHE_SINCE
+
+
+def _model_name(parameters: dict[str, Any]) -> dict[str, Any]:
+    model = words.text(parameters.get("model"))
+    return {} if model is None else {"model": model}
+
+
+def _parameters(value: Any) -> Fields:
+    return value if isinstance(value, dict) else {}
+
+
+_PARAMETERS = ("llm.invocation_parameters", "embedding.invocation_parameters")
+
+PRODUCT = Product(
+    source="openinference",
+    marks=(_KIND,),
+    marks_above_sender=True,
+    kinds=(Kind(attribute=_KIND, operation=_operation),),
+    containers=dict.fromkeys(_PARAMETERS, _parameters),
+    reductions=dict.fromkeys(_PARAMETERS, _model_name),
+    spans=SpanDialect(operation=_operation, without_cache=_without_cache),
+)

@@ -1,0 +1,30 @@
+"""OpenLIT: spans and events of the conventions; it passes on the input as the provider counts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.normalise.otlp.conventions import LOGGED
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import Product, SpanDialect
+
+_SDK = "telemetry.sdk.name"
+_WITHOUT_CACHE = frozenset({"anthropic", "aws.bedrock"})
+
+
+def _names_sdk(span: Span) -> bool:
+    return str(span.attributes[_SDK]) == "openlit"
+
+
+def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+    return provider in _WITHOUT_CACHE
+
+
+PRODUCT = Product(
+    source="openlit",
+    scopes=("openlit",),
+    sdks=("openlit",),
+    weak_marks={_SDK: _names_sdk},
+    spans=SpanDialect(without_cache=_without_cache),
+    details=replace(LOGGED, without_cache_at=_WITHOUT_CACHE),
+)

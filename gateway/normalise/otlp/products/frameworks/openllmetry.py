@@ -1,0 +1,19 @@
+"""OpenLLMetry (Traceloop): spans of the conventions under their older names."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import Kind, Product
+
+
+def _is_instrumentation(span: Span) -> bool:
+    return span.scope.name.startswith("opentelemetry.instrumentation.")
+
+
+PRODUCT = Product(
+    source="openllmetry",
+    marks=("llm.request.type",),
+    mark_beginnings=("traceloop.", "llm.usage."),
+    weak_marks={"gen_ai.usage.total_tokens": _is_instrumentation},
+    kinds=(Kind(attribute="traceloop.span.kind"),),
+)

@@ -1,0 +1,13 @@
+"""Spring AI: spans of the conventions, through Micrometer, whose own exporter names no scope."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.product import Kind, Product
+
+PRODUCT = Product(
+    source="spring_ai",
+    scope_beginnings=("org.springframework", "io.micrometer"),
+    sdks=("io.micrometer",),
+    mark_beginnings=("spring.ai.",),
+    kinds=(Kind(attribute="spring.ai.kind", around=frozenset({"tool_call"})),),
+)

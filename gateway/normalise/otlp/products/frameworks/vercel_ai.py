@@ -1,0 +1,56 @@
+"""Vercel's AI SDK: the inner do* spans are the calls; the spans around them repeat the last one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.normalise.otlp.containers import counts, object_in, token_counts_in
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
+from gateway.normalise.reading import vocabulary as words
+
+_OPERATIONS = (("doGenerate", words.CHAT), ("doStream", words.CHAT), ("doEmbed", words.EMBEDDINGS))
+# What the SDK's providers add to a usage object that has no names for it (up to version 5), any of them.
+_PROVIDER_NAMES = {
+    "cache_read": ("cacheReadInputTokens", "cachedPromptTokens", "promptCacheHitTokens"),
+    "cache_write": ("cacheCreationInputTokens", "cacheWriteInputTokens"),
+    "reasoning": ("reasoningTokens",),
+}
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    name = words.text(span.attributes.get(AI_SDK_OPERATION)) or ""
+    return next((operation for ending, operation in _OPERATIONS if name.endswith(ending)), None)
+
+
+def _provider_metadata(value: Any) -> Fields:
+    if not isinstance(value, dict):
+        return {}
+    found = {name: _deep(value, name) for names in _PROVIDER_NAMES.values() for name in names}
+    usage = object_in(object_in(value, "anthropic"), "usage")
+    return {
+        **counts(found, _PROVIDER_NAMES),
+        **counts(usage, {"cache_read": ("cache_read_input_tokens",)}),
+    }
+
+
+def _deep(tree: dict[str, Any], name: str) -> Any:
+    """The first value of a name in a small tree of objects (`token_counts_in` has bounded its depth)."""
+    if name in tree:
+        return tree[name]
+    below = (_deep(branch, name) for branch in tree.values() if isinstance(branch, dict))
+    return next((value for value in below if value is not None), None)
+
+
+_METADATA = "ai.response.providerMetadata"
+
+PRODUCT = Product(
+    source="vercel_ai",
+    scopes=("ai", "gen_ai"),
+    marks=(AI_SDK_OPERATION,),
+    kinds=(Kind(attribute=AI_SDK_OPERATION, around=frozenset({"ai.toolcall"}), operation=_operation),),
+    containers={_METADATA: _provider_metadata},
+    reductions={_METADATA: token_counts_in},
+    spans=SpanDialect(without_cache=ai_sdk_without_cache),
+)

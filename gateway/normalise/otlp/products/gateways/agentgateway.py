@@ -1,0 +1,7 @@
+"""agentgateway: spans of the conventions."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.product import Product
+
+PRODUCT = Product(source="agentgateway", scopes=("agentgateway",), mark_beginnings=("agw.",))

@@ -1,0 +1,15 @@
+"""Bifrost: spans of the conventions under their older names, one for each attempt."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import Product
+
+_SDK = "telemetry.sdk.name"
+
+
+def _names_sdk(span: Span) -> bool:
+    return str(span.attributes[_SDK]) == "bifrost"
+
+
+PRODUCT = Product(source="bifrost", scopes=("bifrost",), sdks=("bifrost",), weak_marks={_SDK: _names_sdk})

@@ -1,0 +1,24 @@
+"""Cloudflare AI Gateway: each span is a request to a model, also one that counts no tokens, like an image."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.reading import vocabulary as words
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    is_unnamed = "gen_ai.operation.name" not in span.attributes
+    if is_unnamed and semconv.first_text(span.attributes, shape.request_model) is not None:
+        return words.CHAT
+    return by_operation_name(span, shape)
+
+
+PRODUCT = Product(
+    source="cloudflare",
+    marks=("gen_ai.model.provider",),
+    user=(*semconv.USER, "user_id"),
+    spans=SpanDialect(operation=_operation, zero_cost_is_unknown=True),
+)

@@ -1,0 +1,17 @@
+"""Envoy AI Gateway: OpenInference's spans, metrics of the conventions, and its access log as log records."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gateway.normalise.formats import envoy_ai_gateway
+from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.rows import take_row
+
+PRODUCT = Product(
+    source="envoy_ai_gateway",
+    scope_beginnings=("envoyproxy/ai-gateway",),
+    names_spans=False,
+    taken_marks=("x-envoy-origin-path", "gen_ai.request.model_override"),
+    take_log=partial(take_row, envoy_ai_gateway.FORMAT),
+)

@@ -1,0 +1,16 @@
+"""Kong: spans and metrics of the conventions, and a counter of cost."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.product import MONEY_UNIT, MetricFamily, Product, SpanDialect
+
+PRODUCT = Product(
+    source="kong",
+    scopes=("kong",),
+    scope_beginnings=("kong.", "kong-"),
+    services=("kong",),
+    mark_beginnings=("kong.",),
+    marks_points=True,  # its service name is the operator's to change, its points name routes and consumers
+    spans=SpanDialect(zero_cost_is_unknown=True),
+    metrics={"kong.gen_ai.llm.cost": MetricFamily(unit=MONEY_UNIT)},
+)

@@ -1,0 +1,76 @@
+"""LiteLLM's proxy: operations are call types, the response model may be the caller's alias."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gateway.normalise.formats.litellm import operation_of
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.containers import counts, python_numbers
+from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.reading import vocabulary as words
+from spool.record import Inference
+
+_RAW_TWIN = "raw_gen_ai_request"
+_CACHE_HIT = re.compile(r".+_cache_hit\d+(?:\.\d+)?")
+_CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it identifies no call
+_USAGE = {
+    "cache_read": ("cached_tokens", "cache_read_input_tokens"),
+    "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
+    "reasoning": ("reasoning_tokens",),
+}
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    if span.name == _RAW_TWIN:
+        return None
+    call_type = semconv.first_text(span.attributes, ("gen_ai.operation.name", "llm.request.type"))
+    if call_type is None:
+        return by_operation_name(span, shape)
+    return words.OPERATIONS.get(call_type) or operation_of(call_type)
+
+
+def _cached_id(attributes: Attributes) -> str | None:
+    """
+    The id that the generic callback gives such an answer, too, or that of the call where the spans say what it was.
+
+    The older spans say nothing: only where the answer has no id of its own (embeddings) does it have one made up. Any
+    other repeats the first call's, and is that call again.
+    """
+    response_id = words.text(attributes.get("gen_ai.response.id"))
+    if response_id is not None and _CACHE_HIT.fullmatch(response_id):
+        return response_id
+    return words.text(attributes.get(_CALL_ID)) if attributes.get("litellm.cache_hit") is True else None
+
+
+def _refine(span: Span, record: Inference) -> None:
+    alias = span.attributes.get("litellm.model_group")
+    if record.response_model == alias and alias != record.request_model:
+        record.response_model = None
+    if record.request_id is None:
+        record.request_id = words.text(span.attributes.get(_CALL_ID))  # as the generic callback does
+
+
+def _usage_object(value: Any) -> Fields:
+    return counts(python_numbers(value), _USAGE)
+
+
+PRODUCT = Product(
+    source="litellm",
+    scopes=("litellm",),
+    scope_beginnings=("litellm.",),
+    services=("litellm",),
+    mark_beginnings=("metadata.user_api_key_", "litellm."),
+    containers={"metadata.usage_object": _usage_object},
+    spans=SpanDialect(
+        operation=_operation,
+        cached_id=_cached_id,
+        refine=_refine,
+        shared_id=(*semconv.SHARED_ID, _CALL_ID),
+        not_unique=_CALL_ID,
+        zero_cost_is_unknown=True,
+    ),
+)

@@ -1,0 +1,39 @@
+"""
+OpenRouter's broadcast: the span `LLM Generation` is the call; attempts and the inner generation repeat it.
+
+Its users may give that span another name (`trace.generation_name`): then it is the one that names a model, which the
+spans around it do not.
+"""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.reading import vocabulary as words
+
+_CALL = "LLM Generation"
+_INNER, _ATTEMPT = "generation", "provider attempt "
+_WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_tokens.cache_write_1h")
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    operation = by_operation_name(span, shape)
+    if span.name == _CALL:  # a call whatever it did: images, speech
+        return operation or words.text(span.attributes.get("gen_ai.operation.name"))
+    is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
+    return operation if shape.request_model and not is_part else None
+
+
+def _cache_written(attributes: Attributes) -> Fields:
+    parts = [part for name in _WRITTEN if (part := words.count(attributes.get(name))) is not None]
+    return {"cache_write": sum(parts)} if parts else {}
+
+
+PRODUCT = Product(
+    source="openrouter",
+    scopes=("openrouter",),
+    services=("openrouter",),
+    mark_beginnings=("trace.metadata.openrouter.",),
+    spans=SpanDialect(operation=_operation, more=_cache_written),
+)

@@ -1,0 +1,16 @@
+"""
+Portkey: its analytics rows, pushed as spans.
+
+Their status is always good, and their span id may be one that the caller gave to several attempts, so the row's own id
+tells calls apart.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gateway.normalise.formats import portkey
+from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.rows import take_row
+
+PRODUCT = Product(source="portkey", taken_marks=("ai_org",), take_span=partial(take_row, portkey.FORMAT))

@@ -1,0 +1,164 @@
+"""
+Another Tollhouse: its spans and metric points are taken as they are, under the id that they have there.
+
+No dialect, no price. The attribute names are those that `exporters.otlp` writes: the semantic conventions where they
+have one, else `tollhouse.*`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gateway.normalise.otlp.conventions import OTEL
+from gateway.normalise.otlp.metrics.values import money_of, tokens_of
+from gateway.normalise.otlp.model import Attributes, Point, Span
+from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, Product
+from gateway.normalise.otlp.span_rules import ERROR_CODE
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Outcome
+from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading import vocabulary as words
+from spool.identity import Identity, stand_in_ids
+from spool.record import AiRecord, Inference, UsageMetric
+
+_MARK = "tollhouse.id"
+_NO_ID = f"{_MARK} is not 32 hex digits"
+_TAG = "tollhouse.tag."
+_ID = re.compile(r"[0-9a-fA-F]{32}")
+_STATUSES = frozenset({"ok", "error", "cached"})
+_COST_SOURCES = frozenset({"reported", "estimated", "none"})
+
+_SPAN_TEXTS = {
+    "operation": "gen_ai.operation.name",
+    "provider": "gen_ai.provider.name",
+    "request_model": "gen_ai.request.model",
+    "response_model": "gen_ai.response.model",
+    "session": "gen_ai.conversation.id",
+    "error_type": "error.type",
+    "price_book": "tollhouse.price_book",
+    "user": "tollhouse.user",
+    "team": "tollhouse.team",
+    "api_key": "tollhouse.api_key",
+    "device": "tollhouse.device",
+}
+_COUNTS = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_write.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+}
+_POINT_TEXTS = {
+    "model": "gen_ai.request.model",
+    "token_type": "gen_ai.token.type",
+    "session": "session.id",
+    "user": "tollhouse.user",
+    "team": "tollhouse.team",
+    "api_key": "tollhouse.api_key",
+    "device": "tollhouse.device",
+}
+_VALUE = "tollhouse.value"  # decimal text: a double would round what a long sum of money adds up to
+_COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
+
+
+def _take_span(place: int, item: Span, outcome: Outcome, *, tags: Mapping[str, str], device: str | None) -> bool:
+    """One record of the other Tollhouse, or one rejected item."""
+    record_id = _id_of(item.attributes)
+    if record_id is None:
+        outcome.reject(place, MALFORMED, f"span {place}: {_NO_ID}")
+        return True
+    try:
+        record = _inference(item, record_id)
+    except words.Implausible as error:
+        outcome.reject(place, IMPLAUSIBLE, f"span {place}: {error}")
+        return True
+    _add(record, item.attributes, outcome)
+    return True
+
+
+def _take_point(place: int, item: Point, outcome: Outcome, *, tags: Mapping[str, str], device: str | None) -> bool:
+    """One record of the other Tollhouse, or one rejected item."""
+    record_id = _id_of(item.attributes)
+    if record_id is None:
+        outcome.reject(place, MALFORMED, f"data point {place}: {_NO_ID}")
+        return True
+    if item.unit not in (TOKEN_UNIT, MONEY_UNIT):
+        outcome.reject(place, MALFORMED, f"data point {place}: unit is neither {TOKEN_UNIT} nor {MONEY_UNIT}")
+        return True
+    try:
+        record = _usage_metric(item, record_id)
+    except words.Implausible as error:
+        outcome.reject(place, IMPLAUSIBLE, f"data point {place}: {error}")
+        return True
+    _add(record, item.attributes, outcome)
+    return True
+
+
+def _id_of(attributes: Attributes) -> bytes | None:
+    """The record's id in the Tollhouse that sent it; None if malformed."""
+    stated = attributes[_MARK]
+    return bytes.fromhex(stated) if isinstance(stated, str) and _ID.fullmatch(stated) else None
+
+
+def _add(record: AiRecord, attributes: Attributes, outcome: Outcome) -> None:
+    for name, value in attributes.items():
+        if name.startswith(_TAG):
+            outcome.left_out += not tag_rules.put(record.tags, name[len(_TAG) :], value)
+    outcome.forwarded.add(len(outcome.records))
+    outcome.add(record, Identity(record.id), {"id": _MARK})
+
+
+def _inference(span: Span, record_id: bytes) -> Inference:
+    attributes = span.attributes
+    record = Inference(id=record_id, source=_text(attributes, "tollhouse.source") or OTEL.source, tags={})
+    for field, name in _SPAN_TEXTS.items():
+        setattr(record, field, _text(attributes, name))
+    for field, name in _COUNTS.items():
+        setattr(record, field, words.count(attributes.get(name)))
+    for field, name in _COSTS.items():
+        setattr(record, field, words.money(attributes.get(name)))
+    record.request_id = _text(attributes, "tollhouse.request_id") or _text(attributes, "gen_ai.response.id")
+    record.trace_id, record.span_id = _ids(span, record_id)
+    times = _text(attributes, "tollhouse.times")
+    record.start_time = span.start_time if times in (None, "start") else None
+    record.end_time = span.end_time if times in (None, "end") else None
+    status = _text(attributes, "tollhouse.status")
+    record.status = status if status in _STATUSES else "error" if span.status_code == ERROR_CODE else "ok"
+    cost_source = _text(attributes, "tollhouse.cost_source")
+    record.cost_source = cost_source if cost_source in _COST_SOURCES else "none"
+    return record
+
+
+def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
+    attributes = point.attributes
+    source = _text(attributes, "tollhouse.source") or OTEL.source
+    record = UsageMetric(id=record_id, source=source, name=point.name, unit=point.unit, tags={})
+    for field, name in _POINT_TEXTS.items():
+        setattr(record, field, _text(attributes, name))
+    value = attributes.get(_VALUE, point.value)
+    record.value = tokens_of(value) if point.unit == TOKEN_UNIT else words.plain(money_of(value))
+    if _text(attributes, "tollhouse.times") is None:  # else both stand in for times that are not known
+        record.start_time = point.start_time or None
+        record.end_time = point.time or None
+    return record
+
+
+def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
+    """Trace and span id as the source gave them: ids cut from the hash of the record's stand for missing ones."""
+    trace_id, span_id = span.trace_id, span.span_id
+    stand_in_trace, stand_in_span = stand_in_ids(record_id)
+    if trace_id == stand_in_trace.hex():
+        trace_id = None
+    if span_id == stand_in_span.hex():
+        span_id = None
+    attributes = span.attributes
+    return _text(attributes, "tollhouse.trace_id") or trace_id, _text(attributes, "tollhouse.span_id") or span_id
+
+
+def _text(attributes: Attributes, name: str) -> str | None:
+    """Texts are taken as they are: the sender left out what was empty or too long."""
+    value = attributes.get(name)
+    return value if isinstance(value, str) and 0 < len(value) <= words.MAX_TEXT else None
+
+
+PRODUCT = Product(source="tollhouse", taken_marks=(_MARK,), take_span=_take_span, take_point=_take_point)

@@ -1,0 +1,85 @@
+"""Rules that the spans of several products share: what is a call, what failed, how the cache is counted."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.product import AttributeShape
+from gateway.normalise.reading import vocabulary as words
+
+ERROR_CODE = 2
+
+_REQUEST_TYPES = {
+    "chat": words.CHAT,
+    "completion": words.TEXT_COMPLETION,
+    "embedding": words.EMBEDDINGS,
+    "rerank": words.RERANK,
+}
+_NO_REQUEST_TYPE = "unknown"  # OpenLLMetry's, for methods that it has no word for: some asynchronous calls
+
+
+def never(span: Span, shape: AttributeShape) -> str | None:
+    """None: spans that repeat what logs of the same product say in full are no calls."""
+    return None
+
+
+def has_usage(span: Span, shape: AttributeShape) -> bool:
+    """Whether a span states any token count under the names of the vocabulary."""
+    return semconv.first(span.attributes, shape.usage) is not None
+
+
+def failed(span: Span, shape: AttributeShape) -> bool:
+    """Whether the span says that its call failed."""
+    if span.status_code == ERROR_CODE:
+        return True
+    for kind in shape.kinds:
+        if kind.failure is not None and span.attributes.get(kind.failure[0]) == kind.failure[1]:
+            return True
+    return bool(shape.error) and semconv.first(span.attributes, shape.error) is not None
+
+
+def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
+    """Whether a span is one: what stands below it is a call of its own, whatever stands above."""
+    # A call's span may name the tool that the model asks for, so this is no kind of a span.
+    return shape.names_tool or _says_tool_or_agent(span, shape)
+
+
+def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
+    attributes = span.attributes
+    return any(str(attributes[kind.attribute]).strip('"').lower() in kind.around for kind in shape.kinds)
+
+
+def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
+    """The operation that a span names; without a name, a model or provider and (usage or an error) are a chat."""
+    attributes = span.attributes
+    if (named := words.text(attributes.get("gen_ai.operation.name"))) is not None:
+        return words.OPERATIONS.get(named)
+    request_type = words.text(attributes.get("llm.request.type"))
+    if request_type is not None and request_type != _NO_REQUEST_TYPE:
+        return _REQUEST_TYPES.get(request_type)
+    if _says_tool_or_agent(span, shape):
+        return None
+    identified = semconv.first_text(attributes, shape.request_model + shape.response_model + shape.provider) is not None
+    return words.CHAT if identified and (has_usage(span, shape) or failed(span, shape)) else None
+
+
+def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
+    """Whether the input is without the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
+    return span.scope.name.endswith(".bedrock")
+
+
+# --- Vercel's AI SDK, by its own spans and by those that OpenInference rewrites --------------------------------------
+
+AI_SDK_OPERATION = "ai.operationId"
+_AI_SDK_DETAILS = frozenset(
+    f"ai.usage.inputTokenDetails.{name}" for name in ("noCacheTokens", "cacheReadTokens", "cacheWriteTokens")
+)
+
+
+def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
+    """Up to version 5 the provider's own way of counting shows through; from 6 on there are inputTokenDetails."""
+    attributes = span.attributes
+    if AI_SDK_OPERATION not in attributes or not _AI_SDK_DETAILS.isdisjoint(attributes):
+        return False
+    stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
+    return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated  # `vertex.anthropic.messages`

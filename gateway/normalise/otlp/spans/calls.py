@@ -1,0 +1,189 @@
+"""One span that is an AI call, as an inference record and what is needed to settle it among its neighbours."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.callers import NOBODY, Caller, caller_of
+from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
+from gateway.normalise.otlp.shapes import CONTAINERS
+from gateway.normalise.otlp.span_rules import bedrock_scope, failed
+from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading.cache_inclusion import Tokens, settle
+from spool.record import Inference
+
+EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
+_CLASSES = {words.EMBEDDINGS: EMBEDDINGS, words.RERANK: RERANK}
+
+
+# Without garbage collection, which costs more than the calls: whoever fills `inner` also empties it.
+class SpanCall(Struct, gc=False):
+    """Built when the span is read, settled when the whole payload was."""
+
+    place: int
+    record: Inference
+    kind: int
+    tokens: Tokens
+    caller: Caller
+    response_id: str | None
+    shared_id: str | None
+    run_id: str | None = None
+    own_id: str | None = None  # of an answer from the source's cache
+    resource_caller: Caller = NOBODY
+    device: str | None = None  # as its resource names it
+    inner: list[SpanCall] | None = None  # the nearest calls of the same class below
+    twin_caller: Caller = NOBODY  # of dropped twins, the nearest first
+    agent: str | None = None
+    why: dict[str, str] | None = None
+
+    @property
+    def has_usage(self) -> bool:
+        return self.tokens != NO_TOKENS
+
+    def count_as(self, tokens: Tokens) -> None:
+        """Take over the counts of another report of the same call."""
+        self.tokens = tokens
+        record = self.record
+        record.input_tokens, record.output_tokens = tokens.input, tokens.output
+        record.cache_read_tokens, record.cache_write_tokens = tokens.cache_read, tokens.cache_write
+        record.reasoning_tokens = tokens.reasoning
+
+
+NO_TOKENS = Tokens()
+
+
+def call_of(place: int, span: Span, shape: AttributeShape, product: Product, operation: str) -> SpanCall:
+    """The call that a span describes by itself. Implausible when its figures cannot be."""
+    attributes, dialect = span.attributes, product.spans
+    more = _contained(attributes, shape, dialect) if shape.containers or dialect.more is not None else _NOTHING
+    model_names = shape.request_model if dialect.model is semconv.REQUEST_MODEL else dialect.model
+    request_model = semconv.first_text(attributes, model_names) or more.get("model")
+    response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
+    model = request_model or response_model
+    provider = _provider(attributes, shape, dialect, model, more)
+    tokens = _tokens(span, shape, dialect, provider, model, more)
+    cost = semconv.cost_of(attributes, shape.cost) if shape.cost else None
+    if cost is None and "cost" in more:
+        cost = words.money(more["cost"])
+    status, error_type, own_id = "ok", None, None
+    if failed(span, shape):
+        status, error_type = "error", semconv.error_type(attributes, _exception_type(span))
+    elif dialect.cached_id is not None and (own_id := dialect.cached_id(attributes)) is not None:
+        status = "cached"
+    elif cost == "0" and dialect.zero_cost_is_unknown and (tokens.input or tokens.output):
+        cost = None
+    request_id = semconv.first_text(attributes, shape.request_id) if shape.request_id else None
+    response_id = shared_id = None
+    if request_id is not None or dialect.not_unique is not None:
+        response_id, shared_id = _ids(attributes, dialect)
+    record = Inference(
+        id=b"",
+        source=product.source,
+        request_id=request_id,
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        provider=provider,
+        operation=operation,
+        request_model=request_model,
+        response_model=response_model,
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.cache_read,
+        cache_write_tokens=tokens.cache_write,
+        reasoning_tokens=tokens.reasoning,
+        cost=cost,
+        status=status,
+        error_type=error_type,
+    )
+    return SpanCall(
+        place,
+        record,
+        _CLASSES.get(operation, EVERYTHING_ELSE),
+        tokens,
+        caller_of(attributes, shape, product),
+        response_id,
+        shared_id,
+        words.text(attributes.get(dialect.run_id)) if dialect.run_id else None,
+        own_id,
+    )
+
+
+_NOTHING: Fields = {}
+
+
+def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
+    """What attributes that hold several figures say."""
+    fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
+    for name in shape.containers:
+        for field, value in CONTAINERS[name](attributes[name]).items():
+            fields.setdefault(field, value)
+    return fields
+
+
+def _provider(
+    attributes: Attributes, shape: AttributeShape, dialect: SpanDialect, model: str | None, more: Fields
+) -> str | None:
+    stated = semconv.provider_of(attributes, None, shape.provider) if shape.provider else None
+    if dialect.model_names_provider and model is not None:
+        stated = semconv.model_provider(model) or stated
+    if stated is None and "provider" in more:
+        stated = semconv.provider(more["provider"])
+    return stated or dialect.provider or (semconv.model_provider(model) if model is not None else None)
+
+
+def _tokens(
+    span: Span, shape: AttributeShape, dialect: SpanDialect, provider: str | None, model: str | None, more: Fields
+) -> Tokens:
+    attributes = span.attributes
+    if dialect.tokens is None:
+        first_count = semconv.first_count
+        stated = Tokens(
+            first_count(attributes, shape.input) if shape.input else None,
+            first_count(attributes, shape.output) if shape.output else None,
+            first_count(attributes, shape.cache_read) if shape.cache_read else None,
+            first_count(attributes, shape.cache_write) if shape.cache_write else None,
+            first_count(attributes, shape.reasoning) if shape.reasoning else None,
+        )
+    else:
+        stated = dialect.tokens.counts(attributes)
+    if more:
+        stated = _completed(stated, more)
+    if stated.cache_read is None and stated.cache_write is None and stated.reasoning is None:
+        return stated
+    total = _total(attributes, shape, more) if shape.total or more else None
+    without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
+    apart = bool(dialect.without_reasoning) and any(name in attributes for name in dialect.without_reasoning)
+    return settle(stated, total=total, without_cache=without_cache, without_reasoning=apart)
+
+
+def _completed(stated: Tokens, more: Fields) -> Tokens:
+    """The counts that attributes state by themselves, and where they do not, those that a container holds."""
+    contained = (words.count(more.get(field)) if value is None else value for field, value in stated._asdict().items())
+    return Tokens(*contained)
+
+
+def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
+    """The reported total. Nobody bills it: an impossible one says nothing."""
+    try:
+        total = semconv.first_count(attributes, shape.total)
+        return words.count(more.get("total")) if total is None else total
+    except words.Implausible:
+        return None
+
+
+def _ids(attributes: Attributes, dialect: SpanDialect) -> tuple[str | None, str | None]:
+    """The provider's id of the call, and an id that others may share."""
+    response_id = semconv.first_text(attributes, dialect.response_id)
+    if response_id is None:
+        return None, semconv.first_text(attributes, dialect.shared_id)
+    if dialect.not_unique is not None and attributes.get(dialect.not_unique) == response_id:
+        return None, response_id
+    return response_id, None
+
+
+def _exception_type(span: Span) -> str | None:
+    return next((kind for event in span.events if (kind := words.text(event.attributes.get("exception.type")))), None)

@@ -1,0 +1,93 @@
+"""Why a record says what it says: for each field the attribute behind it and the rule that was applied (`--why`)."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.callers import Caller
+from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.shapes import CONTAINERS
+from gateway.normalise.otlp.span_rules import bedrock_scope
+from gateway.normalise.otlp.spans.calls import SpanCall
+from gateway.normalise.reading import vocabulary as words
+
+_FIELDS = {
+    "response_model": semconv.RESPONSE_MODEL,
+    "request_id": semconv.REQUEST_ID,
+    "team": semconv.TEAM,
+    "session": semconv.SESSION,
+    "api_key": semconv.API_KEY,
+}
+_CONTAINED = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read_tokens": "cache_read",
+    "cache_write_tokens": "cache_write",
+    "reasoning_tokens": "reasoning",
+    "cost": "cost",
+    "request_model": "model",
+    "provider": "provider",
+}
+
+
+def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product) -> dict[str, str]:
+    """Field -> words, for the fields that the span itself gave."""
+    attributes, dialect = span.attributes, product.spans
+    own = dialect.tokens
+    tables = {
+        **_FIELDS,
+        "request_model": dialect.model,
+        "provider": semconv.PROVIDER,
+        "cost": semconv.COST,
+        "user": product.user,
+        "input_tokens": own.input if own else semconv.INPUT,
+        "output_tokens": own.output if own else semconv.OUTPUT,
+        "cache_read_tokens": own.cache_read if own else semconv.CACHE_READ,
+        "cache_write_tokens": own.cache_write if own else semconv.CACHE_WRITE,
+        "reasoning_tokens": own.reasoning if own else semconv.REASONING,
+    }
+    why = {
+        field: name for field, names in tables.items() if (name := semconv.first_name(attributes, names)) is not None
+    }
+    for field, contained in _CONTAINED.items():
+        if field not in why and (container := _container(attributes, contained)) is not None:
+            why[field] = f"{container} ({contained})"
+    if call.record.provider is not None and "provider" not in why:
+        why["provider"] = "the model's name" if dialect.provider is None else f"dialect {product.source}"
+    why["operation"] = _operation(attributes, shape, dialect)
+    why["source"] = f"dialect {product.source}"
+    _add_rules(why, attributes, call, dialect, span)
+    return why
+
+
+def add_inherited(why: dict[str, str], caller: Caller) -> None:
+    """Identity that the span did not state itself."""
+    for field, value in caller._asdict().items():
+        if value is not None:
+            why.setdefault(field, "a dropped twin, an enclosing span or the resource")
+
+
+def _container(attributes: Attributes, field: str) -> str | None:
+    return next((name for name, read in CONTAINERS.items() if field in read(attributes.get(name))), None)
+
+
+def _operation(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> str:
+    decided_by = (shape.deciding_kind.attribute,) if shape.deciding_kind is not None else ()
+    name = semconv.first_name(attributes, (*decided_by, *dialect.operation_names))
+    return name or "a model or provider, and usage or an error"
+
+
+def _add_rules(why: dict[str, str], attributes: Attributes, call: SpanCall, dialect: SpanDialect, span: Span) -> None:
+    tokens, model = call.tokens, call.record.request_model or call.record.response_model
+    cache = (tokens.cache_read or 0) + (tokens.cache_write or 0)
+    if "input_tokens" in why and cache and tokens.input != _stated(attributes, why["input_tokens"]):
+        if (dialect.without_cache or bedrock_scope)(span, call.record.provider, model):
+            why["input_tokens"] += " + cache (dialect: input excludes cache)"
+        else:
+            why["input_tokens"] += " + cache (the total, or a cache above the input, says that input excludes it)"
+    if "output_tokens" in why and tokens.reasoning and tokens.output != _stated(attributes, why["output_tokens"]):
+        why["output_tokens"] += " + reasoning (output excludes it)"
+
+
+def _stated(attributes: Attributes, name: str) -> int | None:
+    return words.count(attributes.get(name))

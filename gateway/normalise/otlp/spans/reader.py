@@ -1,0 +1,213 @@
+"""
+Spans of every dialect into inference records: the trace side of one payload.
+
+A span is read once when it comes; which spans describe one call, and what they inherit from one another, is settled
+when the last one was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.callers import NOBODY, caller_of, nearest
+from gateway.normalise.otlp.conventions import OTEL
+from gateway.normalise.otlp.model import Resource, Scope, Span
+from gateway.normalise.otlp.product import AttributeShape, Product
+from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.span_rules import by_operation_name, has_usage, is_tool_or_agent, never
+from gateway.normalise.otlp.spans.calls import SpanCall, call_of
+from gateway.normalise.otlp.spans.dialects import product_of, span_sender_of
+from gateway.normalise.otlp.spans.explanation import add_inherited, explain
+from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
+from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading import vocabulary as words
+from spool.identity import of_call
+
+
+class SpanReader:
+    """Takes spans, fills the outcome; calls are booked in `finish`."""
+
+    def __init__(self, outcome: Outcome, options: Options) -> None:
+        self._outcome = outcome
+        self._senders = Senders(outcome, options)
+        self._tree = TraceTree()
+        self._nodes = self._tree.nodes
+        self._calls: list[tuple[SpanCall, Key | None]] = []  # with the parent
+        self._ended: set[str] = set()  # traces that can be settled
+        self._enough = PART  # calls for which it pays to settle them
+        self._has_runs = False  # these repeat one another across traces
+        self._resource: Resource | None = None
+        self._scope: Scope | None = None
+        self._sender = OTEL
+
+    def take(self, place: int, span: Span) -> None:
+        """Every span ends up in exactly one term of the books, here or in `finish`."""
+        if span.scope is not self._scope or span.resource is not self._resource:
+            self._resource, self._scope = span.resource, span.scope
+            self._sender = span_sender_of(span.resource, span.scope)
+            self._senders.enter(span.resource)
+        shape = shape_of(span.attributes)
+        if shape.taken_by and self._take_whole(place, span, shape):
+            return
+        product = self._sender
+        if shape.product is not None or shape.weak_marks:
+            product = product_of(span, shape, product)
+        kind = shape.deciding_kind
+        if kind is not None and kind.operation is not None:
+            operation = kind.operation(span, shape)
+        else:
+            operation = (product.spans.operation or by_operation_name)(span, shape)
+        trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id
+        key = (trace_id, span_id) if trace_id is not None and span_id is not None else None
+        parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
+        call = None
+        if operation is None:
+            self._ignore(span, shape, product)
+        elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
+            self._outcome.ignored[DUPLICATE] += 1
+            return
+        else:
+            call = self._call(place, span, shape, product, operation)
+            if call is not None:
+                self._calls.append((call, parent))
+                self._has_runs |= call.run_id is not None
+        if key is not None and (node := self._node(span, shape, product, parent, call)) is not None:
+            self._nodes[key] = node
+
+    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+        """Book the calls of traces that are whole and forget their spans, once there are enough of them."""
+        self._ended |= ended
+        if len(self._calls) < self._enough or self._has_runs:
+            return
+        everything, rest = self._calls, self._nodes
+        whole, self._tree = TraceTree(), TraceTree()
+        self._nodes = self._tree.nodes
+        for key, node in rest.items():
+            (whole.nodes if key[0] in self._ended else self._nodes)[key] = node
+        calls: list[tuple[SpanCall, Key | None]] = []
+        self._calls = []
+        for call, parent in everything:
+            is_whole = call.record.trace_id is None or call.record.trace_id in self._ended
+            (calls if is_whole else self._calls).append((call, parent))
+        self._ended.clear()
+        self._enough = max(PART, 2 * len(self._calls))  # each is looked at a few times, however many wait
+        yield from self._book_all(whole, calls)
+
+    def finish(self) -> Iterator[None]:
+        """Book the calls that are left."""
+        yield from self._book_all(self._tree, self._calls)
+
+    def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
+        """Drop duplicate spans of one call; inherit missing identity from enclosing spans."""
+        dropped = yield from tree.drop_twins()
+        if self._has_runs:
+            dropped |= _repeated_runs([call for call, _ in calls])
+        for number, (call, parent) in enumerate(calls, start=1):
+            if number % TURN == 0:
+                yield
+            if call.place in dropped:
+                self._outcome.ignored[MERGED] += 1
+            else:
+                self._book(call, parent, tree)
+
+    def _take_whole(self, place: int, span: Span, shape: AttributeShape) -> bool:
+        """Whether a product reads the span as a whole, and has done so."""
+        sender = self._senders
+        return any(
+            product.take_span(place, span, self._outcome, tags=sender.tags, device=sender.device)
+            for product in shape.taken_by
+            if product.take_span is not None
+        )
+
+    def _call(self, place: int, span: Span, shape: AttributeShape, product: Product, operation: str) -> SpanCall | None:
+        try:
+            call = call_of(place, span, shape, product, operation)
+        except words.Implausible as error:
+            self._outcome.reject(place, IMPLAUSIBLE, f"span {place}: {error}")
+            return None
+        call.resource_caller = self._senders.caller
+        call.device = self._senders.device
+        user = call.record.user = call.caller.user
+        call.record.tags = self._senders.tags_of(product, user, span.attributes, shape)
+        if product.spans.refine is not None:
+            product.spans.refine(span, call.record)
+        if self._outcome.why is not None:
+            call.why = explain(span, shape, call, product)
+        return call
+
+    def _node(
+        self, span: Span, shape: AttributeShape, product: Product, parent: Key | None, call: SpanCall | None
+    ) -> Node | None:
+        """What the spans below may ask of this one; None when there is nothing to ask."""
+        agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
+        if call is not None:
+            call.agent = agent
+            return Node(parent, call.caller, agent, call.record.operation == "invoke_agent", call)
+        caller = caller_of(span.attributes, shape, product)
+        if parent is None and caller is NOBODY and agent is None:
+            return None
+        is_agent = product.spans.is_agent
+        is_border = is_tool_or_agent(span, shape) or (is_agent is not None and is_agent(span))
+        return Node(parent, caller, agent, is_border, None)
+
+    def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
+        # A dialect or a kind of span that is known is understood: it is no call, or repeats one.
+        is_known = product is not OTEL or shape.says_kind
+        if shape.names_ai and (not is_known or _is_strange(span, shape, product)):
+            self._outcome.ignored[UNRECOGNISED_AI] += 1
+            self._outcome.show_shape(span.attributes)
+        else:
+            self._outcome.ignored[NOT_AI] += 1
+
+    def _book(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
+        record, caller = call.record, call.caller
+        if call.twin_caller is not NOBODY:
+            caller = nearest(caller, call.twin_caller)
+        if parent is not None:
+            above = tree.above(parent)
+            caller = nearest(caller, above.caller)
+            if call.agent is None:
+                call.agent = above.agent
+        caller = nearest(caller, call.resource_caller)
+        if caller is not NOBODY:
+            record.user, record.team, record.session, record.api_key = caller
+        if call.why is not None:
+            add_inherited(call.why, caller)
+        if call.agent is not None and "agent" not in record.tags:
+            self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
+        if call.resource_caller.session is not None:
+            self._outcome.note_session(record, call.resource_caller.session)
+        own = call.own_id
+        identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=own is None, own_id=own)
+        self._outcome.add(record, identity, call.why, device=call.device)
+
+
+def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
+    """Whether a span counts something under an operation that nobody has described."""
+    operation = words.text(span.attributes.get("gen_ai.operation.name"))
+    if operation is None or operation in semconv.NO_CALLS or operation.endswith("_memory"):
+        return False
+    if operation in words.OPERATIONS or product.spans.operation is never or shape.deciding_kind is not None:
+        return False
+    return has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None
+
+
+def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
+    """Of the spans that report one run, all but the one that ends last."""
+    last: dict[str, SpanCall] = {}
+    repeated: set[int] = set()
+    for call in calls:
+        if call.run_id is None:
+            continue
+        other = last.get(call.run_id)
+        if other is None:
+            last[call.run_id] = call
+            continue
+        later, earlier = (call, other) if (call.record.end_time or 0) >= (other.record.end_time or 0) else (other, call)
+        last[call.run_id] = later
+        repeated.add(earlier.place)
+    return repeated

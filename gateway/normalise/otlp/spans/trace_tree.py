@@ -1,0 +1,176 @@
+"""
+The spans of one payload as trees: what a span inherits from those around it, and which describe one call.
+
+Keeps a light node for each span; knows nothing of dialects. All walks are loops: a chain of spans may be as long as a
+payload is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gateway.normalise.otlp.callers import NOBODY, Caller, nearest
+from gateway.normalise.otlp.spans.calls import SpanCall
+
+TURN = 4096  # nodes to settle without a pause
+
+Key = tuple[str, str]  # trace id, span id
+
+
+class Above(NamedTuple):
+    """What stands above a span: identity and agent by nearness, and the nearest enclosing call of each class."""
+
+    caller: Caller = NOBODY
+    agent: str | None = None
+    calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
+
+
+NOTHING = Above()
+
+
+class Node(Struct, gc=False):
+    parent: Key | None
+    caller: Caller
+    agent: str | None
+    is_border: bool  # a tool or agent: calls below it are calls of their own
+    call: SpanCall | None
+    below: Above | None = None  # what the spans under this one inherit, once it was asked for
+
+
+class TraceTree:
+    """All spans of a payload, added to `nodes` one by one, asked when all are there."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[Key, Node] = {}
+
+    def above(self, parent: Key | None) -> Above:
+        """What a span under `parent` inherits."""
+        if parent is None or (node := self.nodes.get(parent)) is None:
+            return NOTHING
+        chain: list[Node] = []
+        seen: set[int] = set()
+        while node is not None and node.below is None and id(node) not in seen:  # a circle has no top
+            chain.append(node)
+            seen.add(id(node))
+            node = self.nodes.get(node.parent) if node.parent is not None else None
+        above = node.below if node is not None and node.below is not None else NOTHING
+        for node in reversed(chain):
+            above = node.below = _below(node, above)
+        return above
+
+    def drop_twins(self) -> Generator[None, None, set[int]]:
+        """Settle calls within calls; returns the places of those that describe a call another one describes better."""
+        enclosing: list[SpanCall] = []
+        enclosed: set[int] = set()
+        for number, node in enumerate(self.nodes.values(), start=1):
+            if number % TURN == 0:
+                yield
+            call = node.call
+            if call is None or node.parent is None or node.is_border:
+                continue
+            outer = self.above(node.parent).calls[call.kind]
+            if outer is not None and outer is not call:
+                if outer.inner is None:
+                    outer.inner = []
+                    enclosing.append(outer)
+                outer.inner.append(call)
+                enclosed.add(call.place)
+        dropped: set[int] = set()
+        for outer in enclosing:
+            if outer.place not in enclosed:
+                _settle(outer, dropped)
+        for outer in enclosing:
+            outer.inner = None
+        return dropped
+
+
+def _below(node: Node, above: Above) -> Above:
+    calls = above.calls
+    if node.is_border:
+        calls = NOTHING.calls
+    elif node.call is not None:
+        a, b, c = calls
+        kind = node.call.kind
+        calls = (node.call if kind == 0 else a, node.call if kind == 1 else b, node.call if kind == 2 else c)
+    elif node.caller is NOBODY and node.agent is None:
+        return above
+    return Above(nearest(node.caller, above.caller), node.agent or above.agent, calls)
+
+
+class KeptCalls(NamedTuple):
+    """Of the calls below a span, those that stay, and of these those with usage."""
+
+    kept: list[SpanCall]
+    counted: list[SpanCall]
+
+
+def _settle(outermost: SpanCall, dropped: set[int]) -> None:
+    """
+    Keep the innermost call that has usage, with failed ones beside it; none below has usage: keep the outer, if it has.
+
+    From a dropped twin, when it stands for exactly one kept call, come identity, cost and the fuller set of tokens.
+    """
+    below: dict[int, KeptCalls] = {}  # by place of the call
+    for call in _inside_out(outermost):
+        kept, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
+        if call.has_usage and not counted:
+            failed = [inner for inner in kept if inner.record.status == "error"]
+            for inner in kept:
+                if inner.record.status != "error":
+                    dropped.add(inner.place)
+                    _take_over(call, inner)
+            below[call.place] = KeptCalls([call, *failed], [call])
+        elif kept:
+            dropped.add(call.place)
+            if len(counted or kept) == 1:
+                _take_over((counted or kept)[0], call)
+            below[call.place] = KeptCalls(kept, counted)
+        else:
+            below[call.place] = KeptCalls([call], [])
+
+
+def _inside_out(outermost: SpanCall) -> list[SpanCall]:
+    order: list[SpanCall] = []
+    waiting = [outermost]
+    while waiting:
+        call = waiting.pop()
+        order.append(call)
+        waiting += call.inner or ()
+    order.reverse()
+    return order
+
+
+def _joined(branches: Iterable[KeptCalls]) -> KeptCalls:
+    kept: list[SpanCall] = []
+    counted: list[SpanCall] = []
+    for branch in branches:  # the shorter list moves, so that long chains stay cheap
+        kept = _longer(kept, branch.kept)
+        counted = _longer(counted, branch.counted)
+    return KeptCalls(kept, counted)
+
+
+def _longer(some: list[SpanCall], others: list[SpanCall]) -> list[SpanCall]:
+    if len(others) > len(some):
+        some, others = others, some
+    some += others
+    return some
+
+
+def _take_over(kept: SpanCall, twin: SpanCall) -> None:
+    if kept.record.cost is None and twin.record.cost is not None:
+        kept.record.cost = twin.record.cost
+        _explain(kept, twin, "cost")
+    if kept.has_usage and twin.tokens.reported() > kept.tokens.reported():
+        kept.count_as(twin.tokens)
+        _explain(kept, twin, "tokens")
+    kept.twin_caller = nearest(kept.twin_caller, nearest(twin.caller, twin.twin_caller))
+    kept.agent = kept.agent or twin.agent
+
+
+def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
+    if kept.why is not None and twin.why is not None:
+        taken = {field: f"{why} (of a dropped twin)" for field, why in twin.why.items() if field.endswith(ending)}
+        kept.why |= taken

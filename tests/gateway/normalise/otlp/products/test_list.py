@@ -1,0 +1,31 @@
+"""The list of products: whole, without double claims, and first things first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gateway.normalise.otlp.products as listed
+from gateway.normalise.otlp.products import PRODUCTS
+
+ORDER = [product.source for product in PRODUCTS]
+
+
+def test_every_module_of_a_product_is_listed() -> None:
+    """A product's source is the name of its module, and each module has its place in the list."""
+    modules = {path.stem for path in Path(listed.__file__).parent.glob("*/*.py")} - {"__init__"}
+    assert modules | {"otel"} == set(ORDER)
+    assert len(ORDER) == len(set(ORDER))
+
+
+def test_no_two_products_claim_the_same_name() -> None:
+    """What stands for one product alone stands in one declaration; of marks the first in the list counts."""
+    tables = ("scopes", "scope_beginnings", "services", "sdks", "events", "metrics", "containers", "reductions")
+    for table in tables:
+        names = [name for product in PRODUCTS for name in getattr(product, table)]
+        assert len(names) == len(set(names)), table
+
+
+def test_logfire_marks_the_spans_of_everybody_and_comes_last() -> None:
+    """Logfire marks every span that its provider makes, so every other mark is stronger."""
+    marked = [product.source for product in PRODUCTS if product.marks or product.mark_beginnings]
+    assert ("openinference", "pydantic_ai") == (marked[0], marked[-1])
