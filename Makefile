@@ -2,30 +2,34 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-clients soak bench lint format lock prices clean
+.PHONY: help run quick test test-clients soak bench lint format hooks lock prices clean
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # One stamp a lock file: a changed lock installs again, an unchanged one costs nothing.
-$(VENV)/run.stamp: requirements.lock pyproject.toml
+$(VENV)/run.stamp: requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tollhouse needs Python 3.11 or newer")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(INSTALL) --require-hashes -r requirements.lock -r requirements-build.lock
+	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
 
-run: $(VENV)/run.stamp  ## install what is locked and start Tollhouse on its embedded default
+run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse with its defaults
 	@exec $(BIN)/tollhouse serve
 
-test: $(VENV)/test.stamp lint  ## the whole suite
-	$(BIN)/python -m pytest -q
+quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
+	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_layers.py
+
+test: $(VENV)/test.stamp lint  ## the whole suite, and the wheel on every supported Python that is installed
+	$(BIN)/python -m pytest -q -rs
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
@@ -37,26 +41,30 @@ soak: $(VENV)/test.stamp  ## 200 rounds of kill -9 under load, and in a file of 
 bench: $(VENV)/test.stamp  ## every benchmark, long rounds, figures as ratios
 	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800
 
-lint: $(VENV)/test.stamp  ## ruff and strict mypy
+lint: $(VENV)/test.stamp  ## ruff and strict mypy, tests included
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(VENV)/test.stamp  ## let ruff put the code in order
+format: $(VENV)/test.stamp  ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-LOCK := pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml
+hooks: $(VENV)/test.stamp  ## run the linters before every commit
+	$(BIN)/pre-commit install
+
+LOCK := pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
 lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned lock files
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv $(LOCK) --group dev -o requirements-dev.lock
-	$(BIN)/uv $(LOCK) -c requirements-dev.lock -o requirements.lock
+	$(BIN)/uv $(LOCK) pyproject.toml --group dev -o requirements-dev.lock
+	$(BIN)/uv $(LOCK) pyproject.toml -c requirements-dev.lock -o requirements.lock
+	$(BIN)/uv $(LOCK) --group build -c requirements-dev.lock -o requirements-build.lock
 
 prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
 	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices
 	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices msgspec
 	.venv-prices/bin/python -m gateway.rate_cards.convert
 
-clean:  ## forget environments and caches, never data
+clean:  ## delete environments and caches, never data
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,77 @@
+"""The wheel that a release ships, installed as an operator installs it, on every supported Python that is present."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+IMPORT_EVERYTHING = """
+import importlib, pkgutil
+for package in ("gateway", "exporters", "spool"):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
+"""
+MINUTE_S = 60
+
+pytestmark = pytest.mark.timeout(10 * MINUTE_S)
+
+
+def run(*command: str | Path, directory: Path) -> str:
+    """The standard output of a command that ended well."""
+    # Away from the checkout, so that Python finds what was installed and not what lies beside it.
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=8 * MINUTE_S)
+    assert done.returncode == 0, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def candidates(version: str) -> Iterator[Path]:
+    """Where an interpreter of that version may be: this one, those on the PATH, those of pyenv."""
+    yield Path(sys.executable)
+    if on_path := shutil.which(f"python{version}"):
+        yield Path(on_path)
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
+
+
+def interpreter(version: str) -> Path | None:
+    """One that starts and has that version, or None; pyenv puts commands on the PATH that do not start."""
+    question = "import sys; print('{}.{}'.format(*sys.version_info))"
+    for candidate in candidates(version):
+        answer = subprocess.run([candidate, "-c", question], capture_output=True, text=True)
+        if answer.returncode == 0 and answer.stdout.strip() == version:
+            return candidate
+    return None
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built by the locked build backend of this environment, which fetches nothing."""
+    directory = tmp_path_factory.mktemp("wheel")
+    build = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    run(*build, "--wheel-dir", directory, ROOT, directory=directory)
+    (built,) = directory.glob("tollhouse-*.whl")
+    return built
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_wheel_runs_beside_the_locked_dependencies(version: str, wheel: Path, tmp_path: Path) -> None:
+    """Every module imports and the command answers, with what requirements.lock names and nothing else."""
+    base = interpreter(version)
+    if base is None:
+        pytest.skip(f"Python {version} is not installed")
+    run(base, "-m", "venv", tmp_path / "venv", directory=tmp_path)
+    bin = tmp_path / "venv/bin"
+    install = (bin / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
+    run(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
+    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, directory=tmp_path)
+    assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
