@@ -15,7 +15,7 @@ from exporters.routes import Routes
 from exporters.service import topics as outbound_topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
-from gateway.addresses.application import application
+from gateway.addresses.application import application, operator_application
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, split_address
@@ -37,9 +37,9 @@ from gateway.monitoring.observers import Observers
 from gateway.monitoring.supervisor import Supervisor
 from gateway.normalise.formats.langfuse.pending import Waiting
 from gateway.normalise.options import Options
-from gateway.operator import application as operator
 from gateway.operator.insights import inspector
 from gateway.operator.offline import devices_of
+from gateway.operator.services import OperatorServices
 from gateway.operator.socket import OperatorSocket
 from gateway.receivers.otlp_grpc import GrpcServer
 from gateway.services import ReceiverServices, Services
@@ -296,8 +296,8 @@ class App:
         ledger: Ledger,
         devices: Registrar,
         billing: BillingSync,
-    ) -> operator.OperatorServices:
-        return operator.OperatorServices(
+    ) -> OperatorServices:
+        return OperatorServices(
             log=spool.log,
             deliveries=spool.deliveries,
             streams=spool.streams,
@@ -344,7 +344,7 @@ class App:
 
     async def _open_doors(self, services: Services) -> None:
         server = self._config.server
-        socket = OperatorSocket(self._config.data_dir, operator.application(services.operators))
+        socket = OperatorSocket(self._config.data_dir, operator_application(services.operators))
         self._stack.push_async_callback(socket.stop)
         await socket.start()
         operator_address = operator_listen(server)

@@ -8,13 +8,17 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.paths import OPERATOR_API
 from gateway.addresses.table import ADDRESSES, FOR_OPERATORS, FOR_SENDERS, NOWHERE, ON_EVERY_LISTENER
 from gateway.api.status import DOCUMENT
 from gateway.http import bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
 from gateway.http.openapi import document
-from gateway.operator import application as operator
+from gateway.operator.admission import operator_endpoint
+from gateway.operator.body import errors_as_json
+from gateway.operator.services import OperatorServices
 from gateway.services import Services
 
 
@@ -34,18 +38,27 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
     for row in ON_EVERY_LISTENER:
         add(row.path, unguarded(row, services))
     if for_operators:
-        make_document: Callable[[], dict[str, Any]] = cache(partial(described, services.operators.version))
+        version = services.operators.version
+        make_document: Callable[[], dict[str, Any]] = cache(partial(document, ADDRESSES, version=version))
         app[DOCUMENT] = make_document
         for row in FOR_OPERATORS:
             add(row.path, unguarded(row, services))
-        app.add_subapp(operator.PREFIX, operator.application(services.operators))
+        app.add_subapp(OPERATOR_API, operator_application(services.operators))
     add(NOWHERE.path, endpoint([NOWHERE], services))
     return app
 
 
-def described(version: str) -> dict[str, Any]:
-    """The OpenAPI document of the whole table."""
-    return document(operator.CALLS, prefix=operator.PREFIX, version=version, addresses=ADDRESSES)
+def operator_application(services: OperatorServices) -> web.Application:
+    """
+    A new application of the operator API, to be mounted under OPERATOR_API.
+
+    The HTTP side and the operator socket each mount one of their own, over the same services.
+    """
+    app = web.Application(middlewares=[errors_as_json])
+    for row in OPERATOR_ADDRESSES:
+        (method,) = row.methods
+        app.router.add_route(method, row.path.removeprefix(OPERATOR_API), operator_endpoint(row, services))
+    return app
 
 
 def _by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:

@@ -7,6 +7,7 @@ OTLP over gRPC is not in it: its services and their checks are in gateway.receiv
 from __future__ import annotations
 
 from gateway.addresses.api import API
+from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.addresses.receivers import RECEIVERS
 from gateway.api import status
 from gateway.http.address import COUNT, OBJECT, TEXT, Address, Schema, array, closed
@@ -46,7 +47,7 @@ FOR_OPERATORS = (
     _status("/metrics", status.metrics, "Figures in Prometheus text", 200, media="text/plain", body=TEXT),
     _status("/openapi.json", status.openapi, "This document", 200),
 )
-ADDRESSES = (*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS)
+ADDRESSES: tuple[Address, ...] = (*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS, *OPERATOR_ADDRESSES)
 
 # Whatever is not in the table. A path may hold a line break (%0A).
 NOWHERE = Address(

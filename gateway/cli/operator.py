@@ -25,12 +25,13 @@ import click
 import orjson
 from yarl import URL
 
+from gateway.addresses.paths import OPERATOR_API
 from gateway.app import billing_of
 from gateway.cli import config_option, configured, data_option, fail
 from gateway.configuration.sections import Config, ConfigError
+from gateway.operator.admission import AS
 from gateway.operator.offline import opened
-from gateway.operator.sign_in import AS
-from gateway.operator.socket import PREFIX, socket_path
+from gateway.operator.socket import socket_path
 from spool.errors import SpoolError, SpoolLocked
 from spool.sqlite import FILE
 
@@ -66,7 +67,7 @@ class House:
     async def _ask(
         self, method: str, path: str, body: object, query: Sequence[tuple[str, str]]
     ) -> tuple[int, dict[str, Any]]:
-        url = URL(f"http://tollhouse{PREFIX}{path}" + (f"?{urlencode(query)}" if query else ""), encoded=True)
+        url = URL(f"http://tollhouse{OPERATOR_API}{path}" + (f"?{urlencode(query)}" if query else ""), encoded=True)
         headers = {AS: quote(self.actor)}
         if body is not None:
             headers["Content-Type"] = "application/json"

@@ -92,7 +92,6 @@ class Address:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of path parameters that any text matches
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # a row of it
-    documented_refusals: Mapping[int, str] = field(default_factory=lambda: REFUSALS)
 
     @property
     def status(self) -> int:
@@ -111,6 +110,11 @@ class Address:
             fixed = tuple(pattern.split("|")) if re.fullmatch(r"\w+(\|\w+)+", pattern) else ()
             found[name] = self.choices.get(name, fixed)
         return found
+
+    @property
+    def documented_refusals(self) -> Mapping[int, str]:
+        """What each status of `refusals` means."""
+        return {status: REFUSALS[status] for status in self.refusals}
 
     @property
     def operations(self) -> Mapping[str, str]:

@@ -1,12 +1,11 @@
 """
-The OpenAPI 3.1 document of all doors, made from the tables and types that answer the requests.
+The OpenAPI 3.1 document, made from the table of addresses and the types that decode and answer requests.
 
 Bodies come from the structs that decode them and list parameters from the lists themselves, so neither can drift.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,39 +13,24 @@ import msgspec
 import orjson
 
 from gateway.http.address import Address, Content, Schema
+from gateway.http.answers import JSON
 from gateway.http.key_carriage import BASIC, BEARER, KEY
 from gateway.http.lists import ORDERS, List
-from gateway.operator.calls import Call
-from gateway.operator.sign_in import CSRF, SAFE_METHODS
+from gateway.operator.address import CSRF
 
 _REF = "#/components/schemas/{name}"
-_ERRORS = {
-    "400": "The request breaks a rule that the message states",
-    "401": "Nobody is signed in, or the sign-in is wrong",
-    "403": "The role, the CSRF token, the Host or the Origin does not allow it",
-    "404": "There is no such thing",
-    "409": "The name is taken, or the state of the thing does not allow it",
-    "413": "The body is too large",
-    "415": "The body is not application/json",
-    "429": "Too many attempts; Retry-After says when to repeat",
-    "503": "The house cannot do it now",
-}
 _JSON_TYPES = ("string", "integer", "number", "boolean")  # a parameter of any other type is text in its form
 _OBJECT: Schema = {"type": "object"}
-_CREATES = ("/keys", "/operators", "/sessions", "/console-links")
 
 
-def document(calls: Sequence[Call], *, prefix: str, version: str, addresses: Sequence[Address] = ()) -> dict[str, Any]:
-    """The whole document: operators' calls under `prefix`, and the doors' operations; equal ones give an equal one."""
-    bodies = [call.takes for call in calls if call.takes is not None]
-    types = [*bodies, *(kind for address in addresses for kind in _types(address))]
+def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
+    """The whole document; equal tables give equal documents."""
+    types = {kind: None for address in addresses for kind in _types(address)}
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
-    for call in calls:
-        paths.setdefault(prefix + call.path, {})[call.method.lower()] = _operation(call)
     for address in addresses:
         for method, name in address.operations.items():
-            paths.setdefault(address.documented_path, {})[method.lower()] = _address_operation(address, name)
+            paths.setdefault(address.documented_path, {})[method.lower()] = _operation(address, name)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tollhouse", "version": version},
@@ -70,65 +54,45 @@ def document(calls: Sequence[Call], *, prefix: str, version: str, addresses: Seq
     }
 
 
-def _operation(call: Call) -> dict[str, Any]:
-    parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in re.findall(r"{(\w+)}", call.path)
-    ]
-    parameters += _list_parameters(call.lists) if call.lists else []
-    text: Schema = {"type": "string"}
-    parameters += [{"name": name, "in": "query", "required": True, "schema": text} for name in call.query]
-    parameters += [{"name": name, "in": "query", "schema": text} for name in call.optional]
-    parameters += [
-        {"name": name, "in": "query", "explode": True, "schema": {"type": "array", "items": text}}
-        for name in call.repeated
-    ]
-    created = call.method == "POST" and call.path in _CREATES
-    operation: dict[str, Any] = {
-        "operationId": call.handler.__name__,
-        "summary": call.summary,
-        "parameters": parameters,
-        "responses": {
-            "201" if created else "200": _response("Done", _envelope(call.lists) if call.lists else {"type": "object"}),
-            **{status: _response(words, _ref("Error")) for status, words in _ERRORS.items()},
-        },
-        "security": _security(call),
-    }
-    if call.takes is not None:
-        operation["requestBody"] = {"required": True, "content": _json(_ref(call.takes.__name__))}
-    return operation
-
-
 def _types(address: Address) -> Iterator[type]:
     """The types that the document has to describe once."""
     for content in (address.takes, address.errors, *address.gives.values(), {"": address.item}):
         yield from (kind for kind in content.values() if isinstance(kind, type))
 
 
-def _address_operation(address: Address, name: str) -> dict[str, Any]:
-    path = [
-        {"name": parameter, "in": "path", "required": True, "schema": _values("string", values)}
-        for parameter, values in address.path_parameters.items()
-    ]
-    required = [{"name": n, "in": "query", "required": True, "schema": {"type": "string"}} for n in address.required]
-    listed = _list_parameters(address.lists) if address.lists else []
-    page = {200: {"application/json": _envelope(address.lists, address.item)}} if address.lists else {}
-    gives: Mapping[int, Content] = {**address.gives, **page}
-    made: dict[str, Any] = {
+def _operation(address: Address, name: str) -> dict[str, Any]:
+    gives: Mapping[int, Content] = address.gives
+    if address.lists:
+        gives = {**gives, 200: {JSON: _envelope(address.lists, address.item)}}
+    refusals = address.documented_refusals
+    operation: dict[str, Any] = {
         "operationId": name,
         "summary": address.summary,
-        "parameters": [*path, *required, *(one for one in listed if one["name"] not in address.required)],
+        "parameters": list(_parameters(address)),
         "responses": {
             **{str(status): _answer("Done", content) for status, content in gives.items()},
-            **{
-                str(status): _answer(address.documented_refusals[status], address.errors) for status in address.refusals
-            },
+            **{str(status): _answer(words, address.errors) for status, words in refusals.items()},
         },
         "security": address.security,
     }
     if address.takes:
-        made["requestBody"] = {"required": True, "content": _content(address.takes)}
-    return made
+        operation["requestBody"] = {"required": True, "content": _content(address.takes)}
+    return operation
+
+
+def _parameters(address: Address) -> Iterator[dict[str, Any]]:
+    for name, values in address.path_parameters.items():
+        schema = _values("string", values) if values else {"type": "string", "minLength": 1}
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+    for name in address.required:
+        yield {"name": name, "in": "query", "required": True, "schema": _TEXT}
+    for name in address.optional:
+        yield {"name": name, "in": "query", "schema": _TEXT}
+    for name in address.repeated:
+        yield {"name": name, "in": "query", "explode": True, "schema": _array(_TEXT)}
+    for parameter in _list_parameters(address.lists) if address.lists else ():
+        if parameter["name"] not in address.required:
+            yield parameter
 
 
 def _answer(words: str, content: Content) -> dict[str, Any]:
@@ -141,12 +105,6 @@ def _content(content: Content) -> dict[str, Any]:
 
 def _schema(kind: type | Schema) -> Schema:
     return _ref(kind.__name__) if isinstance(kind, type) else kind
-
-
-def _security(call: Call) -> list[dict[str, list[str]]]:
-    if call.role is None:
-        return []
-    return [{"session": []}] if call.method in SAFE_METHODS else [{"session": [], "csrf": []}]
 
 
 def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
@@ -182,14 +140,6 @@ def _envelope(listed: List[Any], item: type | Schema = _OBJECT) -> dict[str, Any
         "sorting": _ref("Sorting"),
     }
     return _object(properties)
-
-
-def _response(words: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": words, "content": _json(schema)}
-
-
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
 
 
 def _ref(name: str) -> dict[str, Any]:

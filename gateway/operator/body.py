@@ -1,4 +1,4 @@
-"""What comes in and goes out of the operator API as JSON, and how every failure is said there."""
+"""What comes in and goes out of the operator API as JSON, its errors included."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES = 256 * 1024
 
-# The first class that fits, so the narrow ones stand above the wide ones.
+# The first class that matches counts: subclasses stand above their base classes.
 _STATUSES: tuple[tuple[type[SpoolError], int, str], ...] = (
     (NotThere, 404, "not_found"),
     (AlreadyThere, 409, "already_exists"),
@@ -41,18 +41,18 @@ _STATUSES: tuple[tuple[type[SpoolError], int, str], ...] = (
 )
 
 
-class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A request body: a JSON object whose unknown fields are errors."""
 
 
-async def body(request: web.Request, kind: type[T]) -> T:
+async def read_body(request: web.Request, kind: type[T]) -> T:
     """The request's JSON as its type; Refusal names the field that is wrong."""
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     try:
         return msgspec.json.decode(await _read(request), type=kind)
     except msgspec.DecodeError as error:
-        raise Refusal(400, "bad_payload", f"the body is not what this call takes: {error}") from None
+        raise Refusal(400, "bad_payload", f"the body is not what this address takes: {error}") from None
 
 
 async def _read(request: web.Request) -> bytes:
@@ -81,8 +81,8 @@ def answer(payload: object, status: int = 200, headers: dict[str, str] | None = 
 
 
 @web.middleware
-async def said_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every failure as {"error": {"type", "message"}}; what nobody foresaw is logged and answered 500."""
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer every failure as {"error": {"type", "message"}}; an unexpected one is logged and answered 500."""
     try:
         return await handler(request)
     except Refusal as refusal:
@@ -95,7 +95,7 @@ async def said_as_json(request: web.Request, handler: Handler) -> web.StreamResp
             raise
         type, message = _HTTP.get(error.status, ("refused", error.reason))
         return _error(error.status, type, message, None, {"Allow": error.headers.get("Allow", "")})
-    except Exception:  # noqa: BLE001 - the request boundary: one request fails, the house goes on
+    except Exception:  # noqa: BLE001 - the request boundary: one request fails, the process goes on
         _log.exception("an operator request failed", extra={"action": "operator_request_failed"})
         return _error(500, "internal", "this request failed inside Tollhouse; its log says why")
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiohttp import web
-
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.operator.body import Body, answer, moment
-from gateway.operator.calls import Asked, Call
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import DeadLetter, PartialRefusal
 from spool.errors import Invalid, NotThere
 from spool.record import as_json
-from spool.registry.operators import OPERATOR, VIEWER
 
 
-class Letters(Body):
+class Letters(RequestBody):
     """Dead letters by number, or those of one route, or all of them."""
 
     ids: list[int] | None = None
@@ -79,50 +77,49 @@ REFUSALS: List[PartialRefusal] = List(
 )
 
 
-async def list_dead(asked: Asked) -> web.Response:
-    return await asked.list(DEAD, MemoryRows(await asked.services.deliveries.dead()))
+async def list_dead(request: OperatorRequest[None]) -> Result:
+    return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead()))
 
 
-async def show_dead(asked: Asked) -> web.Response:
-    asked.only()
-    number = asked.number("id")
-    for letter in await asked.services.deliveries.dead():
+async def show_dead(request: OperatorRequest[None]) -> Result:
+    number = request.number("id")
+    for letter in await request.services.deliveries.dead():
         if letter.id == number:
-            return answer({"dead": {**shown_dead(letter), "record": as_json(letter.record)}})
+            return {"dead": {**shown_dead(letter), "record": as_json(letter.record)}}
     raise NotThere("there is no dead letter with this id")
 
 
-async def retry_dead(asked: Asked) -> web.Response:
-    services = asked.services
-    letters = await _letters(asked)
+async def retry_dead(request: OperatorRequest[Letters]) -> Result:
+    services = request.services
+    letters = await _letters(request)
     ids = [letter.id for letter in letters]
-    retried = await services.noted(
-        asked.actor, "dead.retry", _target(letters), _told(ids), lambda: services.deliveries.dead_retry(ids)
+    retried = await services.audit(
+        request.actor, "dead.retry", _target(letters), _told(ids), lambda: services.deliveries.dead_retry(ids)
     )
     for route in {letter.route for letter in letters}:
         services.wake(route)
-    return answer({"retried": retried})
+    return {"retried": retried}
 
 
-async def discard_dead(asked: Asked) -> web.Response:
-    services = asked.services
-    letters = await _letters(asked)
+async def discard_dead(request: OperatorRequest[Letters]) -> Result:
+    services = request.services
+    letters = await _letters(request)
     ids = [letter.id for letter in letters]
-    discarded = await services.noted(
-        asked.actor, "dead.discard", _target(letters), _told(ids), lambda: services.deliveries.dead_discard(ids)
+    discarded = await services.audit(
+        request.actor, "dead.discard", _target(letters), _told(ids), lambda: services.deliveries.dead_discard(ids)
     )
-    return answer({"discarded": discarded})
+    return {"discarded": discarded}
 
 
-async def list_refusals(asked: Asked) -> web.Response:
-    return await asked.list(REFUSALS, MemoryRows(await asked.services.deliveries.partial_refusals()))
+async def list_refusals(request: OperatorRequest[None]) -> Result:
+    return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
 
 
-async def _letters(asked: Asked) -> list[DeadLetter]:
-    given = await asked.body(Letters)
+async def _letters(request: OperatorRequest[Letters]) -> list[DeadLetter]:
+    given = request.body
     if (given.ids is not None) + (given.route is not None) + given.all != 1:
         raise Invalid("name dead letters by their ids, or one route, or all of them")
-    letters = list(await asked.services.deliveries.dead(route=given.route))
+    letters = list(await request.services.deliveries.dead(route=given.route))
     if given.ids is None:
         return letters
     found = [letter for letter in letters if letter.id in set(given.ids)]
@@ -138,19 +135,3 @@ def _told(ids: Sequence[int]) -> dict[str, object]:
 
 def _target(letters: Sequence[DeadLetter]) -> str:
     return ", ".join(sorted({letter.route for letter in letters})) or "none"
-
-
-CALLS = (
-    Call("GET", "/dead", VIEWER, list_dead, "List dead letters", lists=DEAD),
-    Call("GET", "/dead/{id}", VIEWER, show_dead, "Show a dead letter's record"),
-    Call("POST", "/dead/retry", OPERATOR, retry_dead, "Send dead letters again", takes=Letters),
-    Call("POST", "/dead/discard", OPERATOR, discard_dead, "Give dead letters up", takes=Letters),
-    Call(
-        "GET",
-        "/partial-refusals",
-        VIEWER,
-        list_refusals,
-        "List what partial successes refused",
-        lists=REFUSALS,
-    ),
-)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
-from aiohttp import web
 
 from gateway.devices.registrar import Registrar
 from gateway.devices.states import STATES
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.operator.body import Body, answer, moment
-from gateway.operator.calls import Asked, Call
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.requests import OperatorRequest
 from spool.devices import Device, Unenrolled
 from spool.errors import NotThere
-from spool.registry.operators import OPERATOR, VIEWER
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -22,7 +23,7 @@ class Shown(msgspec.Struct, frozen=True):
     state: str
 
 
-class Labels(Body):
+class Labels(RequestBody):
     """null takes a label away."""
 
     labels: dict[str, str | None]
@@ -115,66 +116,51 @@ UNENROLLED: List[Unenrolled] = List(
 )
 
 
-async def list_devices(asked: Asked) -> web.Response:
-    registrar = _registrar(asked)
-    return await asked.list(DEVICES, MemoryRows([_row(registrar, device) for device in registrar.table.all()]))
+async def list_devices(request: OperatorRequest[None]) -> Result:
+    registrar = _registrar(request)
+    return await request.list(DEVICES, MemoryRows([_row(registrar, device) for device in registrar.table.all()]))
 
 
-async def list_unenrolled(asked: Asked) -> web.Response:
-    return await asked.list(UNENROLLED, MemoryRows(_registrar(asked).table.unenrolled()))
+async def list_unenrolled(request: OperatorRequest[None]) -> Result:
+    return await request.list(UNENROLLED, MemoryRows(_registrar(request).table.unenrolled()))
 
 
-async def show_device(asked: Asked) -> web.Response:
-    asked.only()
-    registrar = _registrar(asked)
-    device = registrar.table.find(asked.word("id"))
+async def show_device(request: OperatorRequest[None]) -> Result:
+    registrar = _registrar(request)
+    device = registrar.table.find(request.word("id"))
     if device is None:
-        raise NotThere(f"there is no device {asked.word('id')!r}")
+        raise NotThere(f"there is no device {request.word('id')!r}")
     return _details(registrar, device)
 
 
-async def approve_device(asked: Asked) -> web.Response:
-    asked.only()
-    registrar = _registrar(asked)
-    return _details(registrar, await registrar.approve(asked.word("id"), asked.actor))
+async def approve_device(request: OperatorRequest[None]) -> Result:
+    registrar = _registrar(request)
+    return _details(registrar, await registrar.approve(request.word("id"), request.actor))
 
 
-async def revoke_device(asked: Asked) -> web.Response:
-    asked.only()
-    registrar = _registrar(asked)
-    return _details(registrar, await registrar.revoke(asked.word("id"), asked.actor))
+async def revoke_device(request: OperatorRequest[None]) -> Result:
+    registrar = _registrar(request)
+    return _details(registrar, await registrar.revoke(request.word("id"), request.actor))
 
 
-async def reset_device(asked: Asked) -> web.Response:
-    asked.only()
-    registrar = _registrar(asked)
-    return _details(registrar, await registrar.reset(asked.word("id"), asked.actor))
+async def reset_device(request: OperatorRequest[None]) -> Result:
+    registrar = _registrar(request)
+    return _details(registrar, await registrar.reset(request.word("id"), request.actor))
 
 
-async def label_device(asked: Asked) -> web.Response:
-    registrar = _registrar(asked)
-    given = await asked.body(Labels)
-    return _details(registrar, await registrar.label(asked.word("id"), given.labels, asked.actor))
+async def label_device(request: OperatorRequest[Labels]) -> Result:
+    registrar = _registrar(request)
+    given = request.body
+    return _details(registrar, await registrar.label(request.word("id"), given.labels, request.actor))
 
 
-def _registrar(asked: Asked) -> Registrar:
-    return asked.services.the_devices()
+def _registrar(request: OperatorRequest[Any]) -> Registrar:
+    return request.services.require_devices()
 
 
 def _row(registrar: Registrar, device: Device) -> Shown:
     return Shown(device, registrar.state_of(device))
 
 
-def _details(registrar: Registrar, device: Device) -> web.Response:
-    return answer({"device": details(_row(registrar, device))})
-
-
-CALLS = (
-    Call("GET", "/devices", VIEWER, list_devices, "List devices", lists=DEVICES),
-    Call("GET", "/unenrolled", VIEWER, list_unenrolled, "List names that nobody enrolled", lists=UNENROLLED),
-    Call("GET", "/devices/{id}", VIEWER, show_device, "Show a device"),
-    Call("POST", "/devices/{id}/approve", OPERATOR, approve_device, "Enrol a pending or revoked device"),
-    Call("POST", "/devices/{id}/revoke", OPERATOR, revoke_device, "Refuse a device from now on"),
-    Call("POST", "/devices/{id}/reset", OPERATOR, reset_device, "Forget a device's fingerprint and key"),
-    Call("PATCH", "/devices/{id}", OPERATOR, label_device, "Label a device", takes=Labels),
-)
+def _details(registrar: Registrar, device: Device) -> Result:
+    return {"device": details(_row(registrar, device))}

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
-from aiohttp import web
-
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
 from gateway.operator.body import moment
-from gateway.operator.calls import Asked, Call
-from spool.registry.operators import VIEWER
+from gateway.operator.requests import OperatorRequest
 
 Finding = Mapping[str, Any]
 
@@ -47,15 +45,9 @@ CONFLICTS: List[Finding] = List(
 )
 
 
-async def list_ignored(asked: Asked) -> web.Response:
-    return await asked.list(IGNORED, MemoryRows(await asked.services.log.unrecognised()))
+async def list_ignored(request: OperatorRequest[None]) -> Result:
+    return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised()))
 
 
-async def list_conflicts(asked: Asked) -> web.Response:
-    return await asked.list(CONFLICTS, MemoryRows(await asked.services.log.conflicts()))
-
-
-CALLS = (
-    Call("GET", "/ignored", VIEWER, list_ignored, "List unrecognised AI shapes", lists=IGNORED),
-    Call("GET", "/conflicts", VIEWER, list_conflicts, "List reports that disagreed", lists=CONFLICTS),
-)
+async def list_conflicts(request: OperatorRequest[None]) -> Result:
+    return await request.list(CONFLICTS, MemoryRows(await request.services.log.conflicts()))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
-from aiohttp import web
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.operator.body import Body, answer, moment
-from gateway.operator.calls import Asked, Call
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.requests import OperatorRequest
 from spool.errors import NotAllowed
 from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME, NOT_IN_USE, Key
-from spool.registry.operators import ADMIN, VIEWER
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.sqlite.registry.keys import KeyTable
 
 DEFAULT_OVERLAP_S = 86400.0
 
 
-class NewKey(Body):
+class NewKey(RequestBody):
     name: str
     scopes: tuple[str, ...] = ()
     use_cases: tuple[str, ...] = ()
@@ -25,7 +26,7 @@ class NewKey(Body):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class KeyChanges(Body):
+class KeyChanges(RequestBody):
     """What is left out stays as it is."""
 
     name: str | None = None
@@ -35,7 +36,7 @@ class KeyChanges(Body):
     labels: dict[str, str] | None = None
 
 
-class Rotation(Body):
+class Rotation(RequestBody):
     overlap_s: float = DEFAULT_OVERLAP_S
 
 
@@ -82,93 +83,78 @@ KEYS: List[Key] = List(
 )
 
 
-async def list_keys(asked: Asked) -> web.Response:
-    asked.services.the_registry()  # a list without the keys of a damaged registry would look like the truth
-    return await asked.list(KEYS, MemoryRows(asked.services.access.keys()))
+async def list_keys(request: OperatorRequest[None]) -> Result:
+    request.services.require_registry()  # a list without the keys of a damaged registry would look like the truth
+    return await request.list(KEYS, MemoryRows(request.services.access.keys()))
 
 
-async def show_key(asked: Asked) -> web.Response:
-    asked.only()
-    asked.services.the_registry()
-    key = asked.services.access.key(asked.word("name"))
+async def show_key(request: OperatorRequest[None]) -> Result:
+    request.services.require_registry()
+    key = request.services.access.key(request.word("name"))
     overlap_ends_at = key.overlap_ends_at
-    over = overlap_ends_at is not None and overlap_ends_at <= asked.services.clock.now()
-    return answer({"key": shown(key), "previous_secret_until": None if over else moment(overlap_ends_at)})
+    over = overlap_ends_at is not None and overlap_ends_at <= request.services.clock.now()
+    return {"key": shown(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
 
 
-async def create_key(asked: Asked) -> web.Response:
-    given = await asked.body(NewKey)
-    key, secret = await _table(asked).create(
+async def create_key(request: OperatorRequest[NewKey]) -> Result:
+    given = request.body
+    key, secret = await _table(request).create(
         name=given.name,
         scopes=given.scopes,
         use_cases=given.use_cases,
         description=given.description,
         labels=given.labels,
-        actor=asked.actor,
+        actor=request.actor,
     )
-    return answer({"key": shown(key), "secret": secret}, status=201)
+    return {"key": shown(key), "secret": secret}
 
 
-async def edit_key(asked: Asked) -> web.Response:
-    given = await asked.body(KeyChanges)
-    key = await _table(asked).edit(
-        _editable(asked),
+async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
+    given = request.body
+    key = await _table(request).edit(
+        _editable(request),
         new_name=given.name,
         description=given.description,
         scopes=given.scopes,
         use_cases=given.use_cases,
         labels=given.labels,
-        actor=asked.actor,
+        actor=request.actor,
     )
-    return _now(asked, key)
+    return _now(request, key)
 
 
-async def rotate_key(asked: Asked) -> web.Response:
-    given = await asked.body(Rotation)
-    key, secret = await _table(asked).rotate(_editable(asked), overlap_s=given.overlap_s, actor=asked.actor)
-    return answer({"key": shown(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)})
+async def rotate_key(request: OperatorRequest[Rotation]) -> Result:
+    given = request.body
+    key, secret = await _table(request).rotate(_editable(request), overlap_s=given.overlap_s, actor=request.actor)
+    return {"key": shown(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
 
 
-async def enable_key(asked: Asked) -> web.Response:
-    asked.only()
-    return _now(asked, await _table(asked).enable(_editable(asked), actor=asked.actor))
+async def enable_key(request: OperatorRequest[None]) -> Result:
+    return _now(request, await _table(request).enable(_editable(request), actor=request.actor))
 
 
-async def disable_key(asked: Asked) -> web.Response:
-    asked.only()
-    return _now(asked, await _table(asked).disable(_editable(asked), actor=asked.actor))
+async def disable_key(request: OperatorRequest[None]) -> Result:
+    return _now(request, await _table(request).disable(_editable(request), actor=request.actor))
 
 
-async def delete_key(asked: Asked) -> web.Response:
-    confirm = asked.only("confirm").get("confirm", "")
-    name = _editable(asked)
-    await _table(asked).delete(name, confirm=confirm, actor=asked.actor)
-    return answer({"deleted": name})
+async def delete_key(request: OperatorRequest[None]) -> Result:
+    confirm = request.http.query.get("confirm", "")
+    name = _editable(request)
+    await _table(request).delete(name, confirm=confirm, actor=request.actor)
+    return {"deleted": name}
 
 
-def _table(asked: Asked) -> KeyTable:
-    return asked.services.the_registry().keys
+def _table(request: OperatorRequest[Any]) -> KeyTable:
+    return request.services.require_registry().keys
 
 
-def _editable(asked: Asked) -> str:
-    name = asked.word("name")
-    if name == LEGACY_NAME and asked.services.access.has_legacy():
+def _editable(request: OperatorRequest[Any]) -> str:
+    name = request.word("name")
+    if name == LEGACY_NAME and request.services.access.has_legacy():
         raise NotAllowed(f"{LEGACY_NAME} comes from the deployment: change the file that server.api_key_file names")
     return name
 
 
-def _now(asked: Asked, key: Key) -> web.Response:
+def _now(request: OperatorRequest[Any], key: Key) -> Result:
     """The changed key, with its last access up to now."""
-    return answer({"key": shown(asked.services.access.key(key.name))})
-
-
-CALLS = (
-    Call("GET", "/keys", VIEWER, list_keys, "List API keys", lists=KEYS),
-    Call("POST", "/keys", ADMIN, create_key, "Create an API key", takes=NewKey),
-    Call("GET", "/keys/{name}", VIEWER, show_key, "Show an API key"),
-    Call("PATCH", "/keys/{name}", ADMIN, edit_key, "Edit an API key", takes=KeyChanges),
-    Call("POST", "/keys/{name}/rotate", ADMIN, rotate_key, "Give a key a new secret", takes=Rotation),
-    Call("POST", "/keys/{name}/enable", ADMIN, enable_key, "Enable an API key"),
-    Call("POST", "/keys/{name}/disable", ADMIN, disable_key, "Disable an API key"),
-    Call("DELETE", "/keys/{name}", ADMIN, delete_key, "Delete an API key", query=("confirm",)),
-)
+    return {"key": shown(request.services.access.key(key.name))}

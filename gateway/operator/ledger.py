@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from aiohttp import web
-
 from gateway.api import costs
-from gateway.operator.body import Body, answer, moment
-from gateway.operator.calls import Asked, Call
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
-from spool.registry.operators import OPERATOR, VIEWER
 from spool.sqlite.ledger.queries import GRANULARITIES, CostQuery, CostRow
 
 MEASURES = (
@@ -26,73 +25,71 @@ REPEATED = ("by", "where")
 ONCE = ("from", "to", "tz", "per")
 
 
-class Rebuild(Body):
+class Rebuild(RequestBody):
     """Nothing to say."""
 
 
-class Reprice(Body):
+class Reprice(RequestBody):
     """`since` is a day (UTC) or an RFC 3339 time: what happened before it keeps its estimates."""
 
     since: str
 
 
-async def state(asked: Asked) -> web.Response:
-    asked.only()
-    found = asdict(await asked.services.ledger.state())
+async def state(request: OperatorRequest[None]) -> Result:
+    found = asdict(await request.services.ledger.state())
     hourly = found["hourly_since"]
-    return answer({"ledger": {**found, "hourly_since": hourly and moment(hourly.timestamp())}})
+    return {"ledger": {**found, "hourly_since": hourly and moment(hourly.timestamp())}}
 
 
-async def report(asked: Asked) -> web.Response:
+async def report(request: OperatorRequest[None]) -> Result:
     """Everything closed by now is in it, without waiting for the ledger's next turn."""
-    ledger = asked.services.ledger
-    await ledger.catch_up(asked.services.log)
-    query = _query(asked, ledger.dimensions())
+    ledger = request.services.ledger
+    await ledger.catch_up(request.services.log)
+    query = _query(request, ledger.dimensions())
     rows = await ledger.costs(query)
-    return answer({
+    return {
         "report": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
             "per": query.granularity,
         },
         "rows": [_shown(query, row) for row in rows],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
-async def rebuild(asked: Asked) -> web.Response:
+async def rebuild(request: OperatorRequest[Rebuild]) -> Result:
     """Counting anew is part of the answer, so that it is done when a command without a server ends."""
-    await asked.body(Rebuild)
-    services, ledger = asked.services, asked.services.ledger
-    done = await services.noted(asked.actor, "ledger.rebuild", "ledger", {}, lambda: ledger.rebuild(services.log))
+    services, ledger = request.services, request.services.ledger
+    done = await services.audit(request.actor, "ledger.rebuild", "ledger", {}, lambda: ledger.rebuild(services.log))
     await ledger.catch_up(services.log)
-    return answer({
+    return {
         "rebuild": {
             "periods": done.periods, "kept": done.kept, "first": done.first,
             "border": done.border and moment(done.border.timestamp()),
         }
-    })  # fmt: skip
+    }  # fmt: skip
 
 
-async def reprice(asked: Asked) -> web.Response:
-    given = await asked.body(Reprice)
-    services, ledger = asked.services, asked.services.ledger
+async def reprice(request: OperatorRequest[Reprice]) -> Result:
+    given = request.body
+    services, ledger = request.services, request.services.ledger
     since = costs.moment("since", given.since)
     try:
         book = services.prices()
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     await ledger.catch_up(services.log)
-    done = await services.noted(
-        asked.actor,
+    done = await services.audit(
+        request.actor,
         "ledger.reprice",
         "ledger",
         {"since": since.isoformat(), "price_book": book.version},
         lambda: ledger.reprice(book, since=since),
     )
-    return answer({"reprice": {"since": since.isoformat(), "price_book": book.version, **asdict(done)}})
+    return {"reprice": {"since": since.isoformat(), "price_book": book.version, **asdict(done)}}
 
 
-def _query(asked: Asked, known: Sequence[str]) -> CostQuery:
-    given = asked.request.query
+def _query(request: OperatorRequest[Any], known: Sequence[str]) -> CostQuery:
+    given = request.http.query
     if set(given) - {*REPEATED, *ONCE}:
         raise Invalid(f"a report takes {', '.join((*REPEATED, *ONCE))}")
     for name in set(given) - set(REPEATED):
@@ -110,7 +107,7 @@ def _query(asked: Asked, known: Sequence[str]) -> CostQuery:
     if per not in (TOTAL, *GRANULARITIES):
         raise Invalid(f"per must be one of {', '.join((TOTAL, *GRANULARITIES))}")
     zone = _zone(given.get("tz", "UTC"))
-    now = datetime.fromtimestamp(asked.services.clock.now(), UTC).astimezone(zone)
+    now = datetime.fromtimestamp(request.services.clock.now(), UTC).astimezone(zone)
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     query = CostQuery(
         since=costs.moment("from", given["from"], zone=zone) if "from" in given else month,
@@ -135,11 +132,3 @@ def _shown(query: CostQuery, row: CostRow) -> dict[str, object]:
     period = {} if query.granularity == TOTAL else {"period": row.start.astimezone(query.zone).isoformat()}
     group = dict(zip(query.group_by, row.group, strict=True))
     return {**period, **group, **{name: getattr(row, name) for name in MEASURES}}
-
-
-CALLS = (
-    Call("GET", "/ledger", VIEWER, state, "How far the ledger reaches"),
-    Call("GET", "/report", VIEWER, report, "Costs by dimensions", optional=ONCE, repeated=REPEATED),
-    Call("POST", "/ledger/rebuild", OPERATOR, rebuild, "Count anew what is kept", takes=Rebuild),
-    Call("POST", "/ledger/reprice", OPERATOR, reprice, "Price estimates again", takes=Reprice),
-)

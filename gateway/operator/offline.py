@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from gateway.addresses.application import operator_application
 from gateway.authentication.access import Access
 from gateway.configuration.sections import Config
 from gateway.devices.registrar import Registrar
 from gateway.http.listener import operator_listen
 from gateway.intake.emails import Emails
 from gateway.intake.prices import PriceBook
-from gateway.operator.application import OperatorServices, application
-from gateway.operator.services import Billing
+from gateway.operator.services import Billing, OperatorServices
 from gateway.operator.socket import OperatorSocket
 from spool.clock import Clock, SystemClock
 from spool.deliveries.values import RouteSpec
@@ -74,7 +74,7 @@ async def opened(
             prices=lambda: PriceBook.load(config.prices),
         )
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
-        socket = OperatorSocket(Path(place), application(services))
+        socket = OperatorSocket(Path(place), operator_application(services))
         stack.push_async_callback(socket.stop)
         yield await socket.start()
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from aiohttp import web
+from typing import Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
-from gateway.operator.body import Body, answer, moment
-from gateway.operator.calls import Asked, Call
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.requests import OperatorRequest
 from spool.errors import NotAllowed
 from spool.listing import SortField
 from spool.registry.audit import AuditRow
-from spool.registry.operators import ADMIN, ROLES, VIEWER, Operator
+from spool.registry.operators import ROLES, VIEWER, Operator
 
 
-class NewOperator(Body):
+class NewOperator(RequestBody):
     email: str
     password: str
     role: str = VIEWER
 
 
-class OperatorChanges(Body):
+class OperatorChanges(RequestBody):
     """What is left out stays as it is."""
 
     role: str | None = None
@@ -73,58 +74,41 @@ AUDIT: List[AuditRow] = List(
 )
 
 
-async def list_operators(asked: Asked) -> web.Response:
-    return await asked.list(OPERATORS, MemoryRows(await asked.services.the_registry().operators.all()))
+async def list_operators(request: OperatorRequest[None]) -> Result:
+    return await request.list(OPERATORS, MemoryRows(await request.services.require_registry().operators.all()))
 
 
-async def add_operator(asked: Asked) -> web.Response:
-    given = await asked.body(NewOperator)
-    operator = await asked.services.the_registry().operators.add(
-        given.email, role=given.role, password=given.password, actor=asked.actor
+async def add_operator(request: OperatorRequest[NewOperator]) -> Result:
+    given = request.body
+    operator = await request.services.require_registry().operators.add(
+        given.email, role=given.role, password=given.password, actor=request.actor
     )
-    return answer({"operator": shown(operator)}, status=201)
+    return {"operator": shown(operator)}
 
 
-async def edit_operator(asked: Asked) -> web.Response:
-    given = await asked.body(OperatorChanges)
+async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:
+    given = request.body
     if given.role is not None:
-        _not_oneself(asked)
-    operator = await asked.services.the_registry().operators.change(
-        asked.word("email"), role=given.role, password=given.password, actor=asked.actor
+        _not_oneself(request)
+    operator = await request.services.require_registry().operators.change(
+        request.word("email"), role=given.role, password=given.password, actor=request.actor
     )
-    return answer({"operator": shown(operator)})
+    return {"operator": shown(operator)}
 
 
-async def remove_operator(asked: Asked) -> web.Response:
-    asked.only()
-    _not_oneself(asked)
-    email = asked.word("email")
-    await asked.services.the_registry().operators.remove(email, actor=asked.actor)
-    return answer({"removed": email})
+async def remove_operator(request: OperatorRequest[None]) -> Result:
+    _not_oneself(request)
+    email = request.word("email")
+    await request.services.require_registry().operators.remove(email, actor=request.actor)
+    return {"removed": email}
 
 
-async def list_audit(asked: Asked) -> web.Response:
-    registry = asked.services.the_registry()
-    return await asked.list(AUDIT, StoredRows(registry.audit_page))
+async def list_audit(request: OperatorRequest[None]) -> Result:
+    registry = request.services.require_registry()
+    return await request.list(AUDIT, StoredRows(registry.audit_page))
 
 
-def _not_oneself(asked: Asked) -> None:
+def _not_oneself(request: OperatorRequest[Any]) -> None:
     """The last administrator cannot lock everybody out of the console by a slip."""
-    if asked.session is not None and asked.session.operator and asked.word("email") == asked.actor.name:
+    if request.session is not None and request.session.operator and request.word("email") == request.actor.name:
         raise NotAllowed("nobody takes a role away from oneself; another admin or the command line can")
-
-
-CALLS = (
-    Call("GET", "/operators", ADMIN, list_operators, "List operators", lists=OPERATORS),
-    Call("POST", "/operators", ADMIN, add_operator, "Add an operator", takes=NewOperator),
-    Call(
-        "PATCH",
-        "/operators/{email}",
-        ADMIN,
-        edit_operator,
-        "Change an operator's role or password",
-        takes=OperatorChanges,
-    ),
-    Call("DELETE", "/operators/{email}", ADMIN, remove_operator, "Remove an operator"),
-    Call("GET", "/audit", ADMIN, list_audit, "List every change", lists=AUDIT),
-)

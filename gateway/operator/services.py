@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from aiohttp import web
-
 from gateway.authentication.access import Access
 from gateway.authentication.attempts import Buckets
 from gateway.devices.registrar import Registrar
@@ -83,20 +81,20 @@ class OperatorServices:
         self.hosts = frozenset(host.lower() for host in self.hosts)
         self.cursor_secret = derived(self.secret, "list cursors")
 
-    def the_registry(self) -> Registry:
+    def require_registry(self) -> Registry:
         """The registry, or Refusal 503 with the reason why there is none."""
         if self.registry is None:
             raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
         return self.registry
 
-    def the_devices(self) -> Registrar:
+    def require_devices(self) -> Registrar:
         """The devices, or Refusal 503 where there are none or their changes could not be written down."""
-        self.the_registry()
+        self.require_registry()
         if self.devices is None:
             raise Refusal(503, "no_devices", "this house keeps no devices")
         return self.devices
 
-    async def noted(
+    async def audit(
         self, actor: Actor, action: str, target: str, after: Mapping[str, object], work: Callable[[], Awaitable[T]]
     ) -> T:
         """
@@ -105,13 +103,10 @@ class OperatorServices:
         The row comes first, because the two lie in different files: a crash in between leaves a row without a change,
         never a change without a row. A refusal gets a row of its own.
         """
-        registry = self.the_registry()
+        registry = self.require_registry()
         await registry.note(actor, action, target, after=after)
         try:
             return await work()
         except Exception:
             await registry.note(actor, f"{action}.failed", target)
             raise
-
-
-SERVICES = web.AppKey("SERVICES", OperatorServices)

@@ -16,11 +16,11 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.operator.sign_in import LOCAL
+from gateway.addresses.paths import OPERATOR_API
+from gateway.operator.admission import LOCAL
 
 MAX_PATH_BYTES = 100
 STOP_S = 2.0  # twice at most: what commands in hand get to finish when the house stops
-PREFIX = "/console/api"
 
 
 class OperatorSocket:
@@ -29,7 +29,7 @@ class OperatorSocket:
     def __init__(self, directory: Path, application: web.Application) -> None:
         self._directory = directory
         self._root = web.Application(middlewares=[_local])
-        self._root.add_subapp(PREFIX, application)
+        self._root.add_subapp(OPERATOR_API, application)
         self._runner = web.AppRunner(self._root, access_log=None, shutdown_timeout=STOP_S)
         self._shelter: Path | None = None
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
-
-from aiohttp import web
+from typing import Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
 from gateway.monitoring.health import shown_route
-from gateway.operator.body import Body, answer, moment
-from gateway.operator.calls import Asked, Call
+from gateway.operator.body import RequestBody, moment
+from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import RouteState
 from spool.errors import Invalid, NotThere
 from spool.log.values import Books
-from spool.registry.operators import OPERATOR, VIEWER
 
 ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)
 STATES = ("running", "parked", "refusing", "orphaned")
 
 
-class Replay(Body):
+class Replay(RequestBody):
     """`since` and `until` are RFC 3339 times of commit; until when it is left out is now."""
 
     route: str
@@ -55,11 +54,10 @@ ROUTES: List[RouteState] = List(
 )
 
 
-async def status(asked: Asked) -> web.Response:
-    asked.only()
-    services = asked.services
-    books, stats, routes = await services.log.books(), await services.log.stats(), await _routes(asked)
-    return answer({
+async def status(request: OperatorRequest[None]) -> Result:
+    services = request.services
+    books, stats, routes = await services.log.books(), await services.log.stats(), await _routes(request)
+    return {
         "topics": [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())],
         "routes": [shown_route(route) for route in sorted(routes, key=lambda route: route.name)],
         "space": {
@@ -71,26 +69,25 @@ async def status(asked: Asked) -> web.Response:
             "last_error": stats.last_error,
         },
         "duplicate_window_s": float(stats.duplicate_window_s),
-    })  # fmt: skip
+    }  # fmt: skip
 
 
-async def list_routes(asked: Asked) -> web.Response:
-    return await asked.list(ROUTES, MemoryRows(await _routes(asked)))
+async def list_routes(request: OperatorRequest[None]) -> Result:
+    return await request.list(ROUTES, MemoryRows(await _routes(request)))
 
 
-async def drop_route(asked: Asked) -> web.Response:
-    asked.only()
-    services = asked.services
-    name = f"{asked.word('destination')}/{asked.word('topic')}"
+async def drop_route(request: OperatorRequest[None]) -> Result:
+    services = request.services
+    name = f"{request.word('destination')}/{request.word('topic')}"
     if name not in {route.name for route in await services.deliveries.routes()}:
         raise NotThere(f"there is no route named {name!r}")
-    discarded = await services.noted(asked.actor, "route.drop", name, {}, lambda: services.deliveries.drop(name))
-    return answer({"route": name, "discarded": discarded})
+    discarded = await services.audit(request.actor, "route.drop", name, {}, lambda: services.deliveries.drop(name))
+    return {"route": name, "discarded": discarded}
 
 
-async def replay(asked: Asked) -> web.Response:
-    services = asked.services
-    given = await asked.body(Replay)
+async def replay(request: OperatorRequest[Replay]) -> Result:
+    services = request.services
+    given = request.body
     since = _time("since", given.since)
     until = services.clock.now() if given.until is None else _time("until", given.until)
     if since >= until:
@@ -100,42 +97,39 @@ async def replay(asked: Asked) -> web.Response:
     if given.dry_run:
         records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=True)
     else:
-        records = await services.noted(
-            asked.actor,
+        records = await services.audit(
+            request.actor,
             "route.replay",
             given.route,
             {"since": moment(since), "until": moment(until)},
             lambda: services.deliveries.replay(given.route, since=since, until=until, dry_run=False),
         )
         services.wake(given.route)
-    return answer({
+    return {
         "replay": {
             "route": given.route, "since": moment(since), "until": moment(until),
             "records": records, "dry_run": given.dry_run,
         }
-    })  # fmt: skip
+    }  # fmt: skip
 
 
-async def receipt(asked: Asked) -> web.Response:
-    asked.only()
-    found = await asked.services.log.receipt(asked.word("id"))
+async def receipt(request: OperatorRequest[None]) -> Result:
+    found = await request.services.log.receipt(request.word("id"))
     at = found.get("at")
-    return answer({"receipt": {**found, "at": moment(at)} if isinstance(at, float) else dict(found)})
+    return {"receipt": {**found, "at": moment(at)} if isinstance(at, float) else dict(found)}
 
 
-async def show_running_books(asked: Asked) -> web.Response:
-    asked.only()
-    return answer(shown_books(await asked.services.log.books()))
+async def show_running_books(request: OperatorRequest[None]) -> Result:
+    return shown_books(await request.services.log.books())
 
 
-async def verify(asked: Asked) -> web.Response:
+async def verify(request: OperatorRequest[None]) -> Result:
     """Recounted from commit rows and entries; the running counters are not trusted."""
-    asked.only()
-    return answer(shown_books(await asked.services.log.verify()))
+    return shown_books(await request.services.log.verify())
 
 
-async def _routes(asked: Asked) -> list[RouteState]:
-    return [*await asked.services.deliveries.routes(), *asked.services.syncs()]
+async def _routes(request: OperatorRequest[Any]) -> list[RouteState]:
+    return [*await request.services.deliveries.routes(), *request.services.syncs()]
 
 
 def _time(name: str, text: str) -> float:
@@ -146,14 +140,3 @@ def _time(name: str, text: str) -> float:
     if at is None or at.tzinfo is None or not 1970 <= at.year < 9999:  # what lies outside may have no UTC time
         raise Invalid(f"{name} must be an RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z")
     return at.timestamp()
-
-
-CALLS = (
-    Call("GET", "/status", VIEWER, status, "Topics, routes and space"),
-    Call("GET", "/routes", VIEWER, list_routes, "List routes", lists=ROUTES),
-    Call("DELETE", "/routes/{destination}/{topic}", OPERATOR, drop_route, "Forget an orphaned route"),
-    Call("POST", "/replay", OPERATOR, replay, "Send settled records again", takes=Replay),
-    Call("GET", "/receipts/{id}", VIEWER, receipt, "What became of a submission"),
-    Call("GET", "/books", VIEWER, show_running_books, "The running books"),
-    Call("GET", "/verify", VIEWER, verify, "Recount the books"),
-)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.operator.body import Body, answer
-from gateway.operator.calls import Asked, Call
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody
+from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import UnknownDelivery
 from spool.record import Record, as_json
-from spool.registry.operators import OPERATOR, VIEWER
 from spool.streams import TYPES, Stream
 
 SHOWN_RECORDS = 100  # of one delivery; more would not help whoever compares them by hand
 
 
-class Resolution(Body):
+class Resolution(RequestBody):
     """What the operator found out: the delivery was `sent`, and counts there, or it was not and is sent again."""
 
     sent: bool
@@ -69,13 +67,13 @@ UNKNOWN: List[_Unknown] = List(
 )
 
 
-async def list_streams(asked: Asked) -> web.Response:
-    return await asked.list(STREAMS, MemoryRows(await asked.services.streams.streams()))
+async def list_streams(request: OperatorRequest[None]) -> Result:
+    return await request.list(STREAMS, MemoryRows(await request.services.streams.streams()))
 
 
-async def list_unknown(asked: Asked) -> web.Response:
+async def list_unknown(request: OperatorRequest[None]) -> Result:
     """With the exact records, because whoever settles it looks for them on the other side."""
-    services = asked.services
+    services = request.services
     found = []
     for delivery in await services.deliveries.unknowns():
         if delivery.kept is not None:
@@ -85,26 +83,19 @@ async def list_unknown(asked: Asked) -> web.Response:
             entries = list(await services.log.read(delivery.topic, delivery.first, last))
         records = [record for entry in entries for record in entry.records if record is not None]
         found.append(_Unknown(delivery, records))
-    return await asked.list(UNKNOWN, MemoryRows(found))
+    return await request.list(UNKNOWN, MemoryRows(found))
 
 
-async def resolve(asked: Asked) -> web.Response:
-    services = asked.services
-    number = asked.number("id")
-    given = await asked.body(Resolution)
-    done = await services.noted(
-        asked.actor,
+async def resolve(request: OperatorRequest[Resolution]) -> Result:
+    services = request.services
+    number = request.number("id")
+    given = request.body
+    done = await services.audit(
+        request.actor,
         "streams.resolve",
         str(number),
         {"sent": given.sent},
         lambda: services.deliveries.resolve(number, sent=given.sent),
     )
     services.wake(done.route)
-    return answer({"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}})
-
-
-CALLS = (
-    Call("GET", "/streams", VIEWER, list_streams, "List unit-cost streams", lists=STREAMS),
-    Call("GET", "/unknown", VIEWER, list_unknown, "List deliveries of unknown fate", lists=UNKNOWN),
-    Call("POST", "/unknown/{id}/resolve", OPERATOR, resolve, "Settle a delivery of unknown fate", takes=Resolution),
-)
+    return {"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}}

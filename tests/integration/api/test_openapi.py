@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import schemathesis
-from aiohttp import ClientSession, UnixConnector
+from aiohttp import ClientSession, UnixConnector, web
 from hypothesis import settings
 from openapi_spec_validator import validate
 from schemathesis.checks import not_a_server_error
@@ -22,16 +22,17 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gateway.addresses.application import application, described
+from gateway.addresses.application import application
+from gateway.addresses.paths import OPERATOR_API
 from gateway.addresses.table import ADDRESSES, NOWHERE
 from gateway.app import App
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
-from gateway.operator.application import PREFIX
+from gateway.http.openapi import document
 from spool.registry import operators
 from spool.registry.scopes import SCOPES
 from tests.integration.conftest import ACTOR, Serve
 
-DOCUMENT = described("0")
+DOCUMENT = document(ADDRESSES, version="0")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 PROTOBUF = "application/x-protobuf"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -69,10 +70,20 @@ async def test_every_address_of_the_house_stands_in_the_document(serve: Serve) -
     """The route table and the document name the same addresses."""
     serving = await serve()
     app = application(serving.app.services, for_senders=True, for_operators=True)
-    resources = [resource.get_info() for resource in app.router.resources()]
-    served = {info.get("formatter", info.get("path")) for info in resources} - {None}
-    assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == served | {"/{path}"}
-    assert {each.documented_path for each in ADDRESSES} <= set(DOCUMENT["paths"])
+    assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == set(served(app))
+    documented = {path: set(methods) for path, methods in DOCUMENT["paths"].items()}
+    for each in ADDRESSES:
+        assert {method.lower() for method in each.operations} <= documented[each.documented_path]
+
+
+def served(app: web.Application) -> Iterator[str]:
+    """The path of every route, those of mounted applications included."""
+    for resource in app.router.resources():
+        info = resource.get_info()
+        if "app" in info:
+            yield from served(info["app"])
+        else:
+            yield info.get("formatter") or info["path"]
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +121,10 @@ async def _headers(app: App) -> dict[str, str]:
     socket = str(app._config.data_dir / "operator.sock")
     async with ClientSession(connector=UnixConnector(socket)) as client:
         as_ada = {"X-Tollhouse-As": "ada@example.com"}
-        async with client.post(f"http://tollhouse{PREFIX}/console-links", json={}, headers=as_ada) as answer:
+        async with client.post(f"http://tollhouse{OPERATOR_API}/console-links", json={}, headers=as_ada) as answer:
             link = (await answer.json())["link"].partition("#link=")[2]
-    async with ClientSession() as client, client.post(f"{app.url}{PREFIX}/sessions", json={"link": link}) as signed:
+    sessions = f"{app.url}{OPERATOR_API}/sessions"
+    async with ClientSession() as client, client.post(sessions, json={"link": link}) as signed:
         token = (await signed.json())["session"]["csrf_token"]
         cookie = f"tollhouse={signed.cookies['tollhouse'].value}"
     return {"Authorization": secret, "Cookie": cookie, "X-CSRF-Token": token}
@@ -133,7 +145,7 @@ def test_an_endpoint_takes_the_methods_that_stand_in_the_document(house: House, 
             assert documented == set(answer.headers["Allow"].split(", ")) - {"HEAD"}
 
 
-_NOT_TRIED = {f"{PREFIX}/session"}  # it would sign the admin out
+_NOT_TRIED = {f"{OPERATOR_API}/session"}  # it would sign the admin out
 schema = schemathesis.openapi.from_dict(
     {**DOCUMENT, "paths": {path: each for path, each in DOCUMENT["paths"].items() if path not in _NOT_TRIED}}
 )

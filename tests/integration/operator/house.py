@@ -15,10 +15,12 @@ from yarl import URL
 from exporters.routes import billing_sync
 from exporters.service.billing import Lanes
 from exporters.settings import UpstreamSettings
+from gateway.addresses.application import operator_application
+from gateway.addresses.paths import OPERATOR_API
 from gateway.authentication.access import Access
 from gateway.configuration.sections import DeviceSettings, ServerSettings
 from gateway.devices.registrar import Registrar
-from gateway.operator.application import PREFIX, OperatorServices, application
+from gateway.operator.services import OperatorServices
 from gateway.operator.socket import OperatorSocket
 from spool.installation import installation_secret
 from spool.memory import open_spool
@@ -62,7 +64,7 @@ class OperatorHouse:
     async def ask(self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str) -> Answer:
         """A call on the socket, as the command line makes it."""
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.socket))) as session:
-            url = URL(f"http://tollhouse{PREFIX}{path}", encoded=True).with_query(query)
+            url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).with_query(query)
             headers = {"X-Tollhouse-As": quote(by)}
             async with session.request(method, url, json=body, headers=headers) as response:
                 return Answer(response, await response.json())
@@ -73,7 +75,7 @@ class OperatorHouse:
         """A call as a stranger's browser makes it; cookies are given as headers."""
         async with (
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.request(method, f"{self.url}{PREFIX}{path}", json=body, headers=headers) as response,
+            session.request(method, f"{self.url}{OPERATOR_API}{path}", json=body, headers=headers) as response,
         ):
             return Answer(response, await response.json())
 
@@ -113,12 +115,12 @@ async def operator_house(
         **services,
     )
     root = web.Application()
-    root.add_subapp(PREFIX, application(given))
+    root.add_subapp(OPERATOR_API, operator_application(given))
     runner = web.AppRunner(root)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    socket = OperatorSocket(directory, application(given))
+    socket = OperatorSocket(directory, operator_application(given))
     try:
         await access.start()
         path = await socket.start()

@@ -31,7 +31,7 @@ async def house(tmp_path: Path) -> AsyncIterator[OperatorHouse]:
 
 
 def registrar(house: OperatorHouse) -> Registrar:
-    return house.services.the_devices()
+    return house.services.require_devices()
 
 
 async def listed(house: OperatorHouse, **query: str) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from openapi_spec_validator import validate
 
+from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.paths import OPERATOR_API
 from gateway.http.openapi import document
-from gateway.operator.application import CALLS, PREFIX
 from tests.integration.conftest import Serving
 
-DOCUMENT = document(CALLS, prefix=PREFIX, version="0")
+DOCUMENT = document(OPERATOR_ADDRESSES, version="0")
 
 
 def test_the_document_is_openapi() -> None:
@@ -28,22 +29,22 @@ async def test_it_is_served_without_a_key(serving: Serving) -> None:
 def test_every_call_stands_in_it_once() -> None:
     """Each with a name of its own."""
     operations = [each["operationId"] for path in DOCUMENT["paths"].values() for each in path.values()]
-    assert len(CALLS) == len(set(operations)) == len(operations)
+    assert len(OPERATOR_ADDRESSES) == len(set(operations)) == len(operations)
 
 
 def test_what_may_be_left_out_is_not_required() -> None:
     """A report needs no parameter and takes some of them repeatedly; a delete needs its confirmation."""
-    report = {each["name"]: each for each in DOCUMENT["paths"][f"{PREFIX}/report"]["get"]["parameters"]}
+    report = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/report"]["get"]["parameters"]}
     assert {"from", "to", "tz", "per", "by", "where"} == set(report)
     assert not any(each.get("required") for each in report.values())
     assert {"by", "where"} == {name for name, each in report.items() if each["schema"]["type"] == "array"}
-    delete = {each["name"]: each for each in DOCUMENT["paths"][f"{PREFIX}/keys/{{name}}"]["delete"]["parameters"]}
+    delete = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/keys/{{name}}"]["delete"]["parameters"]}
     assert delete["confirm"]["required"]
 
 
 def test_a_list_shows_its_parameters() -> None:
     """Filters that repeat, with their valid values, and the sort keys."""
-    parameters = {each["name"]: each for each in DOCUMENT["paths"][f"{PREFIX}/keys"]["get"]["parameters"]}
+    parameters = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/keys"]["get"]["parameters"]}
     assert ["Enabled", "Disabled"] == parameters["status"]["schema"]["items"]["enum"]
     assert "last_accessed" in parameters["sort_key"]["schema"]["enum"]
     assert 1000 == parameters["limit"]["schema"]["maximum"]

@@ -10,13 +10,20 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.operator.application import CALLS, PREFIX
+from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.paths import OPERATOR_API
+from gateway.operator.address import OperatorAddress
 from gateway.operator.services import SIGN_IN_BURST
 from spool.registry import operators
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S
 from tests.integration.operator.house import ADA, INGEST, Answer, OperatorHouse, operator_house
 
 PASSWORD = "correct horse battery"
+
+
+def relative(call: OperatorAddress) -> str:
+    """The path as OperatorHouse takes it."""
+    return call.path.removeprefix(OPERATOR_API)
 
 
 @pytest.fixture(autouse=True)
@@ -74,12 +81,12 @@ async def test_a_session_opens_the_api(house: OperatorHouse) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "call", [call for call in CALLS if call.role is not None], ids=lambda call: call.handler.__name__
+    "call", [call for call in OPERATOR_ADDRESSES if call.role is not None], ids=lambda call: call.name
 )
 async def test_nothing_opens_without_a_session(house: OperatorHouse, call: Any) -> None:
     """Every call but the sign-in itself is 401 for a stranger."""
-    path = call.path.format(name="a", email="a", id="1", destination="a", topic="b")
-    answer = await house.over_http(call.method, path, {} if call.takes else None)
+    path = relative(call).format(name="a", email="a", id="1", destination="a", topic="b")
+    answer = await house.over_http(call.methods[0], path, {} if call.takes else None)
     assert (401, "signed_out") == answer.error[:2]
 
 
@@ -157,11 +164,12 @@ async def test_a_form_is_no_request(house: OperatorHouse, content_type: str) -> 
     headers = {**await signed_in(house), "Content-Type": content_type}
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.post(f"{house.url}{PREFIX}/keys", data=b"{}", headers=headers) as response,
+        session.post(f"{house.url}{OPERATOR_API}/keys", data=b"{}", headers=headers) as response,
     ):
         assert 415 == response.status
 
 
+OPEN_TO_ALL_ROLES = ("/session", "/status", "/books", "/verify", "/ignored", "/conflicts")
 ROLES = ("viewer", "operator", "admin")
 
 
@@ -170,11 +178,11 @@ ROLES = ("viewer", "operator", "admin")
 async def test_a_role_opens_its_calls_and_no_other(house: OperatorHouse, role: str) -> None:
     """Viewers read, operators work on deliveries, admins manage keys and operators."""
     headers = await signed_in(house, role)
-    for call in CALLS:
-        if call.role is None or call.path in ("/session", "/status", "/books", "/verify", "/ignored", "/conflicts"):
+    for call in OPERATOR_ADDRESSES:
+        if call.role is None or relative(call) in OPEN_TO_ALL_ROLES:
             continue
-        path = call.path.format(name="a", email="nobody@example.com", id="1", destination="a", topic="b")
-        answer = await house.over_http(call.method, path, {} if call.takes else None, headers=headers)
+        path = relative(call).format(name="a", email="nobody@example.com", id="1", destination="a", topic="b")
+        answer = await house.over_http(call.methods[0], path, {} if call.takes else None, headers=headers)
         refused = answer.status == 403 and answer.payload["error"]["type"] == "role"
         assert (ROLES.index(role) < ROLES.index(call.role)) == refused, call
 
@@ -393,7 +401,7 @@ async def test_a_wrong_body_is_a_400_that_names_the_field(house: OperatorHouse, 
     headers = {**await signed_in(house), "Content-Type": "application/json"}
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.post(f"{house.url}{PREFIX}/keys", data=body.encode(), headers=headers) as response,
+        session.post(f"{house.url}{OPERATOR_API}/keys", data=body.encode(), headers=headers) as response,
     ):
         assert (413 if len(body) > 262_144 else 400) == response.status
         assert {"type", "message"} == set((await response.json())["error"])

@@ -1,0 +1,42 @@
+"""A row of the table of addresses for operators: a role in place of a scope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.http.address import Address
+
+CSRF = "X-CSRF-Token"
+SAFE_METHODS = ("GET", "HEAD")
+
+OPERATOR_REFUSALS: Mapping[int, str] = {
+    400: "The request breaks a rule that the message states",
+    401: "Nobody is signed in, or the sign-in is wrong",
+    403: "The role, the CSRF token, the Host or the Origin does not allow it",
+    404: "There is no such thing",
+    409: "The name is taken, or the state of the thing does not allow it",
+    413: "The body is too large",
+    415: "The body is not application/json",
+    429: "Too many attempts; Retry-After says when to repeat",
+    503: "Tollhouse cannot do it now",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorAddress(Address):
+    """`role` None: the call is how one signs in. A call that is not GET changes something and needs the CSRF token."""
+
+    role: str | None
+    refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
+
+    @property
+    def documented_refusals(self) -> Mapping[int, str]:
+        return OPERATOR_REFUSALS
+
+    @property
+    def security(self) -> list[dict[str, list[str]]]:
+        if self.role is None:
+            return []
+        is_safe = set(self.methods) <= set(SAFE_METHODS)
+        return [{"session": []} if is_safe else {"session": [], "csrf": []}]

@@ -1,0 +1,118 @@
+"""
+Who speaks to the operator API: sessions, CSRF, Host, Origin and roles, before any handler runs.
+
+On the operator socket the file mode is the sign-in and a header names the actor. Over HTTP a session cookie signs in,
+every change carries the session's CSRF token, and a request under a foreign Host or from a foreign page is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+from ipaddress import ip_address
+from urllib.parse import unquote, urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.errors import Refusal
+from gateway.http.requests import check_parameters
+from gateway.operator.address import CSRF, SAFE_METHODS, OperatorAddress
+from gateway.operator.body import answer, read_body
+from gateway.operator.requests import OperatorRequest
+from gateway.operator.services import OperatorServices
+from spool.registry.operators import ADMIN, VIEWER, Actor, at_least
+
+AS = "X-Tollhouse-As"
+MAX_ACTOR = 200
+
+LOCAL = web.RequestKey("LOCAL", bool)  # set by the operator socket, and only there
+
+
+def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
+    """The aiohttp handler of a row: its own handler behind every check that it needs."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.get(LOCAL):
+            admitted = _admit_on_socket(request, services)
+        else:
+            _check_origin(request, services.hosts)
+            admitted = await _admit_over_http(request, row, services)
+        if row.role is not None and not at_least(admitted.role, row.role):
+            raise Refusal(403, "role", f"this needs the role {row.role}; you have {admitted.role}")
+        if row.parameters is not None:
+            check_parameters(request, row.parameters)
+        if row.body is not None:
+            admitted.body = await read_body(request, row.body)
+        result = await row.handler(admitted)
+        return result if isinstance(result, web.Response) else answer(result, row.status)
+
+    return handle
+
+
+def _admit_on_socket(request: web.Request, services: OperatorServices) -> OperatorRequest[object]:
+    name = unquote(request.headers.get(AS, "")).strip()
+    if not name or len(name) > MAX_ACTOR or not name.isprintable():
+        raise Refusal(400, "actor", f"the header {AS} names who asks: 1 to {MAX_ACTOR} printable characters")
+    actor = Actor(name, "operator socket")
+    return OperatorRequest(http=request, body=None, services=services, actor=actor, role=ADMIN)
+
+
+async def _admit_over_http(
+    request: web.Request, row: OperatorAddress, services: OperatorServices
+) -> OperatorRequest[object]:
+    address = request.remote or "unknown"
+    if row.role is None:
+        actor = Actor("", address)
+        return OperatorRequest(http=request, body=None, services=services, actor=actor, role=VIEWER)
+    secret = request.cookies.get(cookie_name(request))
+    session = await services.require_registry().operators.session(secret) if secret else None
+    if session is None:
+        message = "sign in first: with an operator account or a link from: tollhouse console link"
+        raise Refusal(401, "signed_out", message)
+    if request.method not in SAFE_METHODS:
+        token = request.headers.get(CSRF, "")
+        if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), session.csrf.encode()):
+            raise Refusal(403, "csrf", f"a change carries the session's token in the header {CSRF}")
+    actor = Actor(session.actor, address)
+    return OperatorRequest(http=request, body=None, services=services, actor=actor, role=session.role, session=session)
+
+
+def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
+    """Refusal 403 for a name that was made to point here (DNS rebinding) and for a page of another origin."""
+    host = request.headers.get("Host", "")
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        name = ""
+    if not _is_ours(name, hosts):
+        raise Refusal(403, "foreign_host", "this host name is not the operator side's own")
+    if request.method in SAFE_METHODS:
+        return
+    origin = request.headers.get("Origin")
+    foreign = origin is not None and _authority(origin) != host.lower()
+    if foreign or request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        raise Refusal(403, "foreign_origin", "changes come from the console's own pages only")
+
+
+def _authority(origin: str) -> str | None:
+    """The host and port of an origin; None when it is no address at all."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
+def _is_ours(name: str, hosts: frozenset[str]) -> bool:
+    """An address cannot be rebound, only a name can."""
+    if name == "localhost" or name in hosts:
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def cookie_name(request: web.Request) -> str:
+    """Under TLS a name that browsers take from nobody but us, and never in the clear."""
+    return "__Secure-tollhouse" if request.secure else "tollhouse"
