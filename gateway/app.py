@@ -48,13 +48,14 @@ from spool.errors import RegistryDamaged
 from spool.installation import derived
 from spool.log.protocols import Observer
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.ledger import CHUNK as LEDGER_CHUNK
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.log.log import CACHE_BYTES
-from spool.sqlite.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
 
 _log = logging.getLogger(__name__)
 
@@ -204,7 +205,7 @@ class App:
 
     async def _open_registry(self, spool: SqliteSpool) -> Registry | None:
         try:
-            registry = await Registry.open(self._config.data_dir, secret=spool.secret, clock=self._clock)
+            registry = await open_registry(self._config.data_dir, secret=spool.secret, clock=self._clock)
         except RegistryDamaged as error:
             _log.critical("the key table cannot be read: %s", error, extra={"action": "registry_damaged"})
             return None

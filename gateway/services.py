@@ -19,9 +19,9 @@ from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.normalise.options import Options
 from gateway.operator.services import OperatorServices
 from spool.clock import Clock
+from spool.registry.registry import Registry
 from spool.sqlite import SqliteSpool
 from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.registry.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.registry.operators import Actor
+from spool.registry.audit import Change
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
 MAX_UNENROLLED = 1000
@@ -90,17 +90,6 @@ class Unenrolled:
     last_seen: float
     count: int
     key: str  # the name of the key that brought it last
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What the audit list says of a change."""
-
-    actor: Actor
-    action: str
-    target: str
-    before: Mapping[str, object] | None = None
-    after: Mapping[str, object] | None = None
 
 
 class DeviceRows(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from spool.listing import SortField
 from spool.registry.insights import EFFORTS, STATUSES, Comment, Insight
-from spool.sqlite.registry.registry import Registry
+from spool.registry.registry import Registry
 
 
 def shown(insight: Insight) -> dict[str, object]:

@@ -18,7 +18,7 @@ from gateway.http.endpoint import registry_unavailable
 from gateway.http.requests import KeyRequest, Result
 from spool.errors import NotThere
 from spool.registry.insights import Draft
-from spool.sqlite.registry.registry import Registry
+from spool.registry.registry import Registry
 
 Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 Effort = Literal["not_set", "low", "medium", "high"]

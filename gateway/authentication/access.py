@@ -20,8 +20,8 @@ from gateway.errors import Refusal
 from spool.clock import Clock
 from spool.errors import NotThere, SpoolError
 from spool.registry.keys import ENABLED, Key
+from spool.registry.registry import Registry
 from spool.registry.scopes import granting_use_case
-from spool.sqlite.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 

@@ -24,11 +24,12 @@ from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import NotAllowed
 from spool.record import AI_TELEMETRY
+from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
 
 BATCH = 500  # records of a submission, as a busy sender's would have
 
@@ -90,7 +91,7 @@ async def _opened(directory: Path, clock: Clock) -> AsyncIterator[_Rooms]:
         stack.push_async_callback(ledger.close)
         spool.log.holders.append(ledger.needs)
         set_clock = SetClock(clock.now())
-        registry = await Registry.open(directory, secret=spool.secret, clock=set_clock)
+        registry = await open_registry(directory, secret=spool.secret, clock=set_clock)
         stack.push_async_callback(registry.close)
         yield _Rooms(spool=spool, ledger=ledger, registry=registry, clock=set_clock)
 

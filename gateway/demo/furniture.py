@@ -14,9 +14,9 @@ from spool.devices import Device
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 from spool.sqlite import SqliteSpool
-from spool.sqlite.registry.registry import Registry
 
 ACTOR = Actor("tollhouse demo", "local")
 OLD_S = 60 * DAY_S  # how long the keys have been there

@@ -19,8 +19,9 @@ from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
 from gateway.intake.emails import Emails
 from spool.clock import Clock
-from spool.devices import ENROLLED, PENDING, REVOKED, Change, Device, DeviceTable
+from spool.devices import ENROLLED, PENDING, REVOKED, Device, DeviceTable
 from spool.errors import NotAllowed, NotThere
+from spool.registry.audit import Change
 from spool.registry.keys import checked_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL

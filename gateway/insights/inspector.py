@@ -30,7 +30,7 @@ from gateway.insights.facts import Detector, Facts
 from gateway.insights.gathering import Sources, gather
 from spool.clock import Clock
 from spool.registry.insights import Finding, Merged
-from spool.sqlite.registry.insights import InsightTable
+from spool.registry.tables.insights import InsightTable
 
 EVERY_S = 600.0
 FIRST_S = 30.0  # after a start routes need a moment to find out how they are

@@ -13,7 +13,7 @@ from gateway.operator.requests import OperatorRequest
 from spool.errors import NotAllowed
 from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME, NOT_IN_USE, Key
 from spool.registry.scopes import SCOPES, USE_CASES
-from spool.sqlite.registry.keys import KeyTable
+from spool.registry.tables.keys import KeyTable
 
 DEFAULT_OVERLAP_S = 86400.0
 

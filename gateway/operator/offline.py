@@ -20,9 +20,10 @@ from spool.clock import Clock, SystemClock
 from spool.deliveries.values import RouteSpec
 from spool.errors import RegistryDamaged
 from spool.installation import derived
+from spool.registry.registry import Registry
 from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
 
 
 @asynccontextmanager
@@ -47,7 +48,7 @@ async def opened(
             await _declare(spool, config)
         registry, problem = None, ""
         try:
-            registry = await Registry.open(config.data_dir, secret=spool.secret, clock=clock)
+            registry = await open_registry(config.data_dir, secret=spool.secret, clock=clock)
             stack.push_async_callback(registry.close)
         except RegistryDamaged as error:
             problem = str(error)

@@ -19,8 +19,8 @@ from spool.deliveries.values import RouteState
 from spool.installation import derived
 from spool.log.protocols import Log
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
 from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.registry.registry import Registry
 from spool.streams import StreamReader
 
 T = TypeVar("T")

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spool.registry.operators import Actor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change as it is audited. `before` and `after` hold the fields that differ; None: there is nothing to say."""
+
+    actor: Actor
+    action: str
+    target: str
+    before: Mapping[str, object] | None = None
+    after: Mapping[str, object] | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One change. `before` and `after` hold the fields that differ; None where there is nothing to say."""
+    """A change in the audit list, numbered."""
 
     id: int
     at: float

@@ -63,6 +63,16 @@ class Session:
         return now >= self.created_at + SESSION_LIFE_S or now >= self.seen_at + SESSION_IDLE_S
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleLink:
+    """A link that signs its bearer in once, under the actor's name; its secret is kept as a keyed hash alone."""
+
+    digest: bytes = field(repr=False)
+    actor: str
+    role: str
+    ends_at: float
+
+
 def at_least(role: str, needed: str) -> bool:
     return ROLES.index(role) >= ROLES.index(needed)
 

@@ -97,6 +97,18 @@ class Database:
         """Run `work` beside the writer: it sees every transaction that had returned."""
         return await self._reader.run(work)
 
+    async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` beside the writer: all that it reads is of one moment."""
+
+        def within(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN")
+            try:
+                return work(connection)
+            finally:
+                connection.execute("ROLLBACK")
+
+        return await self._reader.run(within)
+
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on the writing connection outside any transaction (vacuum, checkpoint, backup)."""
         return await self._writer.run(work)

@@ -19,23 +19,9 @@ def read_page(
     *,
     within: tuple[str, Sequence[object]] = ("1", ()),
 ) -> ListPage[Row]:
-    """Answer a query, all of one moment. `within` restricts the table: a condition and its values."""
+    """Answer a query inside a transaction. `within` restricts the table: a condition and its values."""
     cursor = connection.cursor()
     cursor.row_factory = sqlite3.Row  # of this cursor alone: others on the connection may want tuples
-    cursor.execute("BEGIN")
-    try:
-        return _answer(cursor, table, query, row, within)
-    finally:
-        cursor.execute("ROLLBACK")
-
-
-def _answer(
-    cursor: sqlite3.Cursor,
-    table: str,
-    query: ListQuery,
-    row: Callable[[sqlite3.Row], Row],
-    within: tuple[str, Sequence[object]],
-) -> ListPage[Row]:
     sort, identity = _expression(query.sort), query.identity
     where, values = _where(query, within)
     downward = (query.order == DESCENDING) != query.backward

@@ -9,7 +9,7 @@ from spool.sqlite import open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.log.log import CACHE_BYTES
-from spool.sqlite.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
 from spool.storage import Storage, StorageOptions
 
 
@@ -36,7 +36,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         registry, problem = None, ""
         try:
             clock = options.registry_clock or options.clock
-            registry = await Registry.open(options.directory, secret=spool.secret, clock=clock)
+            registry = await open_registry(options.directory, secret=spool.secret, clock=clock)
             stack.push_async_callback(registry.close)
         except RegistryDamaged as error:
             problem = str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from spool import streams
@@ -128,11 +128,18 @@ class SqliteStreams:
 
     async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
         within = ("stream = ?", (stream,))
-        return await self._read(lambda connection: read_page(connection, "stream_totals", query, _total, within=within))
+        return await self._guarded(
+            self._database.snapshot(
+                lambda connection: read_page(connection, "stream_totals", query, _total, within=within)
+            )
+        )
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._guarded(self._database.read(work))
+
+    async def _guarded(self, reading: Awaitable[T]) -> T:
         try:
-            return await self._database.read(work)
+            return await reading
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"streams cannot be read: {error}") from error
 

@@ -24,7 +24,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.ledger.ledger import Ledger
 from spool.sqlite.ledger.queries import CostQuery
-from spool.sqlite.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_world import FakeClock
 
@@ -49,7 +49,7 @@ async def filled(directory: Path, plants: Collection[str] = (), *, span: Span = 
 async def findings(directory: Path) -> set[str]:
     """The detectors that found something in a directory that was filled."""
     spool = await open_spool(directory, settings=SpoolSettings(), clock=FakeClock(NOON))
-    registry = await Registry.open(directory, secret=spool.secret)
+    registry = await open_registry(directory, secret=spool.secret, clock=FakeClock(NOON))
     try:
         return {str(insight.finding).partition(":")[0] for insight in await kept_insights(registry)}
     finally:

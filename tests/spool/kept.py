@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.registry.audit import AuditRow
 from spool.registry.insights import Insight
-from spool.sqlite.registry.registry import Registry
+from spool.registry.registry import Registry
 
 
 def _all(field: str) -> ListQuery:

@@ -15,8 +15,9 @@ from gateway.authentication.attempts import Buckets
 from gateway.configuration.sections import ConfigError, ServerSettings
 from gateway.errors import Refusal
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
 from spool.registry.scopes import BILLING_DROP, INGEST, SEND_AI_TELEMETRY
-from spool.sqlite.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
 from tests.moved_clock import MovedClock
 from tests.spool.kept import audit_rows
 
@@ -31,7 +32,7 @@ def clock() -> MovedClock:
 
 @pytest_asyncio.fixture
 async def registry(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Registry]:
-    registry = await Registry.open(tmp_path, secret=b"i" * 32, clock=clock)
+    registry = await open_registry(tmp_path, secret=b"i" * 32, clock=clock)
     yield registry
     await registry.close()
 
@@ -198,7 +199,7 @@ async def test_last_access_is_written_in_batches(
     await access.flush()
     assert [2] == [len(batch) for batch in batches]
     await registry.close()
-    again = await Registry.open(tmp_path, secret=b"i" * 32, clock=clock)
+    again = await open_registry(tmp_path, secret=b"i" * 32, clock=clock)
     assert [clock.now(), clock.now(), None] == [key.last_accessed for key in again.keys.all()]
     await again.close()
 

@@ -27,7 +27,7 @@ from spool.memory import open_spool
 from spool.memory.billing_hours import MemoryBillingHours
 from spool.settings import SpoolSettings
 from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
 from tests.moved_clock import MovedClock
 
 ADA = "ada@example.com"
@@ -94,7 +94,7 @@ async def operator_house(
 ) -> AsyncIterator[OperatorHouse]:
     clock = clock or MovedClock()
     secret = installation_secret(directory)
-    registry = await Registry.open(directory, secret=secret, clock=clock)
+    registry = await open_registry(directory, secret=secret, clock=clock)
     access = Access(registry, ServerSettings(api_key_file=api_key_file), clock=clock)
     spool = await open_spool(settings=SpoolSettings(hold=0), clock=clock)
     ledger = await Ledger.open(directory, clock=clock)

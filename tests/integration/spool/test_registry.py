@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from spool.errors import AlreadyThere, NotThere, RegistryDamaged, SpoolError, SpoolFromTheFuture, SpoolUnavailable
+from spool.errors import RegistryDamaged, SpoolError, SpoolFromTheFuture, SpoolUnavailable
 from spool.installation import FILE, derived, installation_secret
 from spool.registry.keys import Key
 from spool.registry.operators import Actor, hashed, matches
+from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
-from spool.sqlite.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
 from tests.moved_clock import MovedClock
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")
@@ -23,7 +23,7 @@ SECRET = b"i" * 32
 
 
 async def opened(directory: Path, *, secret: bytes = SECRET) -> Registry:
-    return await Registry.open(directory, secret=secret, clock=MovedClock())
+    return await open_registry(directory, secret=secret, clock=MovedClock())
 
 
 @pytest_asyncio.fixture
@@ -38,32 +38,11 @@ async def create(registry: Registry, name: str = "search team") -> tuple[Key, st
 
 
 @pytest.mark.asyncio
-async def test_of_many_at_once_with_one_name_one_wins(registry: Registry) -> None:
-    """The name is checked in the transaction that takes it."""
-    outcomes = await asyncio.gather(*[create(registry) for _ in range(10)], return_exceptions=True)
-    assert 9 == sum(isinstance(outcome, AlreadyThere) for outcome in outcomes)
-    assert 1 == len(registry.keys.all())
-
-
-@pytest.mark.asyncio
-async def test_a_cancelled_change_does_not_part_disk_and_memory(registry: Registry, tmp_path: Path) -> None:
-    """A client that hangs up while its key is being deleted: what the disk says, the checks say."""
-    _, secret = await create(registry)
-    deletion = asyncio.create_task(registry.keys.delete("search team", confirm="search team", actor=ACTOR))
-    await asyncio.sleep(0)
-    deletion.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await deletion
-    with pytest.raises(NotThere):  # it takes its turn after the cancelled one
-        await registry.keys.disable("search team", actor=ACTOR)
-    assert registry.keys.find(secret) is None
-
-
-@pytest.mark.asyncio
 async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(registry: Registry, tmp_path: Path) -> None:
     """The audit row cannot be written, so the key stays as it was."""
     _, secret = await create(registry)
-    await registry._file._database.transaction(lambda connection: connection.execute("DROP TABLE audit"))
+    with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
+        connection.execute("DROP TABLE audit")
     with pytest.raises(SpoolUnavailable):
         await registry.keys.disable("search team", actor=ACTOR)
     found = registry.keys.find(secret)
@@ -72,37 +51,6 @@ async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(registry: R
     with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
         assert [("Enabled",)] == connection.execute("SELECT status FROM keys").fetchall()
     connection.close()
-
-
-@pytest.mark.asyncio
-async def test_a_secret_of_another_installation_is_unknown(tmp_path: Path) -> None:
-    """Key hashes are worth nothing beside another installation's secret."""
-    registry = await opened(tmp_path)
-    _, secret = await create(registry)
-    await registry.close()
-    other = await opened(tmp_path, secret=b"o" * 32)
-    assert other.keys.find(secret) is None
-    await other.close()
-
-
-@pytest.mark.asyncio
-async def test_only_a_keyed_hash_is_kept(registry: Registry, tmp_path: Path) -> None:
-    """256 bits under the pepper; not the secret, not its plain hash."""
-    from hashlib import blake2b
-
-    key, secret = await create(registry)
-    [kept] = key.secrets
-    assert 32 == len(kept.digest)
-    assert blake2b(secret.encode(), digest_size=32).digest() != kept.digest
-    assert secret.removeprefix("th_") not in repr(key)
-
-
-@pytest.mark.asyncio
-async def test_no_two_secrets_are_alike(registry: Registry) -> None:
-    """256 random bits each."""
-    secrets = {(await create(registry, f"key {number}"))[1] for number in range(50)}
-    assert 50 == len(secrets)
-    assert {46} == {len(secret) for secret in secrets}
 
 
 async def damage(directory: Path, at: int, how: bytes) -> None:

@@ -11,12 +11,17 @@ import pytest_asyncio
 
 import spool.memory
 import spool.sqlite
+from spool.memory.registry import MemoryRegistry
+from spool.registry.registry import Registry
 from spool.settings import SpoolSettings
+from spool.sqlite.registry.store import SqliteRegistry
 from tests.moved_clock import MovedClock
 from tests.spool.contract.world import NOON, Observed
 
 Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool
 Opener = Callable[..., Awaitable[Spool]]
+RegistryOpener = Callable[..., Awaitable[Registry]]
+SECRET = b"i" * 32
 
 
 @pytest.fixture
@@ -50,3 +55,21 @@ async def open_spool(
     yield opener
     for one in opened:
         await one.close()
+
+
+@pytest_asyncio.fixture(params=["sqlite", "memory"])
+async def open_registry(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock
+) -> AsyncIterator[RegistryOpener]:
+    """Opens the registry of one storage, again after a close too."""
+    opened: list[Registry] = []
+    in_memory = MemoryRegistry()
+
+    async def opener(*, secret: bytes = SECRET) -> Registry:
+        store = in_memory if request.param == "memory" else await SqliteRegistry.open(tmp_path)
+        opened.append(await Registry.open(store, secret=secret, clock=clock))
+        return opened[-1]
+
+    yield opener
+    for registry in opened:
+        await registry.close()

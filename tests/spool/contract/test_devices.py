@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.devices import MAX_UNENROLLED, Change, Device, DeviceRows, DeviceTable, Unenrolled, is_device_id
+from spool.devices import MAX_UNENROLLED, Device, DeviceRows, DeviceTable, Unenrolled, is_device_id
 from spool.errors import SpoolUnavailable
 from spool.memory.devices import MemoryDevices
+from spool.registry.audit import Change
 from spool.registry.operators import Actor
 from spool.sqlite.database import Database
 from spool.sqlite.devices import SqliteDevices

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -12,10 +10,11 @@ import pytest_asyncio
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.insights import Draft, Finding, Insight, Merged
 from spool.registry.operators import Actor
-from spool.sqlite.registry import insights as insight_table
-from spool.sqlite.registry.insights import KEPT_S, InsightTable
-from spool.sqlite.registry.registry import Registry
+from spool.registry.registry import Registry
+from spool.registry.tables import insights as tables
+from spool.registry.tables.insights import KEPT_S, InsightTable
 from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import kept_insights
 
 ADA = Actor("ada@example.com", "local")
@@ -42,11 +41,8 @@ class World:
 
 
 @pytest_asyncio.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    clock = MovedClock()
-    registry = await Registry.open(tmp_path, secret=b"s" * 32, clock=clock)
-    yield World(registry, clock)
-    await registry.close()
+async def world(open_registry: RegistryOpener, clock: MovedClock) -> World:
+    return World(await open_registry(), clock)
 
 
 def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
@@ -146,8 +142,8 @@ async def test_a_change_that_is_refused_changes_nothing(world: World) -> None:
 @pytest.mark.asyncio
 async def test_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many insights and so many comments on one, and no more."""
-    monkeypatch.setattr(insight_table, "MAX_INSIGHTS", 2)
-    monkeypatch.setattr(insight_table, "MAX_COMMENTS", 1)
+    monkeypatch.setattr(tables, "MAX_INSIGHTS", 2)
+    monkeypatch.setattr(tables, "MAX_COMMENTS", 1)
     insight = await world.table.create(Draft(title="one"), actor=ADA)
     await world.table.create(Draft(title="two"), actor=ADA)
     with pytest.raises(NotAllowed, match="there are 2 insights"):
@@ -167,14 +163,12 @@ async def test_amounts_are_plain_decimals(world: World) -> None:
 
 
 @pytest.mark.asyncio
-async def test_they_survive_a_restart(tmp_path: Path) -> None:
-    """Status and comments are on disk when the answer is given."""
-    clock = MovedClock()
-    registry = await Registry.open(tmp_path, secret=b"s" * 32, clock=clock)
+async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
+    """Status and comments are kept when the answer is given."""
+    registry = await open_registry()
     insight = await registry.insights.create(Draft(title="t"), status="on_hold", actor=ADA)
     comment = await registry.insights.comment(insight.id, "soon", actor=ADA)
     await registry.close()
-    registry = await Registry.open(tmp_path, secret=b"s" * 32, clock=clock)
+    registry = await open_registry()
     assert replace(insight, touched=True) == await registry.insights.get(insight.id)
-    assert [comment] == await registry.insights.comments(insight.id)
-    await registry.close()
+    assert [comment] == list(await registry.insights.comments(insight.id))

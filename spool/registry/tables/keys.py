@@ -1,20 +1,20 @@
 """
 The keys of a registry: every change in one transaction with its audit row, and the whole table in memory for checks.
 
-Memory follows the commit before the change returns, so whoever was told of a deletion can rely on it.
+Memory follows the commit before the change returns: after the answer to a deletion nobody passes with the key.
 """
 
 from __future__ import annotations
 
 import hmac
-import json
-import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
+from spool.registry.audit import Change
+from spool.registry.changes import Changes
 from spool.registry.keys import (
     DISABLED,
     ENABLED,
@@ -28,49 +28,26 @@ from spool.registry.keys import (
     new_secret,
 )
 from spool.registry.operators import Actor
-from spool.sqlite.registry.file import RegistryFile, audit
+from spool.registry.rows import RegistryRows
 
 MAX_OVERLAP_S = 90 * 86400.0
 _REMEMBERED_DELETIONS = 10_000
-_LEGACY_ACCESSED = "legacy_last_accessed"
-
-_ALL = "SELECT * FROM keys ORDER BY id"
-_ALL_SECRETS = "SELECT key_id, digest, ends_at FROM secrets ORDER BY rowid"
-_TAKEN = "SELECT name FROM keys WHERE folded = :folded AND id <> :id"
-_INSERT = """
-    INSERT INTO keys (name, folded, status, description, scopes, use_cases, labels, created_by, updated_by,
-                      last_modified)
-    VALUES (:name, :folded, :status, :description, :scopes, :use_cases, :labels, :created_by, :updated_by,
-            :last_modified)
-    RETURNING id"""
-_UPDATE = """
-    UPDATE keys
-       SET name = :name, folded = :folded, status = :status, description = :description, scopes = :scopes,
-           use_cases = :use_cases, labels = :labels, updated_by = :updated_by, last_modified = :last_modified
-     WHERE id = :id"""
-_INSERT_SECRET = "INSERT INTO secrets (digest, key_id, ends_at) VALUES (?, ?, ?)"
-_DELETE_SECRETS = "DELETE FROM secrets WHERE key_id = ?"
-_DELETE = "DELETE FROM keys WHERE id = ?"
-# A clock that was moved back must not make a key look unused for longer than it is.
-_ACCESSED = "UPDATE keys SET last_accessed = MAX(?, COALESCE(last_accessed, 0)) WHERE id = ?"
 
 
 class KeyTable:
     """All verbs of a key's life. One that raises (Invalid, NotAllowed, NotThere) has changed nothing."""
 
-    def __init__(self, file: RegistryFile) -> None:
-        self._file = file
-        self._pepper = file.secret("key hashes")
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._pepper = changes.secret("key hashes")
         self._keys: dict[int, Key] = {}
         self._owners: dict[bytes, tuple[bytes, int]] = {}  # first half of a digest -> digest, key
         self._deleted: OrderedDict[bytes, None] = OrderedDict()
 
     async def load(self) -> None:
         """Read the table once, at start."""
-        keys, found = await self._file.select([(_ALL, ()), (_ALL_SECRETS, ())])
-        for row in keys:
-            owned = [Secret(each["digest"], each["ends_at"]) for each in found if each["key_id"] == row["id"]]
-            self._remember(_key(row, owned))
+        for key in await self._changes.read(lambda rows: rows.keys()):
+            self._remember(key)
 
     def find(self, secret: str) -> Key | None:
         """The key of a secret, disabled ones too. Takes as long for a near miss as for a stranger."""
@@ -80,7 +57,7 @@ class KeyTable:
             return None
         key = self._keys[owner[1]]
         ends_at = next(each.ends_at for each in key.secrets if each.digest == digest)
-        return None if ends_at is not None and ends_at <= self._file.clock.now() else key
+        return None if ends_at is not None and ends_at <= self._changes.clock.now() else key
 
     def was_deleted(self, secret: str) -> bool:
         """Whether this was a key's secret until it was deleted or rotated away since the start."""
@@ -114,18 +91,19 @@ class KeyTable:
             labels=checked_labels(labels or {}),
             created_by=actor.name,
             updated_by=actor.name,
-            last_modified=self._file.clock.now(),
+            last_modified=self._changes.clock.now(),
             secrets=(Secret(self._digest(secret)),),
         )
 
-        def work(connection: sqlite3.Connection) -> Key:
-            _free(connection, draft)
-            key = replace(draft, id=connection.execute(_INSERT, _row(draft)).fetchone()["id"])
-            _write_secrets(connection, key)
-            audit(connection, actor, key.last_modified, "key.create", key.name, None, _shown(key))
+        def work(rows: RegistryRows) -> Key:
+            _check_free(rows, draft)
+            key = rows.add_key(draft)
+            rows.add_audit(
+                key.last_modified, Change(actor=actor, action="key.create", target=key.name, after=_shown(key))
+            )
             return key
 
-        return await self._file.change(work, self._remember), secret
+        return await self._changes.change(work, self._remember), secret
 
     async def edit(
         self,
@@ -171,7 +149,7 @@ class KeyTable:
         if not 0 <= overlap_s <= MAX_OVERLAP_S:
             raise Invalid(f"an overlap lasts from 0 to {MAX_OVERLAP_S / 86400:.0f} days")
         secret = new_secret()
-        now = self._file.clock.now()
+        now = self._changes.clock.now()
 
         def rotated(key: Key) -> Key:
             if overlap_s and key.overlap_ends_at is not None and key.overlap_ends_at > now:
@@ -189,50 +167,54 @@ class KeyTable:
         if confirm != name:
             raise Invalid("to delete a key, confirm with its exact name")
 
-        def work(connection: sqlite3.Connection) -> Key:
-            key = _read(connection, name)
-            connection.execute(_DELETE_SECRETS, (key.id,))
-            connection.execute(_DELETE, (key.id,))
-            audit(connection, actor, self._file.clock.now(), "key.delete", name, _shown(key), None)
+        def work(rows: RegistryRows) -> Key:
+            key = _read(rows, name)
+            rows.delete_key(key.id)
+            change = Change(actor=actor, action="key.delete", target=name, before=_shown(key))
+            rows.add_audit(self._changes.clock.now(), change)
             return key
 
-        await self._file.change(work, self._forget)
+        await self._changes.change(work, self._forget)
 
     async def accessed(self, times: Mapping[int, float]) -> None:
-        """Last accesses, many in one transaction; the deployment's key has the number 0."""
+        """Note last accesses, many in one transaction; the deployment's key has the number 0."""
+        known = {key_id: at for key_id, at in times.items() if key_id}
 
-        def work(connection: sqlite3.Connection) -> None:
-            connection.executemany(_ACCESSED, [(at, key_id) for key_id, at in times.items() if key_id])
+        def work(rows: RegistryRows) -> None:
+            rows.note_accesses(known)
             if 0 in times:
-                connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (_LEGACY_ACCESSED, str(times[0])))
+                rows.note_legacy_access(times[0])
 
         def apply(_: None) -> None:
-            for key_id in times.keys() & self._keys.keys():
-                self._keys[key_id] = replace(self._keys[key_id], last_accessed=times[key_id])
+            for key_id in known.keys() & self._keys.keys():
+                self._keys[key_id] = replace(self._keys[key_id], last_accessed=known[key_id])
 
-        await self._file.change(work, apply)
+        await self._changes.change(work, apply)
 
     async def legacy_accessed(self) -> float | None:
-        [rows] = await self._file.select([("SELECT value FROM facts WHERE name = ?", (_LEGACY_ACCESSED,))])
-        return float(rows[0]["value"]) if rows else None
+        return await self._changes.read(lambda rows: rows.legacy_accessed())
 
     async def _update(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
-        def work(connection: sqlite3.Connection) -> Key:
-            before = _read(connection, name)
-            after = replace(change(before), updated_by=actor.name, last_modified=self._file.clock.now())
-            _free(connection, after)
-            connection.execute(_UPDATE, _row(after))
-            if after.secrets != before.secrets:
-                _write_secrets(connection, after)
+        def work(rows: RegistryRows) -> Key:
+            before = _read(rows, name)
+            after = replace(change(before), updated_by=actor.name, last_modified=self._changes.clock.now())
+            _check_free(rows, after)
+            rows.put_key(after)
             was, now = _shown(before), _shown(after)
             changed = [field for field in was if was[field] != now[field]]
-            audit(
-                connection, actor, after.last_modified, action, name,
-                {field: was[field] for field in changed}, {field: now[field] for field in changed},
-            )  # fmt: skip
+            rows.add_audit(
+                after.last_modified,
+                Change(
+                    actor=actor,
+                    action=action,
+                    target=name,
+                    before={field: was[field] for field in changed},
+                    after={field: now[field] for field in changed},
+                ),
+            )
             return after
 
-        return await self._file.change(work, self._remember)
+        return await self._changes.change(work, self._remember)
 
     def _digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
@@ -256,53 +238,21 @@ class KeyTable:
             self._deleted.popitem(last=False)
 
 
-def _read(connection: sqlite3.Connection, name: str) -> Key:
-    row = connection.execute("SELECT * FROM keys WHERE name = ?", (name,)).fetchone()
-    if row is None:
+def _read(rows: RegistryRows, name: str) -> Key:
+    key = rows.key(name)
+    if key is None:
         raise NotThere(f"there is no key named {name!r}")
-    owned = connection.execute("SELECT digest, ends_at FROM secrets WHERE key_id = ? ORDER BY rowid", (row["id"],))
-    return _key(row, [Secret(each["digest"], each["ends_at"]) for each in owned])
+    return key
 
 
-def _free(connection: sqlite3.Connection, key: Key) -> None:
-    taken = connection.execute(_TAKEN, {"folded": folded(key.name), "id": key.id}).fetchone()
-    if taken:
-        raise AlreadyThere(f"a key named {taken['name']!r} already exists; names are unique, whatever the case")
-
-
-def _write_secrets(connection: sqlite3.Connection, key: Key) -> None:
-    connection.execute(_DELETE_SECRETS, (key.id,))
-    connection.executemany(_INSERT_SECRET, [(each.digest, key.id, each.ends_at) for each in key.secrets])
-
-
-def _key(row: sqlite3.Row, owned: list[Secret]) -> Key:
-    return Key(
-        id=row["id"],
-        name=row["name"],
-        status=row["status"],
-        description=row["description"],
-        scopes=tuple(json.loads(row["scopes"])),
-        use_cases=tuple(json.loads(row["use_cases"])),
-        labels=json.loads(row["labels"]),
-        created_by=row["created_by"],
-        updated_by=row["updated_by"],
-        last_modified=row["last_modified"],
-        last_accessed=row["last_accessed"],
-        secrets=tuple(owned),
-    )
-
-
-def _row(key: Key) -> dict[str, object]:
-    return {
-        **{name: getattr(key, name) for name in ("id", "name", "status", "description", "created_by", "updated_by")},
-        **{name: json.dumps(getattr(key, name)) for name in ("scopes", "use_cases", "labels")},
-        "folded": folded(key.name),
-        "last_modified": key.last_modified,
-    }
+def _check_free(rows: RegistryRows, key: Key) -> None:
+    taken = rows.key_folded(folded(key.name))
+    if taken is not None and taken.id != key.id:
+        raise AlreadyThere(f"a key named {taken.name!r} already exists; names are unique, whatever the case")
 
 
 def _shown(key: Key) -> dict[str, object]:
-    """What the audit list may say of a key: everything but its hashes."""
+    """Return what the audit list says of a key: everything but its hashes."""
     return {
         "name": key.name,
         "status": key.status,

@@ -1,0 +1,56 @@
+"""The registry: keys, operators, insights and the audit list. Its rows are an engine's (`spool.registry.rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from spool.clock import Clock
+from spool.listing import ListPage, ListQuery
+from spool.registry.audit import AuditRow, Change
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor
+from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.tables.insights import InsightTable
+from spool.registry.tables.keys import KeyTable
+from spool.registry.tables.operators import OperatorTable
+
+
+class Registry:
+    """Opened once, by the process that owns the sockets."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self.keys = KeyTable(changes)
+        self.operators = OperatorTable(changes)
+        self.insights = InsightTable(changes)
+
+    @classmethod
+    async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:
+        """`secret` is spool.installation.installation_secret's. The store is closed when its keys cannot be read."""
+        registry = cls(Changes(store, clock=clock, secret=secret))
+        try:
+            await registry.keys.load()
+        except BaseException:
+            await registry.close()
+            raise
+        return registry
+
+    async def note(self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None) -> None:
+        """Add an audit row for a change that is kept elsewhere (a route dropped, a dead letter retried)."""
+        await self.note_all([Change(actor=actor, action=action, target=target, after=after)])
+
+    async def note_all(self, changes: Sequence[Change]) -> None:
+        """Add the audit rows of changes that happen together elsewhere, in one transaction."""
+        at = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> None:
+            for change in changes:
+                rows.add_audit(at, change)
+
+        await self._changes.change(work)
+
+    async def audit_page(self, query: ListQuery) -> ListPage[AuditRow]:
+        return await self._changes.read(lambda rows: rows.audit_page(query))
+
+    async def close(self) -> None:
+        await self._changes.close()

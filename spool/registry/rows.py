@@ -1,0 +1,136 @@
+"""
+What an engine owes the registry: its rows, in transactions. Every rule stands above, in `spool.registry.tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from spool.listing import ListPage, ListQuery
+from spool.registry.audit import AuditRow, Change
+from spool.registry.insights import Comment, Insight
+from spool.registry.keys import Key
+from spool.registry.operators import ConsoleLink, Operator, Session
+
+T = TypeVar("T")
+
+
+class RegistryRows(Protocol):
+    """The rows within one transaction. `put_...` adds a row or replaces the one with its id."""
+
+    def keys(self) -> Sequence[Key]:
+        """All of them by id, with their secrets in the order in which they were made."""
+        ...
+
+    def key(self, name: str) -> Key | None: ...
+
+    def key_folded(self, folded: str) -> Key | None:
+        """The key whose folded name this is."""
+        ...
+
+    def add_key(self, key: Key) -> Key:
+        """The key with its id, which no key had before."""
+        ...
+
+    def put_key(self, key: Key) -> None: ...
+
+    def delete_key(self, id: int) -> None: ...
+
+    def note_accesses(self, times: Mapping[int, float]) -> None:
+        """Last accesses by key id. An earlier time than the kept one changes nothing, nor does an unknown id."""
+        ...
+
+    def legacy_accessed(self) -> float | None: ...
+
+    def note_legacy_access(self, at: float) -> None: ...
+
+    def operators(self) -> Sequence[Operator]:
+        """By e-mail address."""
+        ...
+
+    def operator(self, email: str) -> Operator | None: ...
+
+    def put_operator(self, operator: Operator) -> None: ...
+
+    def delete_operator(self, email: str) -> None: ...
+
+    def session(self, digest: bytes) -> Session | None: ...
+
+    def put_session(self, session: Session) -> None: ...
+
+    def touch_session(self, digest: bytes, seen_at: float) -> None:
+        """Nothing if the session is gone."""
+        ...
+
+    def delete_session(self, digest: bytes) -> None: ...
+
+    def delete_sessions_of(self, email: str) -> None:
+        """Those of an operator's account, not those of console links."""
+        ...
+
+    def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
+        """Those that began, or were last seen, at or before these times."""
+        ...
+
+    def add_link(self, link: ConsoleLink) -> None: ...
+
+    def take_link(self, digest: bytes) -> ConsoleLink | None:
+        """Remove a link and return it."""
+        ...
+
+    def delete_links_before(self, ends_at: float) -> None:
+        """Those that end at or before this time."""
+        ...
+
+    def insight(self, id: str) -> Insight | None: ...
+
+    def count_insights(self) -> int: ...
+
+    def findings(self) -> Sequence[Insight]:
+        """The insights that a detector found."""
+        ...
+
+    def put_insights(self, insights: Iterable[Insight]) -> None: ...
+
+    def delete_insight(self, id: str) -> None: ...
+
+    def delete_findings_before(self, found_at: float) -> None:
+        """Findings that are not present, that nobody touched, and that were last found before this time."""
+        ...
+
+    def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
+
+    def comments(self, insight: str) -> Sequence[Comment]:
+        """By id."""
+        ...
+
+    def add_comment(self, comment: Comment) -> Comment:
+        """The comment with its id, which no comment had before."""
+        ...
+
+    def put_comment(self, comment: Comment) -> None: ...
+
+    def delete_comments(self, insight: str) -> None: ...
+
+    def add_audit(self, at: float, change: Change) -> None: ...
+
+    def audit_page(self, query: ListQuery) -> ListPage[AuditRow]: ...
+
+
+class RegistryStore(Protocol):
+    """The rows on whatever the engine keeps them."""
+
+    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+        """
+        Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.
+
+        SpoolUnavailable when it cannot be written now, RegistryDamaged when the rows cannot be read.
+        """
+        ...
+
+    async def read(self, work: Callable[[RegistryRows], T]) -> T:
+        """Run `work`, which changes nothing, on the rows of one moment."""
+        ...
+
+    async def close(self) -> None: ...

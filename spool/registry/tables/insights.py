@@ -1,0 +1,215 @@
+"""
+The insights of a registry and the comments on them; every change of a person with its audit row.
+
+In the registry: what operators said must survive a ledger that is rebuilt, repriced or lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import asdict, replace
+
+from spool.errors import NotAllowed, NotThere
+from spool.listing import ListPage, ListQuery
+from spool.registry.audit import Change
+from spool.registry.changes import Changes
+from spool.registry.insights import (
+    MAX_COMMENTS,
+    MAX_INSIGHTS,
+    NEW,
+    Comment,
+    Draft,
+    Finding,
+    Insight,
+    Merged,
+    checked,
+    checked_comment,
+    checked_status,
+)
+from spool.registry.operators import Actor
+from spool.registry.rows import RegistryRows
+
+KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
+
+_SAID = ("title", "description", "category", "link", "effort", "cost_impact")
+
+
+class InsightTable:
+    """All verbs of an insight's life. One that raises (Invalid, NotAllowed, NotThere) has changed nothing."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def get(self, id: str) -> Insight:
+        return await self._changes.read(lambda rows: _read(rows, id))
+
+    async def page(self, query: ListQuery) -> ListPage[Insight]:
+        return await self._changes.read(lambda rows: rows.insight_page(query))
+
+    async def comments(self, id: str) -> Sequence[Comment]:
+        """Oldest first; NotThere when there is no such insight."""
+
+        def work(rows: RegistryRows) -> Sequence[Comment]:
+            _read(rows, id)
+            return rows.comments(id)
+
+        return await self._changes.read(work)
+
+    async def create(self, draft: Draft, *, status: str = NEW, actor: Actor) -> Insight:
+        draft, now = checked(draft), self._changes.clock.now()
+        insight = replace(_fresh(draft, now), status=checked_status(status), touched=True)
+
+        def work(rows: RegistryRows) -> Insight:
+            if rows.count_insights() >= MAX_INSIGHTS:
+                raise NotAllowed(f"there are {MAX_INSIGHTS} insights; delete some that are addressed or ignored")
+            rows.put_insights([insight])
+            after = {**asdict(draft), "status": status}
+            rows.add_audit(now, Change(actor=actor, action="insight.create", target=insight.id, after=after))
+            return insight
+
+        return await self._changes.change(work)
+
+    async def change(
+        self, id: str, *, status: str | None = None, said: Mapping[str, str] | None = None, actor: Actor
+    ) -> Insight:
+        """A new status, or new words in fields of a draft. A detector's own words come again with its next look."""
+        if status is not None:
+            checked_status(status)
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> Insight:
+            before = _read(rows, id)
+            words = {name: getattr(before, name) for name in _SAID} | dict(said or {})
+            after = replace(before, **asdict(checked(Draft(**words))), last_updated=now, touched=True)
+            if status is not None:
+                after = replace(after, status=status, status_at=now)
+            rows.put_insights([after])
+            names = [name for name in ("status", *_SAID) if getattr(before, name) != getattr(after, name)]
+            was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
+            rows.add_audit(now, Change(actor=actor, action="insight.change", target=id, before=was, after=is_now))
+            return after
+
+        return await self._changes.change(work)
+
+    async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
+        """The ids of the insight and its comments. What a detector still finds comes back as a new insight."""
+
+        def work(rows: RegistryRows) -> list[int]:
+            before = _read(rows, id)
+            comments = [comment.id for comment in rows.comments(id)]
+            rows.delete_comments(id)
+            rows.delete_insight(id)
+            said = {"title": before.title, "status": before.status}
+            change = Change(actor=actor, action="insight.delete", target=id, before=said)
+            rows.add_audit(self._changes.clock.now(), change)
+            return comments
+
+        return id, await self._changes.change(work)
+
+    async def comment(self, id: str, text: str, *, actor: Actor) -> Comment:
+        now = self._changes.clock.now()
+        draft = Comment(id=0, insight=id, text=checked_comment(text), author=actor.name, created=now, last_updated=now)
+
+        def work(rows: RegistryRows) -> Comment:
+            _touch(rows, id, now)
+            if len(rows.comments(id)) >= MAX_COMMENTS:
+                raise NotAllowed(f"an insight has at most {MAX_COMMENTS} comments")
+            comment = rows.add_comment(draft)
+            after = {"comment": comment.id}
+            rows.add_audit(now, Change(actor=actor, action="insight.comment", target=id, after=after))
+            return comment
+
+        return await self._changes.change(work)
+
+    async def change_comment(self, id: str, comment: int, text: str, *, actor: Actor) -> Comment:
+        now = self._changes.clock.now()
+        text = checked_comment(text)
+
+        def work(rows: RegistryRows) -> Comment:
+            _touch(rows, id, now)
+            before = next((each for each in rows.comments(id) if each.id == comment), None)
+            if before is None:
+                raise NotThere("this insight has no comment with this id")
+            after = replace(before, text=text, last_updated=now)
+            rows.put_comment(after)
+            said = {"comment": comment}
+            rows.add_audit(now, Change(actor=actor, action="insight.comment.change", target=id, after=said))
+            return after
+
+        return await self._changes.change(work)
+
+    async def merge(self, findings: Sequence[Finding], *, looked_for: Collection[str]) -> Merged:
+        """
+        Everything that one look of the detectors `looked_for` found; a finding's key begins with its detector and ":".
+
+        Status and comments stay. An addressed insight that returns is new again. What was not found stays, and is no
+        longer present. Where there is no room for more insights, findings are left out and counted.
+        """
+        now = self._changes.clock.now()
+        found = {finding.key: finding for finding in findings}
+
+        def work(rows: RegistryRows) -> Merged:
+            known = {insight.finding: insight for insight in rows.findings()}
+            again = [_found_again(insight, found[key], now) for key, insight in known.items() if key in found]
+            gone = [insight for insight in known.values() if _is_gone(insight, found, looked_for)]
+            rows.put_insights([*again, *(replace(insight, present=False) for insight in gone)])
+            # Findings that are over and that nobody touched go, so that the table stays bounded.
+            rows.delete_findings_before(now - KEPT_S)
+            new = [_found(finding, now) for key, finding in found.items() if key not in known]
+            room = max(0, MAX_INSIGHTS - rows.count_insights())
+            rows.put_insights(new[:room])
+            return Merged(
+                new=len(new[:room]),
+                again=len(again),
+                reopened=sum(after.status != known[after.finding].status for after in again),
+                gone=len(gone),
+                left_out=len(new[room:]),
+            )
+
+        return await self._changes.change(work)
+
+
+def _fresh(draft: Draft, now: float) -> Insight:
+    return Insight(
+        id=secrets.token_hex(16),
+        finding=None,
+        **asdict(draft),
+        status=NEW,
+        status_at=now,
+        created=now,
+        last_updated=now,
+        found_at=None,
+        present=False,
+        touched=False,
+    )
+
+
+def _found(finding: Finding, now: float) -> Insight:
+    return replace(_fresh(checked(finding.draft), now), finding=finding.key, found_at=now, present=True)
+
+
+def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
+    after = replace(before, **asdict(checked(finding.draft)))
+    if before.returns(finding.newest):
+        after = replace(after, status=NEW, status_at=now)
+    if after != before:
+        after = replace(after, last_updated=now)
+    return replace(after, found_at=now, present=True)
+
+
+def _is_gone(insight: Insight, found: Container[str], looked_for: Collection[str]) -> bool:
+    """Whether one of these detectors did not find it any more."""
+    key = insight.finding or ""
+    return insight.present and key not in found and key.partition(":")[0] in looked_for
+
+
+def _touch(rows: RegistryRows, id: str, now: float) -> None:
+    rows.put_insights([replace(_read(rows, id), touched=True, last_updated=now)])
+
+
+def _read(rows: RegistryRows, id: str) -> Insight:
+    insight = rows.insight(id)
+    if insight is None:
+        raise NotThere("there is no insight with this id")
+    return insight

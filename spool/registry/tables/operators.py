@@ -1,0 +1,189 @@
+"""The operators of a registry, their sessions and one-time console links; every change with its audit row."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+from spool.errors import AlreadyThere, NotThere
+from spool.registry.audit import Change
+from spool.registry.changes import Changes
+from spool.registry.operators import (
+    LINK_LIFE_S,
+    NOBODY,
+    SESSION_IDLE_S,
+    SESSION_LIFE_S,
+    Actor,
+    ConsoleLink,
+    Operator,
+    Session,
+    checked_email,
+    checked_password,
+    checked_role,
+    hashed,
+    matches,
+)
+from spool.registry.rows import RegistryRows
+
+_SEEN_EVERY_S = 60.0
+
+
+class OperatorTable:
+    """Who may sign in, and who is signed in."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._pepper = changes.secret("sessions and links")
+        # A guess costs 32 MiB and a fraction of a second: two at a time, whoever asks.
+        self._guesses = asyncio.Semaphore(2)
+
+    async def all(self) -> Sequence[Operator]:
+        return await self._changes.read(lambda rows: rows.operators())
+
+    async def get(self, email: str) -> Operator:
+        return await self._changes.read(lambda rows: _read(rows, email))
+
+    async def add(self, email: str, *, role: str, password: str, actor: Actor) -> Operator:
+        now = self._changes.clock.now()
+        operator = Operator(
+            email=checked_email(email),
+            role=checked_role(role),
+            password=await asyncio.to_thread(hashed, checked_password(password)),
+            created_by=actor.name,
+            created_at=now,
+            last_modified=now,
+        )
+
+        def work(rows: RegistryRows) -> Operator:
+            if rows.operator(operator.email) is not None:
+                raise AlreadyThere("an operator with this e-mail address already exists")
+            rows.put_operator(operator)
+            after = {"role": operator.role}
+            rows.add_audit(now, Change(actor=actor, action="operator.add", target=operator.email, after=after))
+            return operator
+
+        return await self._changes.change(work)
+
+    async def change(
+        self, email: str, *, role: str | None = None, password: str | None = None, actor: Actor
+    ) -> Operator:
+        """A new role or password ends every session of the operator."""
+        if role is not None:
+            checked_role(role)
+        digest = None if password is None else await asyncio.to_thread(hashed, checked_password(password))
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> Operator:
+            before = _read(rows, email.strip().lower())
+            after = replace(before, role=role or before.role, password=digest or before.password, last_modified=now)
+            rows.put_operator(after)
+            rows.delete_sessions_of(before.email)
+            change = Change(
+                actor=actor,
+                action="operator.password" if digest else "operator.role",
+                target=before.email,
+                before={"role": before.role},
+                after={"role": after.role},
+            )
+            rows.add_audit(now, change)
+            return after
+
+        return await self._changes.change(work)
+
+    async def remove(self, email: str, *, actor: Actor) -> None:
+        def work(rows: RegistryRows) -> None:
+            operator = _read(rows, email.strip().lower())
+            rows.delete_operator(operator.email)
+            rows.delete_sessions_of(operator.email)
+            before = {"role": operator.role}
+            change = Change(actor=actor, action="operator.remove", target=operator.email, before=before)
+            rows.add_audit(self._changes.clock.now(), change)
+
+        await self._changes.change(work)
+
+    async def sign_in(self, email: str, password: str, *, address: str) -> tuple[str, Session] | None:
+        """A new session and its secret; None when e-mail or password is wrong, after the same time for both."""
+        try:
+            operator = await self.get(email.strip().lower())
+        except NotThere:
+            operator = None
+        async with self._guesses:
+            right = await asyncio.to_thread(matches, password[:4096], operator.password if operator else NOBODY)
+        if operator is None or not right:
+            return None
+        return await self._begin(operator.email, operator.role, address, operator=True)
+
+    async def link(self, *, role: str, actor: Actor) -> str:
+        """The secret of a link that signs its bearer in once, within ten minutes, under the actor's name."""
+        secret = secrets.token_urlsafe(32)
+        now = self._changes.clock.now()
+
+        link = ConsoleLink(
+            digest=self._digest(secret), actor=actor.name, role=checked_role(role), ends_at=now + LINK_LIFE_S
+        )
+
+        def work(rows: RegistryRows) -> None:
+            rows.delete_links_before(now)
+            rows.add_link(link)
+            rows.add_audit(now, Change(actor=actor, action="console.link", target=actor.name, after={"role": role}))
+
+        await self._changes.change(work)
+        return secret
+
+    async def follow(self, secret: str, *, address: str) -> tuple[str, Session] | None:
+        """Use a link up; None if it is unknown, used or too old."""
+        link = await self._changes.change(lambda rows: rows.take_link(self._digest(secret)))
+        if link is None or link.ends_at <= self._changes.clock.now():
+            return None
+        return await self._begin(link.actor, link.role, address, operator=False)
+
+    async def session(self, secret: str) -> Session | None:
+        """The session behind a cookie, kept alive by being asked for; None if there is none or it is over."""
+        digest, now = self._digest(secret), self._changes.clock.now()
+        session = await self._changes.read(lambda rows: rows.session(digest))
+        if session is None:
+            return None
+        if session.is_over(now):
+            await self.sign_out(session)
+            return None
+        if now - session.seen_at > _SEEN_EVERY_S:
+            await self._changes.change(lambda rows: rows.touch_session(digest, now))
+        return session
+
+    async def sign_out(self, session: Session) -> None:
+        await self._changes.change(lambda rows: rows.delete_session(session.digest))
+
+    async def _begin(self, actor: str, role: str, address: str, *, operator: bool) -> tuple[str, Session]:
+        secret = secrets.token_urlsafe(32)
+        now = self._changes.clock.now()
+        session = Session(
+            digest=self._digest(secret),
+            actor=actor,
+            role=role,
+            csrf=secrets.token_urlsafe(32),
+            created_at=now,
+            seen_at=now,
+            operator=operator,
+        )
+
+        def work(rows: RegistryRows) -> None:
+            rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
+            rows.put_session(session)
+            change = Change(actor=Actor(actor, address), action="session.begin", target=actor, after={"role": role})
+            rows.add_audit(now, change)
+
+        await self._changes.change(work)
+        return secret, session
+
+    def _digest(self, secret: str) -> bytes:
+        return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
+
+
+def _read(rows: RegistryRows, email: str) -> Operator:
+    operator = rows.operator(email)
+    if operator is None:
+        raise NotThere("there is no operator with this e-mail address")
+    return operator

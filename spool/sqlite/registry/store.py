@@ -1,0 +1,72 @@
+"""registry.sqlite itself: opened, checked for damage, and changed in transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from spool.clock import Clock
+from spool.errors import RegistryDamaged, SpoolUnavailable
+from spool.registry.registry import Registry
+from spool.registry.rows import RegistryRows
+from spool.sqlite.database import Database
+from spool.sqlite.migrations import migrate, script
+from spool.sqlite.registry.rows import SqliteRegistryRows
+
+T = TypeVar("T")
+FILE = "registry.sqlite"
+
+
+class SqliteRegistry:
+    """See `spool.registry.rows.RegistryStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    async def open(cls, directory: Path) -> SqliteRegistry:
+        """Open or create the file; RegistryDamaged when it is there and cannot be read."""
+        path = directory / FILE
+        try:
+            return cls(await Database.open(path, _prepare))
+        except sqlite3.DatabaseError as error:
+            raise _translated(error, path) from error
+
+    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+        return await self._guarded(self._database.transaction(lambda connection: work(SqliteRegistryRows(connection))))
+
+    async def read(self, work: Callable[[RegistryRows], T]) -> T:
+        return await self._guarded(self._database.snapshot(lambda connection: work(SqliteRegistryRows(connection))))
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def _guarded(self, running: Awaitable[T]) -> T:
+        try:
+            return await running
+        except sqlite3.DatabaseError as error:
+            raise _translated(error, self._database.path) from error
+
+
+async def open_registry(directory: Path, *, secret: bytes, clock: Clock) -> Registry:
+    """The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read."""
+    return await Registry.open(await SqliteRegistry.open(directory), secret=secret, clock=clock)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    migrate(connection, (script("registry/registry.sql"), script("registry/insights.sql")))
+    # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
+    [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(" ".join(verdict.split()))
+
+
+def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
+    if isinstance(error, sqlite3.OperationalError):  # disk full, no permission: the file itself is whole
+        return SpoolUnavailable(f"{path.name} cannot be used: {error}")
+    return RegistryDamaged(
+        f"{path} is damaged ({error}). The spool is untouched. Restore this file from a backup, or move it away and "
+        "start again: keys and operators must then be created anew"
+    )

@@ -1,0 +1,204 @@
+"""The registry of every engine: whole changes, memory in step with them, and nothing secret kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from hashlib import blake2b
+
+import pytest
+import pytest_asyncio
+
+from spool.errors import AlreadyThere, NotAllowed, NotThere
+from spool.registry.audit import Change
+from spool.registry.keys import Key
+from spool.registry.operators import ADMIN, LINK_LIFE_S, SESSION_IDLE_S, VIEWER, Actor
+from spool.registry.registry import Registry
+from spool.registry.scopes import INGEST
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+
+ACTOR = Actor("ada@example.com", "127.0.0.1")
+PASSWORD = "correct horse battery"
+
+
+@pytest_asyncio.fixture
+async def registry(open_registry: RegistryOpener) -> AsyncIterator[Registry]:
+    yield await open_registry()
+
+
+async def create(registry: Registry, name: str = "search team") -> tuple[Key, str]:
+    return await registry.keys.create(name=name, scopes=[INGEST], actor=ACTOR)
+
+
+@pytest.mark.asyncio
+async def test_of_many_at_once_with_one_name_one_wins(registry: Registry) -> None:
+    """The name is checked in the transaction that takes it."""
+    outcomes = await asyncio.gather(*[create(registry) for _ in range(10)], return_exceptions=True)
+    assert 9 == sum(isinstance(outcome, AlreadyThere) for outcome in outcomes)
+    assert 1 == len(registry.keys.all())
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_change_does_not_separate_rows_and_memory(registry: Registry) -> None:
+    """A client that hangs up while its key is being deleted: what is kept, the checks say."""
+    _, secret = await create(registry)
+    deletion = asyncio.create_task(registry.keys.delete("search team", confirm="search team", actor=ACTOR))
+    await asyncio.sleep(0)
+    deletion.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deletion
+    with pytest.raises(NotThere):  # it takes its turn after the cancelled one
+        await registry.keys.disable("search team", actor=ACTOR)
+    assert registry.keys.find(secret) is None
+
+
+@pytest.mark.asyncio
+async def test_a_secret_of_another_installation_is_unknown(open_registry: RegistryOpener) -> None:
+    """Key hashes are worth nothing beside another installation's secret."""
+    registry = await open_registry()
+    _, secret = await create(registry)
+    await registry.close()
+    other = await open_registry(secret=b"o" * 32)
+    assert other.keys.find(secret) is None
+
+
+@pytest.mark.asyncio
+async def test_only_a_keyed_hash_is_kept(registry: Registry) -> None:
+    """256 bits under the pepper; not the secret, not its plain hash."""
+    key, secret = await create(registry)
+    [kept] = key.secrets
+    assert 32 == len(kept.digest)
+    assert blake2b(secret.encode(), digest_size=32).digest() != kept.digest
+    assert secret.removeprefix("th_") not in repr(key)
+
+
+@pytest.mark.asyncio
+async def test_no_two_secrets_are_alike(registry: Registry) -> None:
+    """256 random bits each."""
+    secrets = {(await create(registry, f"key {number}"))[1] for number in range(50)}
+    assert 50 == len(secrets)
+    assert {46} == {len(secret) for secret in secrets}
+
+
+@pytest.mark.asyncio
+async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """Every field, both secrets of a rotation that overlaps, and the last access."""
+    registry = await open_registry()
+    key, secret = await registry.keys.create(
+        name="search", use_cases=["Send AI Telemetry"], labels={"team": "search"}, description="d", actor=ACTOR
+    )
+    _, rotated = await registry.keys.rotate("search", overlap_s=60, actor=ACTOR)
+    await registry.keys.accessed({key.id: 5.0, 0: 7.0, 99: 8.0})
+    [kept] = registry.keys.all()
+    await registry.close()
+    again = await open_registry()
+    assert [kept] == again.keys.all()
+    assert (5.0, 7.0) == (kept.last_accessed, await again.keys.legacy_accessed())
+    assert [kept, kept] == [again.keys.find(secret), again.keys.find(rotated)]
+    clock.move(60)
+    assert [None, kept] == [again.keys.find(secret), again.keys.find(rotated)]
+
+
+@pytest.mark.asyncio
+async def test_an_access_never_moves_back(open_registry: RegistryOpener) -> None:
+    """A clock that was moved back does not make a key look unused for longer than it is."""
+    registry = await open_registry()
+    key, _ = await create(registry)
+    await registry.keys.accessed({key.id: 100.0})
+    await registry.keys.accessed({key.id: 50.0})
+    await registry.keys.edit("search team", description="d", actor=ACTOR)
+    await registry.close()
+    assert [100.0] == [key.last_accessed for key in (await open_registry()).keys.all()]
+
+
+@pytest.mark.asyncio
+async def test_a_number_is_given_once(registry: Registry) -> None:
+    """The id of a deleted key is never another key's."""
+    first, _ = await create(registry)
+    await registry.keys.delete("search team", confirm="search team", actor=ACTOR)
+    second, _ = await create(registry)
+    assert second.id > first.id
+
+
+@pytest.mark.asyncio
+async def test_a_change_that_is_refused_changes_nothing(registry: Registry) -> None:
+    """Neither rows nor audit list, and not what is in memory."""
+    _, secret = await create(registry, "one")
+    await create(registry, "two")
+    before = registry.keys.all(), await audit_rows(registry)
+    for name, error in (("ONE", AlreadyThere), ("one", AlreadyThere)):
+        with pytest.raises(error):
+            await registry.keys.edit("two", new_name=name, actor=ACTOR)
+    with pytest.raises(NotThere):
+        await registry.keys.delete("three", confirm="three", actor=ACTOR)
+    await registry.keys.rotate("one", overlap_s=60, actor=ACTOR)
+    after = registry.keys.all(), await audit_rows(registry)
+    with pytest.raises(NotAllowed):
+        await registry.keys.rotate("one", overlap_s=60, actor=ACTOR)
+    assert after == (registry.keys.all(), await audit_rows(registry))
+    assert len(before[1]) + 1 == len(after[1])
+    assert registry.keys.find(secret) is not None
+
+
+@pytest.mark.asyncio
+async def test_every_change_is_audited(registry: Registry, clock: MovedClock) -> None:
+    """Who, from where, when, what, and the fields that differ; no hash among them."""
+    await create(registry)
+    await registry.keys.edit("search team", description="d", actor=ACTOR)
+    await registry.note(ACTOR, "route.drop", "archive/ai-telemetry", after={"n": 1})
+    await registry.note_all([Change(actor=ACTOR, action="device.enrol", target=name) for name in "ab"])
+    rows = await audit_rows(registry)
+    actions = ["key.create", "key.edit", "route.drop", "device.enrol", "device.enrol"]
+    assert (actions, [1, 2, 3, 4, 5]) == ([row.action for row in rows], [row.id for row in rows])
+    assert {(ACTOR.name, ACTOR.address, clock.now())} == {(row.actor, row.address, row.at) for row in rows}
+    assert ({"description": ""}, {"description": "d"}) == (rows[1].before, rows[1].after)
+    assert (None, {"n": 1}) == (rows[2].before, rows[2].after)
+    assert "digest" not in repr(rows)
+
+
+@pytest.mark.asyncio
+async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
+    """Added once, signed in, changed, which ends the sessions, and removed; all of it outlives a restart."""
+    registry = await open_registry()
+    added = await registry.operators.add(" Ada@Example.com", role=VIEWER, password=PASSWORD, actor=ACTOR)
+    with pytest.raises(AlreadyThere):
+        await registry.operators.add("ada@example.com", role=ADMIN, password=PASSWORD, actor=ACTOR)
+    assert await registry.operators.sign_in("ada@example.com", "wrong", address="::1") is None
+    assert await registry.operators.sign_in("bob@example.com", PASSWORD, address="::1") is None
+    signed_in = await registry.operators.sign_in("ada@example.com", PASSWORD, address="::1")
+    assert signed_in is not None
+    await registry.close()
+    again = await open_registry()
+    assert [added] == list(await again.operators.all())
+    assert signed_in[1] == await again.operators.session(signed_in[0])
+    changed = await again.operators.change("ADA@example.com", role=ADMIN, actor=ACTOR)
+    assert (ADMIN, changed) == (changed.role, await again.operators.get("ada@example.com"))
+    assert await again.operators.session(signed_in[0]) is None
+    await again.operators.remove("ada@example.com", actor=ACTOR)
+    with pytest.raises(NotThere):
+        await again.operators.get("ada@example.com")
+
+
+@pytest.mark.asyncio
+async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock: MovedClock) -> None:
+    """A session under the actor's name, which ends when it is idle, when it is over, or with a sign-out."""
+    link = await registry.operators.link(role=ADMIN, actor=ACTOR)
+    late = await registry.operators.link(role=ADMIN, actor=ACTOR)
+    followed = await registry.operators.follow(link, address="::1")
+    assert followed is not None
+    secret, session = followed
+    assert (ACTOR.name, ADMIN, False) == (session.actor, session.role, session.operator)
+    assert await registry.operators.follow(link, address="::1") is None
+    clock.move(LINK_LIFE_S)
+    assert await registry.operators.follow(late, address="::1") is None
+    assert await registry.operators.session(secret) is not None  # which keeps it alive
+    clock.move(SESSION_IDLE_S - 1)
+    assert await registry.operators.session(secret) is not None
+    clock.move(SESSION_IDLE_S)
+    assert await registry.operators.session(secret) is None
+    second = await registry.operators.follow(await registry.operators.link(role=VIEWER, actor=ACTOR), address="::1")
+    assert second is not None
+    await registry.operators.sign_out(second[1])
+    assert await registry.operators.session(second[0]) is None
