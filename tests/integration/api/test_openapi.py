@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 
 from gateway.addresses.application import application
 from gateway.addresses.paths import OPERATOR_API
-from gateway.addresses.table import ADDRESSES, NOWHERE
+from gateway.addresses.table import ADDRESSES, FOR_SENDERS, NOWHERE
 from gateway.app import App
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.http.openapi import document
@@ -130,10 +130,10 @@ async def _headers(app: App) -> dict[str, str]:
     return {"Authorization": secret, "Cookie": cookie, "X-CSRF-Token": token}
 
 
-@pytest.mark.parametrize("path", sorted({each.path for each in ADDRESSES if each.security}))
+@pytest.mark.parametrize("path", sorted({each.path for each in FOR_SENDERS if each.security}))
 def test_an_endpoint_takes_the_methods_that_stand_in_the_document(house: House, path: str) -> None:
     """Whatever else is sent is a 405 that names them."""
-    here = [each for each in ADDRESSES if each.path == path]
+    here = [each for each in FOR_SENDERS if each.path == path]
     documented = {method for each in here for method in each.operations}
     words = {name: (values or ("one",))[0] for name, values in here[0].path_parameters.items()}
     address = here[0].documented_path.format(**words)
