@@ -27,7 +27,7 @@ from gateway.http.listener import Listener, operator_listen, tls_context
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.intake import Intake
-from gateway.intake.merge_window import Window
+from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
 from gateway.intake.shadows import Shadows
@@ -35,7 +35,7 @@ from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
 from gateway.monitoring.observers import Observers
 from gateway.monitoring.supervisor import Supervisor
-from gateway.normalise.formats.langfuse.pending import Waiting
+from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
 from gateway.operator.insights import inspector
 from gateway.operator.offline import devices_of
@@ -221,18 +221,18 @@ class App:
 
     async def _open_intake(
         self, spool: SqliteSpool, *, attribution: Attribution, naming: Naming, shadows: Shadows
-    ) -> Window:
+    ) -> MergeWindow:
         await shadows.remember(spool.log)
         prices = PriceBook.load(self._config.prices)
         intake = Intake(spool.log, attribution=attribution, prices=prices, shadows=shadows, naming=naming)
         section = self._config.spool
-        waiting = Waiting(
+        merger = Merger(
             window_s=section.pending_window,
             hold_s=section.hold,
-            max_halves=section.pending_items,
+            max_reports=section.pending_items,
             max_bytes=section.pending_bytes,
         )
-        window = Window(spool.partial_reports, intake, self._clock, waiting)
+        window = MergeWindow(spool.partial_reports, intake, self._clock, merger)
         await window.start()
         return window
 
@@ -253,7 +253,7 @@ class App:
             clock=self._clock,
         )
 
-    def _receiver_services(self, access: Access, window: Window, metrics: Metrics) -> ReceiverServices:
+    def _receiver_services(self, access: Access, window: MergeWindow, metrics: Metrics) -> ReceiverServices:
         config, server = self._config, self._config.server
         return ReceiverServices(
             access=access,

@@ -12,8 +12,7 @@ from gateway.http.bodies import Budget
 from gateway.http.cors import Cors
 from gateway.http.in_hand import RequestsInHand
 from gateway.intake.deposits import Deposits
-from gateway.intake.intake import Intake
-from gateway.intake.merge_window import Window
+from gateway.intake.merge_window import MergeWindow
 from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.normalise.options import Options
@@ -29,7 +28,7 @@ class ReceiverServices:
     """What every address for key holders needs, over HTTP and gRPC: admission, body limits and the intake."""
 
     access: Access
-    intake: Intake | Window  # the merge window, where reports arrive in parts
+    intake: MergeWindow
     metrics: Metrics
     clock: Clock
     budget: Budget

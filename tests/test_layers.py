@@ -82,6 +82,20 @@ def test_products_know_no_other_product() -> None:
         assert not [name for name in imported(path) if name.startswith("gateway.normalise.otlp.products")], path
 
 
+def test_no_gateway_format_knows_another() -> None:
+    """A format stands in its own file or folder; what two of them share stands below, what collects them above."""
+    formats = ROOT / "gateway/normalise/formats"
+    names = {path.stem for path in formats.iterdir()} - {"__init__", "__pycache__", "declaration", "engine", "list"}
+    prefix = "gateway.normalise.formats."
+    for name in names:
+        own = formats / name
+        for path in own.rglob("*.py") if own.is_dir() else [own.with_suffix(".py")]:
+            known = {
+                one.removeprefix(prefix).partition(".")[0] for one in imported(path, members=True) if prefix in one
+            }
+            assert known <= {name, "declaration"}, path
+
+
 DOORS = {
     "aiosqlite": {"spool/sqlite/database.py"},
     "grpc": {"gateway/receivers/otlp_grpc.py"},

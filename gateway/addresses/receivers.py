@@ -23,7 +23,7 @@ from gateway.http.address import (
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.key_carriage import AS_BASIC, AS_BEARER, IN_HEADER, IN_PATH, KEY, KeyCarriage
 from gateway.http.requests import AddressHandler
-from gateway.normalise import any_format
+from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
 from gateway.receivers import ai_telemetry, billing, devices, events, foreign, otlp_http, unit_cost
@@ -123,7 +123,7 @@ AI_TELEMETRY = (
         takes={JSON: ANYTHING},
         gives=_INGESTED,
         errors=_INGEST_ERRORS,
-        error_form=ai_telemetry.firehose_error,
+        error_form=ai_telemetry.sender_error,
     ),
     Address(
         methods=("POST",),
@@ -154,8 +154,8 @@ AI_TELEMETRY = (
         gives=_INGESTED,
         errors=_INGEST_ERRORS,
         refusals=(*WRITE, 404),
-        error_form=ai_telemetry.firehose_error,
-        choices={"format": any_format.FORMATS},
+        error_form=ai_telemetry.sender_error,
+        choices={"format": FORMAT_NAMES},
     ),
     Address(
         methods=("POST",),

@@ -22,7 +22,7 @@ from typing import IO, Final, NamedTuple, cast
 
 from gateway.cli.acknowledged import Trail
 from gateway.errors import BadPayload
-from gateway.normalise.formats.recognise import format_of
+from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.payload import items as payload
 
 MAX_ITEMS: Final = 512

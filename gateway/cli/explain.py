@@ -23,10 +23,12 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise import any_format
-from gateway.normalise.formats.langfuse import pending as langfuse_pending
-from gateway.normalise.formats.recognise import format_shown
+from gateway.normalise.formats.declaration.format import Normalised
+from gateway.normalise.formats.engine.recognise import recognised
+from gateway.normalise.formats.langfuse.merger import released_at_once
+from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import DUPLICATE, Outcome
+from gateway.normalise.outcome import DUPLICATE
 from spool import memory
 from spool.clock import SystemClock
 from spool.record import as_json
@@ -35,7 +37,7 @@ from spool.settings import SpoolSettings
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--as", "format", type=Choice(any_format.FORMATS), help="The payload's format (default: found).")
+@click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The payload's format (default: found).")
 @click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."
@@ -66,9 +68,9 @@ def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
     """One payload through the intake, over an empty memory log in which nothing stays open."""
-    named = format or format_shown(body, how="name it with --as")
+    named = format or recognised(body, how="name it with --as")
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
-    outcome = langfuse_pending.alone(_finish(any_format.normalise(named, body, options=options)))
+    outcome = released_at_once(_finish(any_format.normalise(named, body, options=options)))
     clock = SystemClock()
     spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     try:
@@ -101,13 +103,13 @@ def _of_counter(row: dict[str, Any]) -> dict[str, Any]:
     return {"value": f"what {row['name']} grew by, a cumulative counter"} if row["kind"] == "usage_metric" else {}
 
 
-def _finish(normaliser: Generator[None, None, Outcome]) -> Outcome:
+def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:
     while True:
         try:
             next(normaliser)
         except StopIteration as stop:
-            outcome: Outcome = stop.value
-            return outcome
+            normalised: Normalised = stop.value
+            return normalised
 
 
 def _ignored(terms: Any) -> list[dict[str, Any]]:

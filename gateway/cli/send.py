@@ -19,7 +19,7 @@ from gateway.cli.choice import Choice
 from gateway.cli.courier import Courier, Refused, Tally, TooLarge, Undeliverable, session
 from gateway.cli.cuts import UNREADABLE, Body, bodies, files, looked_up, opened, unreadable
 from gateway.cli.examples import EXAMPLES, example
-from gateway.normalise import any_format
+from gateway.normalise.formats.list import FORMAT_NAMES
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 KEY_ENV = "TOLLHOUSE_KEY"
@@ -27,7 +27,7 @@ KEY_ENV = "TOLLHOUSE_KEY"
 
 @click.command()
 @click.argument("named", nargs=-1, metavar="FILE...")
-@click.option("--as", "format", type=Choice(any_format.FORMATS), help="The files' format (default: found).")
+@click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The files' format (default: found).")
 @click.option("--to", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="The gateway.")
 @click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="A file that holds the key.")
 @click.option("--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="The variable that holds the key.")

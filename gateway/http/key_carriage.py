@@ -12,8 +12,6 @@ from gateway.errors import Refusal
 
 KEY, BASIC, BEARER = "key", "basic", "bearer"  # security schemes of the OpenAPI document
 
-FIREHOSE_KEY = "X-Amz-Firehose-Access-Key"
-
 
 class KeyCarriage(NamedTuple):
     """`find` returns the key, None if there is none; `schemes` are the ways that the OpenAPI document names."""
@@ -45,11 +43,6 @@ def bearer_token(request: web.Request) -> str | None:
     """The token of Bearer; any other value as it is."""
     value = authorization(request)
     return value[7:].strip() if value and value[:7].lower() == "bearer " else value
-
-
-def firehose_key(request: web.Request) -> str | None:
-    """The header of Firehose, which can set no other."""
-    return request.headers.get(FIREHOSE_KEY) or authorization(request)
 
 
 IN_HEADER = KeyCarriage(authorization, (KEY,))

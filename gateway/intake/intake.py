@@ -17,6 +17,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome, Reject
 from spool.identity import of_shadow
+from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AiRecord, Inference
@@ -42,7 +43,7 @@ class Intake:
         self._shadows = shadows
         self._naming = naming  # None where there are no devices: explaining files
 
-    async def take(self, outcome: Outcome, bearer: Bearer) -> Receipt:
+    async def take(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         """
         SpoolFull and SpoolUnavailable rise to the door: the payload is not acknowledged.
 
@@ -53,7 +54,8 @@ class Intake:
         late_rejects: list[Reject] = []
         for part in outcome.parts():
             before = [receipt.id for receipt in receipts] if part.is_last else []
-            receipts.append(await self._keep(part, bearer, before))
+            change = pending if pending and part.is_last else PendingChange()
+            receipts.append(await self._keep(part, bearer, change, before))
             if not part.is_last:
                 late_rejects += part.rejects  # the items of devices that were revoked
         outcome.rejects += late_rejects
@@ -64,7 +66,7 @@ class Intake:
             rejected=sum(receipt.rejected for receipt in receipts),
         )
 
-    async def _keep(self, outcome: Outcome, bearer: Bearer, before: Sequence[str]) -> Receipt:
+    async def _keep(self, outcome: Outcome, bearer: Bearer, pending: PendingChange, before: Sequence[str]) -> Receipt:
         if self._naming is not None:
             await self._naming.sign(outcome, bearer)
         for place, record in enumerate(outcome.records, start=1):
@@ -98,9 +100,9 @@ class Intake:
                 points=outcome.points,
                 ignored=outcome.ignored,
                 rejected=Counter(reject.reason for reject in outcome.rejects),
-                pending=outcome.pending,
-                keep=outcome.keep,
-                forget=outcome.forget,
+                pending=pending.count,
+                keep=pending.keep,
+                forget=pending.forget,
                 unrecognised=outcome.unrecognised,
                 before=before,
             )

@@ -1,7 +1,7 @@
 """
-The merge window before the intake: reports that come in halves are brought together, on disk before their 2xx.
+The merge window before the intake: partial reports of one call are merged, and are on disk before their 2xx.
 
-Takes the place of `Intake.take` at the doors whose formats know halves, and releases what waited in vain.
+Receivers call `MergeWindow.take` in place of `Intake.take`. What waited for the whole window is released as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 
 from gateway.authentication.access import Bearer
 from gateway.intake.intake import Intake
-from gateway.normalise.formats.langfuse.pending import Before, Released, Sender, Waiting, keys_of
+from gateway.normalise.formats.declaration.format import CallReport
+from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, keys_of
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -27,79 +28,80 @@ _Turn = asyncio.Future[None]  # done when it is over
 _log = logging.getLogger(__name__)
 
 
-class Window:
+class MergeWindow:
     """
-    One for the house. What a request keeps or forgets of halves is in the commit of its records: after a crash, disk
-    and books agree on what waits.
+    What a request keeps or forgets of partial reports is in the commit of its records: after a crash, disk and books
+    agree on what waits.
     """
 
-    def __init__(self, pending: PartialReports, intake: Intake, clock: Clock, waiting: Waiting) -> None:
-        self._pending = pending
+    def __init__(self, stored: PartialReports, intake: Intake, clock: Clock, merger: Merger) -> None:
+        self._stored = stored
         self._intake = intake
         self._clock = clock
-        self._waiting = waiting
+        self._merger = merger
         self._turns = _Turns()
 
     async def start(self) -> None:
-        """Take up what was waiting when the house went down."""
-        if damaged := self._waiting.load(await self._pending.load()):
-            _log.error("%d halves of reports cannot be read", damaged, extra={"action": "halves_damaged"})
+        """Take up what was waiting when the process ended."""
+        if damaged := self._merger.load(await self._stored.load()):
+            _log.error("%d partial reports cannot be read", damaged, extra={"action": "partial_reports_damaged"})
 
-    async def take(self, outcome: Outcome, bearer: Bearer) -> Receipt:
+    async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         """Like `Intake.take`: returns when everything is durable, and its errors mean that nothing was kept."""
-        if not outcome.halves:
+        if not reports:
             return await self._intake.take(outcome, bearer)
         sender = Sender(bearer.name, dict(bearer.labels), bearer.device)
-        async with self._turns.of(keys_of(outcome, sender)):
-            before: Before = {}
+        async with self._turns.of(keys_of(reports, sender)):
+            merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
-                for _ in self._waiting.join(outcome, before, sender=sender, now=self._clock.now()):
+                for _ in self._merger.apply(merge):
                     await asyncio.sleep(0)
-                receipt = await self._intake.take(outcome, bearer)
+                receipt = await self._intake.take(outcome, bearer, merge.pending)
             except BaseException:
-                self._waiting.undo(before)
+                self._merger.undo(merge)
                 raise
-        if self._waiting.is_over_full:
+        if self._merger.is_over_full:
             await self._try_to_release()
         return receipt
 
     async def release(self) -> int:
-        """Make records of what waited long enough; how many halves there were."""
+        """Make records of what waited long enough; how many reports there were."""
         count = 0
-        while released := self._waiting.released(now=self._clock.now(), busy=self._turns.taken):
-            async with self._turns.of({key for one in released for key in one.entries}):
+        while released := self._merger.release(now=self._clock.now(), busy=self._turns.taken):
+            async with self._turns.of({key for one in released for key in one.reports}):
                 await self._put_on_record(released)
-            count += sum(len(one.entries) for one in released)
+            count += sum(len(one.reports) for one in released)
         return count
 
     async def _put_on_record(self, released: Sequence[Released]) -> None:
         for place, one in enumerate(released):
             sender = one.sender
+            bearer = Bearer(sender.name, frozenset(), sender.labels, sender.device)
             try:
-                await self._intake.take(one.outcome, Bearer(sender.name, frozenset(), sender.labels, sender.device))
+                await self._intake.take(one.outcome, bearer, one.pending)
             except BaseException:
                 for left in reversed(released[place:]):
-                    self._waiting.restore(left)
+                    self._merger.restore(left)
                 raise
 
     async def run(self) -> None:
-        """Release for ever, as a task of the house."""
+        """Release for ever, as a background task."""
         while True:
             await asyncio.sleep(LOOK_S)
             await self._try_to_release()
 
     async def _try_to_release(self) -> None:
-        """What cannot be put on record now stays the next to go; whoever brought something else hears nothing of it."""
+        """What cannot be put on record now stays the next to go, and the request that pushed it out is not refused."""
         try:
             await self.release()
         except SpoolError as error:
-            _log.warning("halves wait on: %s", error, extra={"action": "release_put_off"})
+            _log.warning("partial reports wait on: %s", error, extra={"action": "release_put_off"})
 
 
 class _Turns:
     """
-    One request at a time for each half, in the order in which they came: what one brings together is kept, or refused,
-    before the next looks at it.
+    One request at a time for each key, in the order in which they came: what one merges is kept, or refused, before the
+    next looks at it.
     """
 
     def __init__(self) -> None:

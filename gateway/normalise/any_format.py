@@ -1,68 +1,44 @@
-"""A body of any format, OTLP or a gateway's, into records: the one entry for doors, files and workers."""
+"""A body of any format, OTLP or a gateway's, into records: the one entry for receivers, files and workers."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Literal, cast
 
 from gateway.errors import BadPayload
-from gateway.normalise import otlp
-from gateway.normalise.formats import (
-    agentgateway,
-    apisix,
-    azure_apim,
-    bedrock,
-    bifrost,
-    cloudflare,
-    driver,
-    envoy_ai_gateway,
-    helicone,
-    higress,
-    kong,
-    litellm,
-    openmeter,
-    openrouter,
-    portkey,
-    vertex,
-)
-from gateway.normalise.formats.call import Format
-from gateway.normalise.formats.langfuse import events as langfuse
+from gateway.normalise import export_requests, otlp
+from gateway.normalise.formats.declaration.format import BatchFormat, Normalised
+from gateway.normalise.formats.declaration.signs import OTLP_SIGNALS
+from gateway.normalise.formats.engine import driver
+from gateway.normalise.formats.list import BY_NAME
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, Outcome
-from gateway.normalise.payload import export_requests
 from gateway.normalise.payload.unfolding import Hold
-
-_BY_ITEM: Mapping[str, Format] = {
-    module.NAME: module.FORMAT
-    for module in (
-        litellm, openrouter, kong, portkey, bedrock, cloudflare, envoy_ai_gateway, helicone, bifrost, apisix, higress,
-        agentgateway, vertex, azure_apim, openmeter,
-    )
-}  # fmt: skip
-OTLP = export_requests.SIGNALS
-FORMATS: tuple[str, ...] = (*_BY_ITEM, langfuse.NAME, *OTLP)
 
 
 def _unbounded(_: int) -> None:
     """Nobody else shares the memory."""
 
 
-def normalise(format: str, body: bytes, *, options: Options, hold: Hold = _unbounded) -> Generator[None, None, Outcome]:
+def normalise(
+    format: str, body: bytes, *, options: Options, hold: Hold = _unbounded
+) -> Generator[None, None, Normalised]:
     """
-    A body of one of FORMATS to its Outcome; each `next` is one slice of work.
+    Read a body of one of FORMAT_NAMES; each `next` is one slice of work.
 
-    OTLP is taken under any name: OpenRouter, Cloudflare and others push it where they are told to. Raises BadPayload
-    when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept. `hold` hears of what
-    unfolds inside the body.
+    OTLP is taken under any name: OpenRouter, Cloudflare and others push it to whatever address they are given. Raises
+    BadPayload when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept. `hold` is
+    called with the size of what unfolds inside the body.
     """
-    named = format if format in OTLP else export_requests.shown(body) or format
-    if named in OTLP:
-        return (yield from _otlp(named, body, options))
-    if named == langfuse.NAME:
-        return (yield from langfuse.normalise(body, options=options))
-    if named not in _BY_ITEM:
+    named = format if format in OTLP_SIGNALS else export_requests.shown(body) or format
+    if named in OTLP_SIGNALS:
+        return Normalised((yield from _otlp(named, body, options)))
+    found = BY_NAME.get(named)
+    if found is None:
         raise BadPayload("the format is not known")
-    return (yield from driver.read(_BY_ITEM[named], body, options=options, hold=hold))
+    if isinstance(found, BatchFormat):
+        return (yield from found.read(body, options))
+    return Normalised((yield from driver.read(found, body, options=options, hold=hold)))
 
 
 def _otlp(named: str, body: bytes, options: Options) -> Generator[None, None, Outcome]:

@@ -1,4 +1,4 @@
-"""What normalising one payload yields: the waist between every dialect or format and the intake."""
+"""What normalising one payload yields, whatever its dialect or format: the intake takes nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from spool.identity import Identity
-from spool.log.partial_reports import PartialReport
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord
 
@@ -34,18 +33,6 @@ class Reject(NamedTuple):
     message: str
 
 
-class Half(NamedTuple):
-    """
-    A report that waits for its other half, or may still inform one: opaque to all but the format that made it.
-
-    Plain and packed, so that it passes between processes and is kept on disk as it is.
-    """
-
-    kind: str
-    key: str  # the source's own id of the call
-    facts: bytes
-
-
 class _Part(msgspec.Struct, array_like=True, gc=False):
     """Finished records and points of a large payload; its fields are those of an Outcome."""
 
@@ -64,7 +51,9 @@ _part = msgspec.msgpack.Decoder(_Part)
 @dataclass(slots=True)
 class Outcome:
     """
-    Records, points, and an account of every item: received + split = records + points + ignored + rejected + pending.
+    Records, points, and an account of every item: received + split = records + points + ignored + rejected.
+
+    A batch with partial reports has received those that wait, too: their number is counted beside its outcome.
 
     Built by one normaliser for one payload, read by the intake, then thrown away.
     """
@@ -72,15 +61,11 @@ class Outcome:
     topic: str = AI_TELEMETRY
     received: int = 0
     split: int = 0
-    pending: int = 0
     records: list[AiRecord] = field(default_factory=list)
     identities: list[Identity] = field(default_factory=list)
     points: list[CounterPoint] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
-    halves: list[Half] = field(default_factory=list)  # for `formats.langfuse_pending.Waiting`; empty elsewhere
-    keep: list[PartialReport] = field(default_factory=list)  # what its commit leaves on disk of halves, ...
-    forget: list[bytes] = field(default_factory=list)  # ... and what it takes away
     unrecognised: list[tuple[str, ...]] = field(default_factory=list)
     left_out: int = 0  # tags that were over a bound or under a content name
     forwarded: set[int] = field(default_factory=set)  # places in `records` taken as another Tollhouse sent them

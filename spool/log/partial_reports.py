@@ -8,6 +8,7 @@ which counts it as pending.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 
@@ -17,6 +18,15 @@ class PartialReport(NamedTuple):
     key: bytes
     at: float  # when something was last received under its key, epoch seconds
     body: bytes
+
+
+@dataclass(slots=True)
+class PendingChange:
+    """What a submission changes of the reports that wait."""
+
+    count: int = 0  # how many more wait; negative when more were completed than began to wait
+    keep: list[PartialReport] = field(default_factory=list)  # each in the place of what was kept under its key
+    forget: list[bytes] = field(default_factory=list)  # keys of those that wait no more
 
 
 class PartialReports(Protocol):

@@ -14,7 +14,7 @@ import urllib3
 
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
-from tests.gateway.normalise.formats.langfuse_events import batch, create, trace, update
+from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 
 ROUNDS = int(os.environ.get("TOLLHOUSE_KILL_ROUNDS", "10"))
 HALVES_ROUNDS = max(1, ROUNDS // 2)

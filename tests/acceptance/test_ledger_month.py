@@ -16,7 +16,8 @@ from typing import Any
 
 import urllib3
 
-from gateway.cli.examples import Call, example
+from gateway.cli.examples import example
+from gateway.normalise.formats.declaration.example import ExampleCall
 from tests.acceptance.payloads import post, request, span
 
 ROUNDS = int(os.environ.get("TOLLHOUSE_LEDGER_ROUNDS", "4"))
@@ -91,7 +92,7 @@ class Sender:
 
     def _example(self, format: str) -> bytes:
         """With a cost of its own: what LiteLLM reports is not what the price book says."""
-        payload = json.loads(example(format, Call(end_ns=self._start_ns())))
+        payload = json.loads(example(format, ExampleCall(end_ns=self._start_ns())))
         if format == "litellm":
             payload[0]["response_cost"] = self._random.randrange(10**9) / 10**11
         return json.dumps(payload).encode()

@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.declaration.signs import Members
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -24,7 +27,7 @@ def _key(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
-class Event(msgspec.Struct):
+class AgentgatewayEvent(msgspec.Struct):
     time: Any = None
     duration: Any = None
     route: Any = None
@@ -45,7 +48,12 @@ class Event(msgspec.Struct):
     cost: Any = _key("agw.ai.usage.cost.total")
 
 
-def calls(event: Event) -> Iterable[Call]:
+def has_sign(members: Members) -> bool:
+    is_request = bytes(members.get("scope", b"")) == b'"request"'
+    return is_request and ("gateway" in members or "route" in members) and any("." in name for name in members)
+
+
+def calls(event: AgentgatewayEvent) -> Iterable[Call]:
     """A line with a model or tokens is a call; MCP lines have neither."""
     record = Inference(
         id=b"",
@@ -78,10 +86,25 @@ def calls(event: Event) -> Iterable[Call]:
     return (Call(record, of_call(record, span=True, own_id=record.request_id), metadata.left_out),)
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return {
+        "level": "info", "time": call.end, "duration": f"{call.duration_ms}ms", "scope": "request",
+        "gateway": "default/gw", "route": "default/example", "http.status": 200,
+        "trace.id": call.trace_id, "span.id": call.span_id, "jwt.sub": "example-user",
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": call.model, "gen_ai.response.model": call.response_model,
+        "gen_ai.usage.input_tokens": call.input_tokens,
+        "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
+        "gen_ai.usage.output_tokens": call.output_tokens, "agw.ai.usage.cost.total": str(call.cost),
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=AgentgatewayEvent,
+    calls=calls,
     origins={
         "request_id": "span.id",
         "trace_id": "trace.id",

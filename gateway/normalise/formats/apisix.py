@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.declaration.signs import any_of
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -20,7 +23,7 @@ from spool.record import Inference
 NAME = "apisix"
 
 
-class Summary(msgspec.Struct):
+class ApisixSummary(msgspec.Struct):
     request_model: Any = None
     model: Any = None
     prompt_tokens: Any = None
@@ -31,42 +34,42 @@ class Summary(msgspec.Struct):
     end_user_id: Any = None
 
 
-class Headers(msgspec.Struct):
+class ApisixHeaders(msgspec.Struct):
     request_id: Any = msgspec.field(name="x-request-id", default=None)
 
 
-class Request(msgspec.Struct):
+class ApisixRequest(msgspec.Struct):
     uri: Any = None
     url: Any = None
-    headers: Headers | Other = None
+    headers: ApisixHeaders | Other = None
 
 
-class Response(msgspec.Struct):
+class ApisixResponse(msgspec.Struct):
     status: Any = None
 
 
-class Consumer(msgspec.Struct):
+class ApisixConsumer(msgspec.Struct):
     username: Any = None
 
 
-class Event(msgspec.Struct):
+class ApisixEvent(msgspec.Struct):
     start_time: Any = None
     latency: Any = None
-    request: Request | Other = None
-    response: Response | Other = None
+    request: ApisixRequest | Other = None
+    response: ApisixResponse | Other = None
     route_id: Any = None
     service_id: Any = None
-    llm_summary: Summary | Other = None
-    consumer: Consumer | Other = None
+    llm_summary: ApisixSummary | Other = None
+    consumer: ApisixConsumer | Other = None
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: ApisixEvent) -> Iterable[Call]:
     """An entry with a summary is a call."""
-    said, request = nested(event.llm_summary, Summary), nested(event.request, Request)
+    said, request = nested(event.llm_summary, ApisixSummary), nested(event.request, ApisixRequest)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=text(nested(request.headers, Headers).request_id),
+        request_id=text(nested(request.headers, ApisixHeaders).request_id),
         start_time=instant(event.start_time),
         provider=provider(None, text(said.request_model) or text(said.model)),
         operation=of_path(request.uri) or of_path(request.url),
@@ -83,21 +86,37 @@ def calls(event: Event) -> Iterable[Call]:
     ))  # fmt: skip
     if not is_call(record):
         return ()
-    fail_by_status(record, nested(event.response, Response).status)
+    fail_by_status(record, nested(event.response, ApisixResponse).status)
     metadata = Metadata()
     metadata.tag("route", text(event.route_id))
     metadata.tag("service", text(event.service_id))
     metadata.describe(
-        record, principal=text(nested(event.consumer, Consumer).username), end_user=text(said.end_user_id)
+        record, principal=text(nested(event.consumer, ApisixConsumer).username), end_user=text(said.end_user_id)
     )
     # Callers may choose x-request-id.
     return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return [{
+        "start_time": call.start_ns // 1_000_000, "latency": float(call.duration_ms),
+        "response": {"status": 200},
+        "request": {"uri": "/v1/chat/completions", "headers": {"x-request-id": call.uuid}},
+        "route_id": "example-route", "consumer": {"username": "example-user"},
+        "llm_summary": {
+            "request_model": call.model, "model": call.response_model,
+            "prompt_tokens": str(call.input_tokens), "completion_tokens": str(call.output_tokens),
+            "cache_read_input_tokens": str(call.cached_tokens), "reasoning_tokens": "0",
+        },
+    }]  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=any_of("llm_summary"),
+    example=example,
+    event=ApisixEvent,
+    calls=calls,
     origins={
         "request_id": "request.headers.x-request-id",
         "start_time": "start_time",

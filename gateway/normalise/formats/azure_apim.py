@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens
+from gateway.normalise.formats.declaration.signs import Members, any_inside
 from gateway.normalise.outcome import MERGED, NOT_AI
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import Metadata
@@ -23,7 +26,7 @@ NAME = "azure_apim"
 PROVIDER = "azure.ai.openai"
 
 
-class Event(msgspec.Struct):
+class AzureApimEvent(msgspec.Struct):
     """Columns with messages are not decoded."""
 
     TimeGenerated: Any = None
@@ -36,13 +39,18 @@ class Event(msgspec.Struct):
     RequestId: Any = None
 
 
+def has_sign(members: Members) -> bool:
+    names = ("CorrelationId", "DeploymentName")
+    return {*names} <= members.keys() or any_inside(members, "records", *names)
+
+
 def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
     """The rows of an Event Hub message, else the row itself."""
     rows = payload.peek(raw).get("records")
     return payload.array(raw if rows is None else rows)
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: AzureApimEvent) -> Iterable[Call]:
     """The row with a deployment, or with figures, is the call."""
     deployment = text(event.DeploymentName)
     tokens = settled(count(event.PromptTokens, "PromptTokens"), count(event.CompletionTokens, "CompletionTokens"))
@@ -67,7 +75,7 @@ def calls(event: Event) -> Iterable[Call]:
     return (Call(record, of_call(record, response_id=unique, own_id=record.request_id), metadata.left_out),)
 
 
-def ignored_as(event: Event) -> str:
+def ignored_as(event: AzureApimEvent) -> str:
     """A row of message chunks belongs to the row that has the figures."""
     return MERGED if text(event.CorrelationId) else NOT_AI
 
@@ -78,10 +86,21 @@ def _operation(name: str) -> str | None:
     return EMBEDDINGS if name.startswith("Embeddings_") else None
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return [{
+        "TimeGenerated": call.start, "OperationName": "ChatCompletions_Create",
+        "CorrelationId": call.uuid, "DeploymentName": call.model, "ModelName": call.response_model,
+        "PromptTokens": call.input_tokens, "CompletionTokens": call.output_tokens,
+        "RequestId": call.response_id,
+    }]  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=AzureApimEvent,
+    calls=calls,
     unwrap=unwrap,
     ignored_as=ignored_as,
     origins={

@@ -6,13 +6,18 @@ The bodies in it are never decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import BadPayload
-from gateway.normalise.formats.call import Call, Format, Unreadable, count_tokens, fail, is_call
+from gateway.errors import BadPayload, Refusal
+from gateway.normalise.formats.declaration.answer import FormatAnswer, json_answer
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat, Unreadable
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.declaration.signs import Members, any_inside
+from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import MAX_PIECE, Unfolding
 from gateway.normalise.reading.metadata import Metadata
@@ -25,31 +30,32 @@ from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "bedrock"
+FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
 _MAX_WRAPPERS: Final = 4  # Firehose, its data, the subscription, its messages
 
 
-class Identity(msgspec.Struct):
+class BedrockIdentity(msgspec.Struct):
     arn: Any = None
 
 
-class Input(msgspec.Struct):
+class BedrockInput(msgspec.Struct):
     inputTokenCount: Any = None
     cacheReadInputTokenCount: Any = None
     cacheWriteInputTokenCount: Any = None
 
 
-class Output(msgspec.Struct):
+class BedrockOutput(msgspec.Struct):
     outputTokenCount: Any = None
 
 
-class Event(msgspec.Struct):
+class BedrockEvent(msgspec.Struct):
     timestamp: Any = None
-    identity: Identity | Other = None
+    identity: BedrockIdentity | Other = None
     requestId: Any = None
     operation: Any = None
     modelId: Any = None
-    input: Input | Other = None
-    output: Output | Other = None
+    input: BedrockInput | Other = None
+    output: BedrockOutput | Other = None
     errorCode: Any = None
     requestMetadata: Any = None
 
@@ -60,6 +66,15 @@ class _Packed(msgspec.Struct):
 
 class _LogEvent(msgspec.Struct):
     message: str
+
+
+def has_sign(members: Members) -> bool:
+    return (
+        bytes(members.get("schemaType", b"")) == b'"ModelInvocationLog"'
+        or "awslogs" in members
+        or {"messageType", "logGroup"} <= members.keys()
+        or any_inside(members, "records", "data")
+    )
 
 
 def unfold(raw: payload.Raw, unfolding: Unfolding) -> Iterator[payload.Raw | Unreadable]:
@@ -121,7 +136,7 @@ def _of_subscription(
             yield from _unfold(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: BedrockEvent) -> Iterable[Call]:
     """One log record is one call; a control message holds nothing."""
     record = Inference(
         id=b"",
@@ -132,19 +147,19 @@ def calls(event: Event) -> Iterable[Call]:
         request_model=model_name(event.modelId, "bedrock"),
     )
     record.operation = _operation(text(event.operation), record.request_model)
-    count_tokens(record, _tokens(nested(event.input, Input), nested(event.output, Output)))
+    count_tokens(record, _tokens(nested(event.input, BedrockInput), nested(event.output, BedrockOutput)))
     if not is_call(record):
         return ()
     if event.errorCode not in (None, "", "-"):
         fail(record, event.errorCode)
     metadata = Metadata()
     metadata.learn(mapping(event.requestMetadata))
-    metadata.describe(record, principal=text(nested(event.identity, Identity).arn))
+    metadata.describe(record, principal=text(nested(event.identity, BedrockIdentity).arn))
     # requestId is AWS's own, the id that SDKs see too.
     return (Call(record, of_call(record, response_id=record.request_id), metadata.left_out),)
 
 
-def _tokens(came_in: Input, came_out: Output) -> Tokens:
+def _tokens(came_in: BedrockInput, came_out: BedrockOutput) -> Tokens:
     """The count of what came in excludes both kinds of cache."""
     plain = count(came_in.inputTokenCount, "input.inputTokenCount")
     read = count(came_in.cacheReadInputTokenCount, "input.cacheReadInputTokenCount")
@@ -163,11 +178,59 @@ def _operation(written: str | None, model: str | None) -> str | None:
     return None
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+class FirehoseDelivery(msgspec.Struct, rename="camel"):
+    request_id: str
+    records: msgspec.Raw  # there may be millions
+
+
+def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
+    """Firehose repeats a delivery whole until it reads its own request id and a time in milliseconds."""
+    request_id = _firehose_request_id(body)
+    return _firehose_answer(200, request_id, now) if request_id else None
+
+
+def refuse(headers: Mapping[str, str], body: bytes, refusal: Refusal, now: float) -> FormatAnswer | None:
+    """Firehose expects its request id in a refusal too."""
+    request_id = headers.get(FIREHOSE_ID_HEADER) or _firehose_request_id(body)
+    return _firehose_answer(refusal.status, request_id, now, errorMessage=refusal.message) if request_id else None
+
+
+def _firehose_answer(status: int, request_id: str, now: float, **more: str) -> FormatAnswer:
+    return json_answer(status, {"requestId": request_id, "timestamp": int(now * 1000), **more})
+
+
+def _firehose_request_id(body: bytes) -> str | None:
+    """The request id of a Firehose delivery, None for any other body."""
+    try:
+        return msgspec.json.decode(body, type=FirehoseDelivery).request_id
+    except payload.UNREADABLE:
+        return None
+
+
+def example(call: ExampleCall) -> Any:
+    return {
+        "schemaType": "ModelInvocationLog", "schemaVersion": "1.0", "timestamp": call.start,
+        "accountId": "123456789012", "identity": {"arn": "arn:aws:iam::123456789012:user/example-user"},
+        "region": "us-east-1", "requestId": call.uuid, "operation": "Converse",
+        "modelId": "amazon.nova-lite-v1:0",
+        "input": {
+            "inputTokenCount": call.input_tokens,
+            "cacheReadInputTokenCount": 0, "cacheWriteInputTokenCount": 0,
+        },
+        "output": {"outputTokenCount": call.output_tokens}, "requestMetadata": {"team": "example-team"},
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=BedrockEvent,
+    calls=calls,
     unfold=unfold,
+    key_header="X-Amz-Firehose-Access-Key",
+    answer=answer,
+    refuse=refuse,
     origins={
         "request_id": "requestId",
         "start_time": "timestamp",

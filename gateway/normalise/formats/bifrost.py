@@ -6,12 +6,16 @@ Its releases rename their attributes: the newest name goes before an older one.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.declaration.signs import any_of
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import key_name
 from gateway.normalise.reading.models import model_name, provider
@@ -31,7 +35,7 @@ def _key(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
-class Attributes(msgspec.Struct):
+class BifrostAttributes(msgspec.Struct):
     """Content stands beside these and is not decoded."""
 
     provider: Any = _key("gen_ai.provider.name")
@@ -56,7 +60,7 @@ class Attributes(msgspec.Struct):
     older_error_type: Any = _key("gen_ai.error.type")
 
 
-class Span(msgspec.Struct):
+class BifrostSpan(msgspec.Struct):
     SpanID: Any = None
     TraceID: Any = None
     Name: Any = None
@@ -64,14 +68,14 @@ class Span(msgspec.Struct):
     StartTime: Any = None
     EndTime: Any = None
     Status: Any = None
-    Attributes: Attributes | Other = None
+    Attributes: BifrostAttributes | Other = None
 
 
-class Event(msgspec.Struct):
+class BifrostEvent(msgspec.Struct):
     """One span, with its trace's id."""
 
     TraceID: Any = None
-    Span: Span | Other = None
+    Span: BifrostSpan | Other = None
 
 
 def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
@@ -88,12 +92,12 @@ def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
         yield b'{"TraceID":%b,"Span":%b}' % (trace_id, bytes(span))
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: BifrostEvent) -> Iterable[Call]:
     """A span of kind `llm.call` is a call."""
-    span = nested(event.Span, Span)
+    span = nested(event.Span, BifrostSpan)
     if span.Kind != _CALL:
         return ()
-    said = nested(span.Attributes, Attributes)
+    said = nested(span.Attributes, BifrostAttributes)
     record = Inference(
         id=b"",
         source=NAME,
@@ -124,7 +128,7 @@ def _operation(name: str) -> str | None:
     return None if first_word in ("", _CALL) else first_word
 
 
-def _tokens(said: Attributes) -> Tokens:
+def _tokens(said: BifrostAttributes) -> Tokens:
     reasoning = first(said.reasoning_tokens, said.older_reasoning_tokens, said.plain_reasoning_tokens)
     cache_write = first(said.cache_write_tokens, said.older_cache_write_tokens)
     return settled(
@@ -136,10 +140,30 @@ def _tokens(said: Attributes) -> Tokens:
     )
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    attributes = {
+        "gen_ai.provider.name": "openai", "gen_ai.request.model": call.model,
+        "gen_ai.response.model": call.response_model, "gen_ai.usage.prompt_tokens": call.input_tokens,
+        "gen_ai.usage.completion_tokens": call.output_tokens, "gen_ai.usage.cost": call.cost,
+        "bifrost.virtual_key.name": "example-key",
+    }  # fmt: skip
+    span = {
+        "SpanID": call.span_id, "Name": f"chat {call.model}", "Kind": "llm.call", "StartTime": call.start,
+        "EndTime": call.end, "Status": "ok", "Attributes": attributes,
+    }  # fmt: skip
+    return {
+        "TraceID": call.trace_id,
+        "RootSpan": {"SpanID": secrets.token_hex(8), "Kind": "http.request"},
+        "Spans": [span],
+    }
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=any_of("RootSpan"),
+    example=example,
+    event=BifrostEvent,
+    calls=calls,
     unwrap=unwrap,
     origins={
         "request_id": "SpanID",

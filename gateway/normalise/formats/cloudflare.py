@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.declaration.signs import Members, any_inside
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
@@ -23,7 +26,7 @@ NAME = "cloudflare"
 _REQUEST_TYPES = {"chat": CHAT, "embedding": EMBEDDINGS, "image": IMAGE}
 
 
-class Event(msgspec.Struct):
+class CloudflareEvent(msgspec.Struct):
     id: Any = None
     cached: Any = None
     cost: Any = None
@@ -40,13 +43,18 @@ class Event(msgspec.Struct):
     tokens_out: Any = None
 
 
+def has_sign(members: Members) -> bool:
+    is_page = {"result", "result_info"} <= members.keys()  # also when there is nothing on it
+    return is_page or "tokens_in" in members or any_inside(members, "result", "tokens_in")
+
+
 def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
     """The entries of one page of the API, else the entry itself."""
     page = payload.peek(raw).get("result")
     return payload.array(raw if page is None else page)
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: CloudflareEvent) -> Iterable[Call]:
     """Each step of a dynamic route is a row, and a call, of its own."""
     record = Inference(
         id=b"",
@@ -72,10 +80,21 @@ def calls(event: Event) -> Iterable[Call]:
     return (Call(record, of_call(record, own_id=record.request_id), metadata.left_out),)
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return [{
+        "id": call.uuid, "cached": False, "created_at": call.start, "duration": call.duration_ms,
+        "model": call.model, "path": "chat/completions", "provider": "openai", "request_type": "chat",
+        "success": True, "status_code": 200, "tokens_in": call.input_tokens,
+        "tokens_out": call.output_tokens, "cost": call.cost, "metadata": {"user_id": "example-user"},
+    }]  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=CloudflareEvent,
+    calls=calls,
     unwrap=unwrap,
     origins={
         "request_id": "id",

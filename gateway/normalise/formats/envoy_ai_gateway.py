@@ -10,7 +10,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, fail_by_status
+from gateway.normalise.formats.declaration.signs import any_of
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -21,13 +24,14 @@ from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "envoy_ai_gateway"
+OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # no other gateway writes them
 
 
 def _key(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
-class Event(msgspec.Struct):
+class EnvoyEvent(msgspec.Struct):
     request_id: Any = _key("x-request-id")
     start_time: Any = None
     duration: Any = None
@@ -53,7 +57,7 @@ class Event(msgspec.Struct):
     route_name: Any = None
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: EnvoyEvent) -> Iterable[Call]:
     """A line with a model is a call; MCP traffic shares the log and has none."""
     sent = first(event.model_override, event.model, event.old_model_override, event.old_model)
     backend = first(event.backend, event.old_backend)
@@ -95,10 +99,22 @@ def _filled(today: Any, older: Any) -> Any:
     return older if today is None or today == "-" else today
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return {
+        "x-request-id": call.uuid, "start_time": call.start, "duration": call.duration_ms,
+        "response_code": 200, "response_flags": "-", "x-envoy-origin-path": "/v1/chat/completions",
+        "route_name": "example-route", "gen_ai.provider.name": "default/example/route/rule/0",
+        "gen_ai.request.model": call.model, "gen_ai.request.model_override": None,
+        "gen_ai.usage.input_tokens": call.input_tokens, "gen_ai.usage.output_tokens": call.output_tokens,
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=any_of(*OWN_COLUMNS),
+    example=example,
+    event=EnvoyEvent,
+    calls=calls,
     origins={
         "request_id": "x-request-id",
         "start_time": "start_time",

@@ -9,7 +9,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, is_call, known_cost
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, is_call, known_cost
+from gateway.normalise.formats.declaration.signs import Members
 from gateway.normalise.payload.provider_bodies import Body
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
@@ -20,20 +23,24 @@ from spool.record import Inference
 NAME = "helicone"
 
 
-class Figures(msgspec.Struct):
+class HeliconeFigures(msgspec.Struct):
     cost: Any = None
     promptTokens: Any = None
     completionTokens: Any = None
 
 
-class Event(msgspec.Struct):
+class HeliconeEvent(msgspec.Struct):
     request_id: Any = None
     user_id: Any = None
     request_body: Body | Other = None
     response_body: Body | Other = None
     model: Any = None
     provider: Any = None
-    metadata: Figures | Other = None
+    metadata: HeliconeFigures | Other = None
+
+
+def has_sign(members: Members) -> bool:
+    return "request_response_url" in members or {"request_id", "response_body"} <= members.keys()
 
 
 def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
@@ -42,10 +49,10 @@ def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: HeliconeEvent) -> Iterable[Call]:
     """One object is one call; it has no time, no operation and no status."""
     asked, answered = nested(event.request_body, Body), nested(event.response_body, Body)
-    figures = nested(event.metadata, Figures)
+    figures = nested(event.metadata, HeliconeFigures)
     model = first(event.model, asked.model)
     record = Inference(
         id=b"",
@@ -64,7 +71,7 @@ def calls(event: Event) -> Iterable[Call]:
     return (Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out),)
 
 
-def _tokens(figures: Figures, answered: Body) -> Tokens:
+def _tokens(figures: HeliconeFigures, answered: Body) -> Tokens:
     """The webhook's own totals first; Anthropic's body says what they leave out, the cache."""
     said = answered.tokens()
     came_in = count(figures.promptTokens, "metadata.promptTokens")
@@ -77,10 +84,24 @@ def _tokens(figures: Figures, answered: Body) -> Tokens:
     return settled(came_in, came_out, said.cache_read, said.cache_write, said.reasoning)
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return {
+        "request_id": call.uuid, "user_id": "example-user", "request_body": "truncated",
+        "response_body": "truncated", "request_response_url": "https://example.com/bodies",
+        "model": call.model, "provider": "OPENAI",
+        "metadata": {
+            "cost": call.cost, "promptTokens": call.input_tokens,
+            "completionTokens": call.output_tokens, "latencyMs": call.duration_ms,
+        },
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=HeliconeEvent,
+    calls=calls,
     origins={
         "request_id": "request_id",
         "provider": "provider, else the model",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.declaration.signs import any_of
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -20,7 +24,7 @@ from spool.record import Inference
 NAME = "higress"
 
 
-class AiLog(msgspec.Struct):
+class HigressAiLog(msgspec.Struct):
     model: Any = None
     input_token: Any = None
     output_token: Any = None
@@ -35,8 +39,8 @@ class AiLog(msgspec.Struct):
     cache_status: Any = None
 
 
-class Event(msgspec.Struct):
-    ai_log: AiLog | Other = None
+class HigressEvent(msgspec.Struct):
+    ai_log: HigressAiLog | Other = None
     start_time: Any = None
     request_id: Any = None
     trace_id: Any = None
@@ -46,9 +50,9 @@ class Event(msgspec.Struct):
     route_name: Any = None
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: HigressEvent) -> Iterable[Call]:
     """A line whose `ai_log` is not `-` is a call."""
-    said = nested(event.ai_log, AiLog)
+    said = nested(event.ai_log, HigressAiLog)
     record = Inference(
         id=b"",
         source=NAME,
@@ -85,10 +89,24 @@ def _identity(record: Inference, response_id: str | None) -> Identity:
     return of_call(record, response_id=unique, shared_id=record.request_id)
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    said = {
+        "model": call.model, "input_token": str(call.input_tokens),
+        "output_token": str(call.output_tokens), "cached_tokens": str(call.cached_tokens),
+        "llm_service_duration": str(call.duration_ms), "consumer": "example-user",
+    }  # fmt: skip
+    return {
+        "ai_log": json.dumps(said), "start_time": call.start, "request_id": call.uuid,
+        "response_code": "200", "path": "/v1/chat/completions", "route_name": "example-route",
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=any_of("ai_log"),
+    example=example,
+    event=HigressEvent,
+    calls=calls,
     origins={
         "request_id": "request_id",
         "trace_id": "trace_id",

@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.declaration.signs import all_of
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
@@ -35,13 +38,13 @@ _ROUTES = {
 }
 
 
-class Meta(msgspec.Struct):
+class KongMeta(msgspec.Struct):
     provider_name: Any = None
     request_model: Any = None
     response_model: Any = None
 
 
-class PricedUsage(Usage):
+class KongUsage(Usage):
     """Version 3.7 counted a `prompt_token` and a `completion_token`."""
 
     cost: Any = None
@@ -53,18 +56,18 @@ class PricedUsage(Usage):
             self.prompt_tokens, self.completion_tokens = self.prompt_token, self.completion_token
 
 
-class Cache(msgspec.Struct):
+class KongCache(msgspec.Struct):
     cache_status: Any = None
 
 
-class Block(msgspec.Struct):
-    meta: Meta | Other = None
-    usage: PricedUsage | Other = None
-    cache: Cache | Other = None
+class KongBlock(msgspec.Struct):
+    meta: KongMeta | Other = None
+    usage: KongUsage | Other = None
+    cache: KongCache | Other = None
     tried_targets: Any = None  # an empty list of Lua is an object
 
 
-class Named(msgspec.Struct):
+class KongObject(msgspec.Struct):
     id: Any = None
     name: Any = None
     uri: Any = None
@@ -75,27 +78,31 @@ class Named(msgspec.Struct):
     request: Any = None
 
 
-class Event(msgspec.Struct):
+class KongEvent(msgspec.Struct):
     ai: msgspec.Raw = msgspec.Raw()
-    request: Named | Other = None
-    response: Named | Other = None
-    latencies: Named | Other = None
+    request: KongObject | Other = None
+    response: KongObject | Other = None
+    latencies: KongObject | Other = None
     started_at: Any = None
-    trace_id: Named | Other = None
-    consumer: Named | Other = None
-    authenticated_entity: Named | Other = None
-    route: Named | Other = None
-    service: Named | Other = None
+    trace_id: KongObject | Other = None
+    consumer: KongObject | Other = None
+    authenticated_entity: KongObject | Other = None
+    route: KongObject | Other = None
+    service: KongObject | Other = None
     workspace_name: Any = None
 
 
-def calls(event: Event) -> Iterable[Call | BadValue]:
+def calls(event: KongEvent) -> Iterable[Call | BadValue]:
     """One call a block that has both `meta` and `usage`; a bad one costs no other."""
     blocks, event = _blocks(payload.peek(event.ai)), _unfolded(event)
     own_taken = False
     for name in (*_PROXIES, *(name for name in blocks if name not in _PROXIES)):
         block = blocks.get(name)
-        if not isinstance(block, Block) or not isinstance(block.meta, Meta) or not isinstance(block.usage, PricedUsage):
+        if (
+            not isinstance(block, KongBlock)
+            or not isinstance(block.meta, KongMeta)
+            or not isinstance(block.usage, KongUsage)
+        ):
             continue
         plugin = None if name in _PROXIES and not own_taken else name
         call = _call_or_fault(event, block, block.meta, block.usage, plugin)
@@ -104,26 +111,28 @@ def calls(event: Event) -> Iterable[Call | BadValue]:
             yield call
 
 
-def _call_or_fault(event: Event, block: Block, meta: Meta, usage: PricedUsage, plugin: str | None) -> Call | BadValue:
+def _call_or_fault(
+    event: KongEvent, block: KongBlock, meta: KongMeta, usage: KongUsage, plugin: str | None
+) -> Call | BadValue:
     try:
         return _call(event, block, meta, usage, plugin)
     except BadValue as error:
         return error
 
 
-def _unfolded(event: Event) -> Event:
+def _unfolded(event: KongEvent) -> KongEvent:
     """With its objects out of JSON text, once for all blocks: there may be thousands."""
-    return msgspec.structs.replace(event, **{name: nested(getattr(event, name), Named) for name in _OBJECTS})
+    return msgspec.structs.replace(event, **{name: nested(getattr(event, name), KongObject) for name in _OBJECTS})
 
 
-def _blocks(ai: dict[str, msgspec.Raw]) -> dict[str, Block | None]:
+def _blocks(ai: dict[str, msgspec.Raw]) -> dict[str, KongBlock | None]:
     if "meta" in ai and "usage" in ai:  # version 3.6 knew one plugin, and did not name it
-        return {"ai-proxy": Block(meta=of_json(ai["meta"], Meta), usage=of_json(ai["usage"], PricedUsage))}
-    return {name: of_json(block, Block) for name, block in ai.items()}
+        return {"ai-proxy": KongBlock(meta=of_json(ai["meta"], KongMeta), usage=of_json(ai["usage"], KongUsage))}
+    return {name: of_json(block, KongBlock) for name, block in ai.items()}
 
 
-def _call(event: Event, block: Block, meta: Meta, usage: PricedUsage, plugin: str | None) -> Call:
-    request = nested(event.request, Named)
+def _call(event: KongEvent, block: KongBlock, meta: KongMeta, usage: KongUsage, plugin: str | None) -> Call:
+    request = nested(event.request, KongObject)
     own_id = text(request.id)
     if own_id and plugin:
         own_id = f"{own_id}:{plugin}"
@@ -132,18 +141,18 @@ def _call(event: Event, block: Block, meta: Meta, usage: PricedUsage, plugin: st
         id=b"",
         source=NAME,
         request_id=own_id,
-        trace_id=text(nested(event.trace_id, Named).w3c),
+        trace_id=text(nested(event.trace_id, KongObject).w3c),
         start_time=instant(event.started_at),
         provider=provider(stated, asked or answered),
         operation=_operation(block) or of_path(request.uri),
         request_model=model_name(asked, stated),
         response_model=model_name(answered, stated),
-        api_key=key_name(nested(event.authenticated_entity, Named).id),
+        api_key=key_name(nested(event.authenticated_entity, KongObject).id),
     )
-    record.end_time = after(record.start_time, nested(event.latencies, Named).request)
+    record.end_time = after(record.start_time, nested(event.latencies, KongObject).request)
     count_tokens(record, of_usage(usage))
-    failed = fail_by_status(record, nested(event.response, Named).status)
-    if not failed and (text(nested(block.cache, Cache).cache_status) or "").lower() == "hit":
+    failed = fail_by_status(record, nested(event.response, KongObject).status)
+    if not failed and (text(nested(block.cache, KongCache).cache_status) or "").lower() == "hit":
         record.status = "cached"
     record.cost = known_cost(record, money(usage.cost, "usage.cost"))
     metadata = _describe(record, event, plugin)
@@ -156,7 +165,7 @@ def _specified(value: Any) -> str | None:
     return None if written == _UNSPECIFIED else written
 
 
-def _operation(block: Block) -> str | None:
+def _operation(block: KongBlock) -> str | None:
     """By the route of the target that answered, which is the last."""
     targets = block.tried_targets
     answered = targets[-1] if isinstance(targets, list) and targets else None
@@ -164,20 +173,35 @@ def _operation(block: Block) -> str | None:
     return _ROUTES.get(route) if isinstance(route, str) else None
 
 
-def _describe(record: Inference, event: Event, plugin: str | None) -> Metadata:
-    metadata, consumer = Metadata(), nested(event.consumer, Named)
-    metadata.tag("route", text(nested(event.route, Named).name))
-    metadata.tag("service", text(nested(event.service, Named).name))
+def _describe(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:
+    metadata, consumer = Metadata(), nested(event.consumer, KongObject)
+    metadata.tag("route", text(nested(event.route, KongObject).name))
+    metadata.tag("service", text(nested(event.service, KongObject).name))
     metadata.tag("workspace", text(event.workspace_name))
     metadata.tag("plugin", plugin)
     metadata.describe(record, principal=first(consumer.username, consumer.custom_id))
     return metadata
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return {
+        "request": {"id": call.uuid.replace("-", ""), "uri": "/v1/chat/completions"},
+        "response": {"status": 200}, "started_at": call.start_ns // 1_000_000,
+        "latencies": {"request": call.duration_ms}, "workspace_name": "default",
+        "consumer": {"username": "example-user"}, "route": {"name": "example-route"},
+        "ai": {"proxy": {
+            "meta": {"provider_name": "openai", "request_model": call.model, "response_model": call.response_model},
+            "usage": call.usage | {"cost": call.cost}, "tried_targets": [{"route_type": "llm/v1/chat"}],
+        }},
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=all_of("started_at", "latencies"),
+    example=example,
+    event=KongEvent,
+    calls=calls,
     origins={
         "request_id": "request.id, with the block's name when another plugin called",
         "trace_id": "trace_id.w3c",

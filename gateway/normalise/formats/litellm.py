@@ -6,72 +6,60 @@ The hot path of the formats: one typed decode an event, and nothing of the messa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call, known_cost
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call, known_cost
+from gateway.normalise.formats.declaration.signs import Members
+from gateway.normalise.litellm_calls import identity_of, operation_of
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import CHAT, COMPLETION, EMBEDDINGS, GENERATE, IMAGE, SPEECH, TRANSCRIPTION
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.usage import Tokens, Usage, of_usage, settled
 from gateway.normalise.reading.values import Other, count, first, is_true, mapping, money, nested, of_json, text
-from spool.identity import Identity, of_call
 from spool.record import Inference
 
 NAME = "litellm"
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_CHAT_CALLS = frozenset(
-    {"completion", "acompletion", "responses", "aresponses", "anthropic_messages", "aanthropic_messages"}
-)
-_CALLS = (
-    ("text_completion", COMPLETION),
-    ("embedding", EMBEDDINGS),
-    ("image_generation", IMAGE),
-    ("transcription", TRANSCRIPTION),
-    ("speech", SPEECH),
-    ("generate_content", GENERATE),
-)
-_ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 _LISTS = msgspec.json.Decoder(list[Any])
 NULL = msgspec.Raw(b"null")
 
 
-class Requester(msgspec.Struct):
+class LiteLLMRequester(msgspec.Struct):
     session_id: Any = None
 
 
-class Failure(msgspec.Struct):
+class LiteLLMFailure(msgspec.Struct):
     error_class: Any = None
     error_code: Any = None
 
 
-class Meta(msgspec.Struct):
+class LiteLLMMeta(msgspec.Struct):
     user_api_key_user_id: Any = None
     user_api_key_end_user_id: Any = None
     user_api_key_team_id: Any = None
     user_api_key_team_alias: Any = None
     user_api_key_alias: Any = None
     user_api_key_hash: Any = None
-    requester_metadata: Requester | Other = None
+    requester_metadata: LiteLLMRequester | Other = None
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
     additional_usage_values: Usage | Other = None  # older spend rows
-    error_information: Failure | Other = None
+    error_information: LiteLLMFailure | Other = None
 
 
-class Response(msgspec.Struct):
+class LiteLLMResponse(msgspec.Struct):
     model: Any = None
     usage: msgspec.Raw = NULL
 
 
-class Event(msgspec.Struct):
+class LiteLLMEvent(msgspec.Struct):
     id: Any = None
     litellm_call_id: Any = None
     trace_id: Any = None
@@ -84,14 +72,14 @@ class Event(msgspec.Struct):
     endTime: Any = None
     model: Any = None
     model_group: Any = None
-    metadata: Meta | Other = None
+    metadata: LiteLLMMeta | Other = None
     response_cost: Any = None
     prompt_tokens: Any = None
     completion_tokens: Any = None
     request_tags: Any = None
     end_user: Any = None
-    response: Response | Other = None
-    error_information: Failure | Other = None
+    response: LiteLLMResponse | Other = None
+    error_information: LiteLLMFailure | Other = None
     # Spend rows.
     request_id: Any = None
     spend: Any = None
@@ -104,7 +92,15 @@ class Event(msgspec.Struct):
     cost: Any = None
 
 
-def calls(event: Event) -> Iterable[Call]:
+def has_sign(members: Members) -> bool:
+    return (
+        "litellm_call_id" in members
+        or {"custom_llm_provider", "call_type"} <= members.keys()
+        or {"call_type", "startTime"} <= members.keys()  # older payloads and rows name no provider
+    )
+
+
+def calls(event: LiteLLMEvent) -> Iterable[Call]:
     """One event or row is one call, or none."""
     if event.id is None and event.request_id is not None:
         record, left_out = _of_row(event)
@@ -114,39 +110,23 @@ def calls(event: Event) -> Iterable[Call]:
         record, left_out = _of_payload(event)
     if not is_call(record) or _is_tool_call(event, record):
         return ()
-    return (Call(record, identity(record, text(event.litellm_call_id)), left_out),)
+    return (Call(record, identity_of(record, text(event.litellm_call_id)), left_out),)
 
 
-def identity(record: Inference, call_id: str | None = None) -> Identity:
-    """
-    `id` is the provider's response id. LiteLLM's own call id, a UUID that several attempts share, stands in its place
-    for failures and for answers that have no id.
-    """
-    own = record.request_id
-    if own is None or own == call_id or (_UUID.fullmatch(own) and _may_be_call_id(record, call_id)):
-        return of_call(record, shared_id=own or call_id, own_id=own)
-    return of_call(record, response_id=own, own_id=own)
-
-
-def _may_be_call_id(record: Inference, call_id: str | None) -> bool:
-    """Of a UUID that is not the stated call id: some providers' response ids are UUIDs."""
-    return record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
-
-
-def _of_payload(event: Event) -> tuple[Inference, int]:
-    meta = nested(event.metadata, Meta)
+def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
+    meta = nested(event.metadata, LiteLLMMeta)
     record = _record(event, meta, event.id, money(event.response_cost, "response_cost"))
     record.trace_id = text(event.trace_id)
     record.response_model = _response_model(event, record)
     record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
-    record.session = first(event.session_id, nested(meta.requester_metadata, Requester).session_id)
+    record.session = first(event.session_id, nested(meta.requester_metadata, LiteLLMRequester).session_id)
     end_user = first(event.end_user, meta.user_api_key_end_user_id)
     return record, _describe(record, event, meta, text(meta.user_api_key_user_id), end_user)
 
 
-def _of_row(event: Event) -> tuple[Inference, int]:
-    meta = nested(event.metadata, Meta)
+def _of_row(event: LiteLLMEvent) -> tuple[Inference, int]:
+    meta = nested(event.metadata, LiteLLMMeta)
     record = _record(event, meta, event.request_id, money(event.spend, "spend"))
     record.team = first(event.team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, event.api_key)
@@ -154,8 +134,8 @@ def _of_row(event: Event) -> tuple[Inference, int]:
     return record, _describe(record, event, meta, text(event.user), text(event.end_user))
 
 
-def _of_old_payload(event: Event) -> tuple[Inference, int]:
-    meta = of_literal(event.metadata, Meta)
+def _of_old_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
+    meta = of_literal(event.metadata, LiteLLMMeta)
     event.usage = of_literal(event.usage, Usage)
     record = _record(event, meta, event.id, money(event.cost, "cost"))
     record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
@@ -163,7 +143,7 @@ def _of_old_payload(event: Event) -> tuple[Inference, int]:
     return record, _describe(record, event, meta, text(meta.user_api_key_user_id), text(event.user))
 
 
-def _record(event: Event, meta: Meta, own_id: Any, cost: str | None) -> Inference:
+def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | None) -> Inference:
     record = Inference(
         id=b"",
         source=NAME,
@@ -176,7 +156,7 @@ def _record(event: Event, meta: Meta, own_id: Any, cost: str | None) -> Inferenc
     )
     count_tokens(record, _tokens(event, meta))
     if event.status == "failure":
-        failure = nested(event.error_information or meta.error_information, Failure)
+        failure = nested(event.error_information or meta.error_information, LiteLLMFailure)
         fail(record, failure.error_class, failure.error_code)
     elif is_true(event.cache_hit):
         record.status = "cached"
@@ -184,7 +164,9 @@ def _record(event: Event, meta: Meta, own_id: Any, cost: str | None) -> Inferenc
     return record
 
 
-def _describe(record: Inference, event: Event, meta: Meta, principal: str | None, end_user: str | None) -> int:
+def _describe(
+    record: Inference, event: LiteLLMEvent, meta: LiteLLMMeta, principal: str | None, end_user: str | None
+) -> int:
     metadata = Metadata()
     if words := _words(event.request_tags):
         metadata.label(word for word in words if not (isinstance(word, str) and word.startswith("User-Agent:")))
@@ -206,7 +188,7 @@ def _words(tags: Any) -> list[Any]:
     return []
 
 
-def _tokens(event: Event, meta: Meta) -> Tokens:
+def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """LiteLLM's totals are OpenAI-shaped whoever served; the details are in its usage object."""
     details = _details(event, meta)
     came_in, came_out = count(event.prompt_tokens, "prompt_tokens"), count(event.completion_tokens, "completion_tokens")
@@ -215,41 +197,50 @@ def _tokens(event: Event, meta: Meta) -> Tokens:
     return settled(came_in, came_out, details.cache_read, details.cache_write, details.reasoning)
 
 
-def _details(event: Event, meta: Meta) -> Tokens:
+def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """From where the version that sent it keeps the usage object; the oldest have it in the answer alone."""
     for said in (meta.usage_object, meta.additional_usage_values, event.usage):
         if said is not None and (found := of_usage(nested(said, Usage))).stated:
             return found
-    return of_usage(of_json(nested(event.response, Response).usage, Usage) or Usage())
+    return of_usage(of_json(nested(event.response, LiteLLMResponse).usage, Usage) or Usage())
 
 
-def _response_model(event: Event, record: Inference) -> str | None:
+def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
     """OpenAI's routes stamp the caller's alias over the model that answered."""
-    said = text(nested(event.response, Response).model)
+    said = text(nested(event.response, LiteLLMResponse).model)
     if said is None or (said == event.model_group and said not in (record.request_model, event.model)):
         return None
     return model_name(said, event.custom_llm_provider)
 
 
-def _is_tool_call(event: Event, record: Inference) -> bool:
+def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:
     """Calls of MCP tools carry the tool's name as a model; only a price makes one worth a record."""
     is_mcp = isinstance(event.call_type, str) and "mcp" in event.call_type
     return is_mcp and not (record.input_tokens or record.output_tokens) and record.cost in (None, "0")
 
 
-@lru_cache(maxsize=256)
-def operation_of(call_type: str) -> str | None:
-    """The operation behind the name of LiteLLM's function; its spans say it under the same names."""
-    name = call_type.rpartition(".")[2]
-    if name in _CHAT_CALLS:
-        return CHAT
-    return next((operation for part, operation in _CALLS if part in name), None)
+def example(call: ExampleCall) -> Any:
+    return [{
+        "id": call.response_id, "litellm_call_id": str(uuid4()), "trace_id": call.trace_id,
+        "call_type": "acompletion", "status": "success", "custom_llm_provider": "openai",
+        "startTime": call.start_ns / 1e9, "endTime": call.end_ns / 1e9, "model": f"openai/{call.model}",
+        "model_group": call.model, "prompt_tokens": call.input_tokens,
+        "completion_tokens": call.output_tokens, "response_cost": call.cost,
+        "request_tags": ["env:example"],
+        "metadata": {
+            "user_api_key_alias": "example-key", "user_api_key_team_id": "example-team",
+            "user_api_key_user_id": "example-user", "usage_object": call.usage,
+        },
+        "response": {"id": call.response_id, "model": call.model},
+    }]  # fmt: skip
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=LiteLLMEvent,
+    calls=calls,
     origins={
         "request_id": "id (spend row: request_id)",
         "start_time": "startTime",

@@ -7,7 +7,12 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens
+from gateway.normalise.formats.declaration.answer import FormatAnswer
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens
+from gateway.normalise.formats.declaration.signs import any_of
+from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
@@ -19,23 +24,23 @@ from spool.record import Inference
 NAME = "openmeter"
 
 
-class Data(Usage):
+class OpenMeterData(Usage):
     model: Any = None
     provider: Any = None
     cost: Any = None
 
 
-class Event(msgspec.Struct):
+class OpenMeterEvent(msgspec.Struct):
     id: Any = None
     source: Any = None
     time: Any = None
     subject: Any = None
-    data: Data | Other = None
+    data: OpenMeterData | Other = None
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: OpenMeterEvent) -> Iterable[Call]:
     """An event is a call when its data has both a model and tokens."""
-    data = nested(event.data, Data)
+    data = nested(event.data, OpenMeterData)
     tokens = of_usage(data)
     if text(data.model) is None or (tokens.input is None and tokens.output is None):
         return ()
@@ -60,10 +65,29 @@ def _identity(record: Inference, source: str | None) -> Identity:
     return of_call(record, own_id=record.request_id)
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
+    """204: OpenMeter's clients look at nothing else."""
+    return FormatAnswer(204, b"")
+
+
+def example(call: ExampleCall) -> Any:
+    return {
+        "specversion": "1.0", "type": "litellm_tokens", "id": call.response_id, "time": call.start,
+        "subject": "example-user", "source": "tollhouse-example",
+        "data": {
+            "model": call.model, "prompt_tokens": call.input_tokens,
+            "completion_tokens": call.output_tokens, "cost": call.cost,
+        },
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=any_of("specversion"),
+    example=example,
+    event=OpenMeterEvent,
+    calls=calls,
+    answer=answer,
     origins={
         "request_id": "id",
         "start_time": "time",

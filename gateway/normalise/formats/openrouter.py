@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.declaration.signs import Members, any_inside
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT
@@ -20,7 +24,7 @@ from spool.record import Inference
 NAME = "openrouter"
 
 
-class Stats(msgspec.Struct):
+class OpenRouterStats(msgspec.Struct):
     """The native counts are billed; the normalised ones beside them are not."""
 
     id: Any = None
@@ -40,13 +44,17 @@ class Stats(msgspec.Struct):
     session_id: Any = None
 
 
-class Event(Stats):
-    data: Stats | Other = None
+class OpenRouterEvent(OpenRouterStats):
+    data: OpenRouterStats | Other = None
 
 
-def calls(event: Event) -> Iterable[Call]:
+def has_sign(members: Members) -> bool:
+    return "native_tokens_prompt" in members or any_inside(members, "data", "native_tokens_prompt")
+
+
+def calls(event: OpenRouterEvent) -> Iterable[Call]:
     """One generation is one call, with its envelope or without."""
-    stats = event.data if isinstance(event.data, Stats) else event
+    stats = event.data if isinstance(event.data, OpenRouterStats) else event
     api_type = text(stats.api_type)
     record = Inference(
         id=b"",
@@ -76,10 +84,22 @@ def calls(event: Event) -> Iterable[Call]:
     return (Call(record, of_call(record, response_id=record.request_id), metadata.left_out),)
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return {"data": {
+        "id": f"gen-{call.end_ns // 10**9}-{secrets.token_urlsafe(15)}", "api_type": "completions",
+        "model": f"openai/{call.model}", "provider_name": "OpenAI", "created_at": call.start,
+        "latency": call.duration_ms, "native_tokens_prompt": call.input_tokens,
+        "native_tokens_completion": call.output_tokens, "native_tokens_cached": call.cached_tokens,
+        "total_cost": call.cost, "cancelled": False, "external_user": "example-user",
+    }}  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=OpenRouterEvent,
+    calls=calls,
     origins={
         "request_id": "id",
         "start_time": "created_at",

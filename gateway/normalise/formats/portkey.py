@@ -8,7 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.declaration.signs import Members, any_inside
 from gateway.normalise.payload.provider_bodies import Body
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
@@ -25,11 +28,11 @@ NAME = "portkey"
 _EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
-class Config(msgspec.Struct):
+class PortkeyConfig(msgspec.Struct):
     provider: Any = None
 
 
-class Headers(msgspec.Struct):
+class PortkeyHeaders(msgspec.Struct):
     """Only these: the others hold masked provider keys."""
 
     config: Any = msgspec.field(name="x-portkey-config", default=None)
@@ -39,20 +42,20 @@ class Headers(msgspec.Struct):
     cache_status: Any = msgspec.field(name="x-portkey-cache-status", default=None)
 
 
-class Request(msgspec.Struct):
+class PortkeyRequest(msgspec.Struct):
     url: Any = None
     body: Body | Other = None
-    portkeyHeaders: Headers | Other = None
+    portkeyHeaders: PortkeyHeaders | Other = None
 
 
-class Response(msgspec.Struct):
+class PortkeyResponse(msgspec.Struct):
     status: Any = None
     responseTime: Any = None
-    headers: Headers | Other = None
+    headers: PortkeyHeaders | Other = None
     body: Body | Other = None
 
 
-class Event(msgspec.Struct):
+class PortkeyEvent(msgspec.Struct):
     created_at: Any = None
     # Rows and lines.
     id: Any = None
@@ -78,21 +81,25 @@ class Event(msgspec.Struct):
     # The file of one log.
     file_id: Any = msgspec.field(name="_id", default=None)
     organisation_id: Any = None
-    request: Request | Other = None
-    response: Response | Other = None
-    metrics: Event | Other = None
+    request: PortkeyRequest | Other = None
+    response: PortkeyResponse | Other = None
+    metrics: PortkeyEvent | Other = None
 
 
-def calls(event: Event) -> Iterable[Call]:
+def has_sign(members: Members) -> bool:
+    return "ai_org" in members or any_inside(members, "request", "portkeyHeaders")
+
+
+def calls(event: PortkeyEvent) -> Iterable[Call]:
     """One row, line or file is one call; a line may hold what a file has, and a file without bodies has its row."""
-    for read, source in ((_of_row, event), (_of_file, event), (_of_row, nested(event.metrics, Event))):
+    for read, source in ((_of_row, event), (_of_file, event), (_of_row, nested(event.metrics, PortkeyEvent))):
         call = read(source)
         if is_call(call.record):
             return (call,)
     return ()
 
 
-def _of_row(event: Event) -> Call:
+def _of_row(event: PortkeyEvent) -> Call:
     model = None if event.ai_model == "NA" else event.ai_model  # written where none was found
     record = Inference(
         id=b"",
@@ -121,12 +128,12 @@ def _of_row(event: Event) -> Call:
     return Call(record, of_call(record, own_id=record.request_id), metadata.left_out)
 
 
-def _of_file(event: Event) -> Call:
-    request, response = nested(event.request, Request), nested(event.response, Response)
+def _of_file(event: PortkeyEvent) -> Call:
+    request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
     asked, answered = nested(request.body, Body), nested(response.body, Body)
-    headers, said = nested(request.portkeyHeaders, Headers), nested(response.headers, Headers)
-    row = nested(event.metrics, Event)
-    written_provider = nested(headers.config, Config).provider or headers.provider
+    headers, said = nested(request.portkeyHeaders, PortkeyHeaders), nested(response.headers, PortkeyHeaders)
+    row = nested(event.metrics, PortkeyEvent)
+    written_provider = nested(headers.config, PortkeyConfig).provider or headers.provider
     record = Inference(
         id=b"",
         source=NAME,
@@ -169,10 +176,22 @@ def _pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     return iter(facts.items())
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return {
+        "id": call.uuid, "trace_id": call.trace_id, "created_at": call.start,
+        "response_time": call.duration_ms, "ai_org": "openai", "ai_model": call.model,
+        "req_units": call.input_tokens, "res_units": call.output_tokens, "cost": call.cost * 100,
+        "request_url": "https://api.openai.com/v1/chat/completions", "response_status_code": 200,
+        "workspace_slug": "example-team", "metadata": {"_user": "example-user", "env": "example"},
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=PortkeyEvent,
+    calls=calls,
     origins={
         "request_id": "id (log file: _id)",
         "trace_id": "trace_id (log file: x-portkey-trace-id)",

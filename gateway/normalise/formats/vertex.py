@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Call, Format, count_tokens, fail, is_call
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.declaration.signs import all_of
 from gateway.normalise.payload.provider_bodies import Body
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
@@ -24,21 +28,21 @@ PROVIDER = "gcp.vertex_ai"
 _DIGITS = re.compile(r"-?\d+")
 
 
-class Request(msgspec.Struct):
+class VertexRequest(msgspec.Struct):
     labels: Any = None
 
 
-class Failure(msgspec.Struct):
+class VertexFailure(msgspec.Struct):
     status: Any = None
     code: Any = None
     type: Any = None
 
 
-class Answer(Body):
-    error: Failure | Other = None
+class VertexAnswer(Body):
+    error: VertexFailure | Other = None
 
 
-class OtelLog(msgspec.Struct):
+class VertexOtelLog(msgspec.Struct):
     trace_id: Any = None
 
 
@@ -46,24 +50,24 @@ class _Text(msgspec.Struct):
     value: str
 
 
-class Event(msgspec.Struct):
+class VertexEvent(msgspec.Struct):
     logging_time: Any = None
     request_id: msgspec.Raw = msgspec.Raw()
     model: Any = None
     api_method: Any = None
-    full_request: Request | Other = None
-    full_response: Answer | Other = None
-    otel_log: OtelLog | Other = None
+    full_request: VertexRequest | Other = None
+    full_response: VertexAnswer | Other = None
+    otel_log: VertexOtelLog | Other = None
 
 
-def calls(event: Event) -> Iterable[Call]:
+def calls(event: VertexEvent) -> Iterable[Call]:
     """One row is one call."""
-    answered = nested(event.full_response, Answer)
+    answered = nested(event.full_response, VertexAnswer)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=_as_written(event.request_id),
-        trace_id=text(nested(event.otel_log, OtelLog).trace_id),
+        trace_id=text(nested(event.otel_log, VertexOtelLog).trace_id),
         start_time=instant(event.logging_time),
         provider=PROVIDER,
         operation=_operation(text(event.api_method)),
@@ -73,15 +77,15 @@ def calls(event: Event) -> Iterable[Call]:
     count_tokens(record, answered.tokens())
     if not is_call(record):
         return ()
-    if isinstance(answered.error, Failure):
+    if isinstance(answered.error, VertexFailure):
         fail(record, answered.error.status, answered.error.code, answered.error.type)
     metadata = Metadata()
-    metadata.learn(mapping(nested(event.full_request, Request).labels))
+    metadata.learn(mapping(nested(event.full_request, VertexRequest).labels))
     metadata.describe(record)
     return (Call(record, _identity(record, answered), metadata.left_out),)
 
 
-def _identity(record: Inference, answered: Answer) -> Identity:
+def _identity(record: Inference, answered: VertexAnswer) -> Identity:
     """
     By the response id that SDKs see too, else by the row's. An export that wrote it as 9.87E+16 has lost digits: other
     calls share what is left.
@@ -115,10 +119,27 @@ def _operation(method: str | None) -> str | None:
     return CHAT if lower.endswith("rawpredict") else None
 
 
-FORMAT = Format(
-    NAME,
-    Event,
-    calls,
+def example(call: ExampleCall) -> Any:
+    return {
+        "logging_time": call.start, "request_id": call.end_ns * 10 + secrets.randbelow(10),
+        "model": "gemini-2.5-flash", "api_method": "generateContent",
+        "full_request": {"labels": {"team": "example-team"}},
+        "full_response": {
+            "modelVersion": "gemini-2.5-flash",
+            "usageMetadata": {
+                "promptTokenCount": call.input_tokens, "candidatesTokenCount": call.output_tokens,
+                "cachedContentTokenCount": call.cached_tokens,
+            },
+        },
+    }  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=all_of("full_response", "logging_time"),
+    example=example,
+    event=VertexEvent,
+    calls=calls,
     origins={
         "request_id": "request_id as written",
         "trace_id": "otel_log.trace_id",

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.call import Format
-from gateway.normalise.formats.driver import calls_of, explained
+from gateway.normalise.formats.declaration.format import ItemFormat, explained
+from gateway.normalise.formats.engine.driver import calls_of
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
@@ -19,7 +19,7 @@ _METADATA = "metadata."
 
 
 def take_row(
-    format: Format, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
+    format: ItemFormat, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
 ) -> bool:
     """Add the calls of an item's row; False when it is no call. `tags` and `device` are those of its resource."""
     found = calls_of(format, _event(format.event, item.attributes))

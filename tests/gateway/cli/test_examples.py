@@ -8,15 +8,15 @@ from time import time_ns
 import pytest
 
 from gateway.cli.examples import EXAMPLES, example
-from gateway.normalise import any_format
-from gateway.normalise.formats.recognise import recognise
+from gateway.normalise.formats.engine.recognise import recognise
+from gateway.normalise.formats.list import FORMAT_NAMES
 from spool.record import NS
 from tests.gateway.normalise.formats.payloads import one
 
 
 def test_there_is_one_for_every_gateway_format() -> None:
     """And one of OTLP."""
-    assert {name for name in any_format.FORMATS if "/" not in name} | {"otlp/traces"} == set(EXAMPLES)
+    assert {name for name in FORMAT_NAMES if "/" not in name} | {"otlp/traces"} == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("format", EXAMPLES)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
-from gateway.normalise.any_format import FORMATS
+from gateway.normalise.formats.list import FORMAT_NAMES
 from spool.registry.scopes import INGEST, PING
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
@@ -79,7 +79,7 @@ async def test_an_unknown_format_is_404_and_names_the_known(serving: Serving) ->
     answer = await serving.send("/v1/ai-telemetry/litelm", LITELLM)
     error = json.loads(answer.body)["error"]
     assert (404, "unknown_format") == (answer.status, error["type"])
-    for name in FORMATS:
+    for name in FORMAT_NAMES:
         assert name in error["message"]
 
 
@@ -90,7 +90,7 @@ async def test_what_no_format_takes_is_400(serving: Serving, body: bytes) -> Non
     assert (400, "bad_payload") == (answer.status, json.loads(answer.body)["error"]["type"])
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if "/" not in name])
+@pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "/" not in name])
 @pytest.mark.parametrize("body", [b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"])
 async def test_no_format_turns_bad_bytes_into_a_500(serving: Serving, name: str, body: bytes) -> None:
     """Bad input is the sender's 4xx at every named door."""

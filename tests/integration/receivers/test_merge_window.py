@@ -1,4 +1,4 @@
-"""Langfuse's halves through a real house: two requests, a restart, a refusal, the end of the window."""
+"""Langfuse's partial reports through a running gateway: two requests, a restart, a refusal, the end of the window."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
-from gateway.intake.merge_window import Window
+from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
-from gateway.normalise.formats.langfuse.events import GENERATION, normalise
-from gateway.normalise.formats.langfuse.pending import Entry, Waiting
+from gateway.normalise.formats.declaration.format import Normalised
+from gateway.normalise.formats.langfuse.batch import read
+from gateway.normalise.formats.langfuse.generations import GENERATION
+from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.errors import SpoolUnavailable
+from spool.log.partial_reports import PendingChange
 from spool.log.values import Receipt
 from spool.record import AI_TELEMETRY, Inference
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
-from tests.gateway.normalise.formats.langfuse_events import batch, create, trace, update
+from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.integration.conftest import Serving
 from tests.moved_clock import MovedClock
 
@@ -39,34 +42,38 @@ INGESTION = "/api/public/ingestion"
 class House:
     """A spool with a window before its intake."""
 
-    def __init__(self, spool: SqliteSpool, clock: MovedClock, hold_s: float, max_halves: int) -> None:
+    def __init__(self, spool: SqliteSpool, clock: MovedClock, hold_s: float, max_reports: int) -> None:
         self.spool = spool
         self.clock = clock
         config = Config()
         self.intake = Intake(
             spool.log, attribution=Attribution(config), prices=PriceBook.load(), shadows=Shadows(clock)
         )
-        waiting = Waiting(window_s=600.0, hold_s=hold_s, max_halves=max_halves, max_bytes=2**24)
-        self.window = Window(spool.partial_reports, self.intake, clock, waiting)
+        merger = Merger(window_s=600.0, hold_s=hold_s, max_reports=max_reports, max_bytes=2**24)
+        self.window = MergeWindow(spool.partial_reports, self.intake, clock, merger)
 
     @classmethod
-    async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0, max_halves: int = 20_000) -> House:
+    async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0, max_reports: int = 20_000) -> House:
         spool = await open_spool(directory, settings=SpoolSettings(hold=hold_s), clock=clock)
-        house = cls(spool, clock, hold_s, max_halves)
+        house = cls(spool, clock, hold_s, max_reports)
         await house.window.start()
         return house
 
     async def take(self, body: bytes) -> Receipt:
-        return await self.window.take(finished(normalise(body, options=Options())), ALICE)
+        outcome, reports = finished(read(body, Options()))
+        return await self.window.take(outcome, ALICE, reports)
 
     async def records(self) -> list[Inference]:
         log = self.spool.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
         return [record for entry in entries for record in entry.records if isinstance(record, Inference)]
 
-    async def halves_on_disk(self) -> int:
-        kept = [msgspec.msgpack.decode(half.body, type=Entry) for half in await self.spool.partial_reports.load()]
-        return sum(entry.kind == GENERATION for entry in kept)
+    async def partial_reports_on_disk(self) -> int:
+        kept = [
+            msgspec.msgpack.decode(report.body, type=WaitingReport)
+            for report in await self.spool.partial_reports.load()
+        ]
+        return sum(report.kind == GENERATION for report in kept)
 
     async def assert_sound(self, pending: int) -> None:
         """The books balance, and count as pending what is on disk."""
@@ -74,13 +81,13 @@ class House:
         assert ([], pending) == (list(books.imbalances), books.topics[AI_TELEMETRY].get("pending", 0))
 
 
-def finished(steps: Generator[None, None, Outcome]) -> Outcome:
+def finished(steps: Generator[None, None, Normalised]) -> Normalised:
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            outcome: Outcome = stop.value
-            return outcome
+            normalised: Normalised = stop.value
+            return normalised
 
 
 async def test_two_requests_are_one_call(serving: Serving) -> None:
@@ -92,8 +99,8 @@ async def test_two_requests_are_one_call(serving: Serving) -> None:
     assert ("gpt-4o-mini", 10, "u-1") == (record.request_model, record.input_tokens, record.user)
 
 
-async def test_a_restart_between_the_halves_loses_nothing(tmp_path: Path) -> None:
-    """The first half was on disk before its 2xx."""
+async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -> None:
+    """The first report was on disk before its 2xx."""
     clock = MovedClock()
     house = await House.open(tmp_path, clock)
     await house.take(batch(trace(), create()))
@@ -116,7 +123,7 @@ async def test_a_restart_between_the_halves_loses_nothing(tmp_path: Path) -> Non
     ],
 )
 async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, kept: int, repeated: list[int]) -> None:
-    """A half and its books are one commit; whatever is repeated afterwards, it is one record with its tokens."""
+    """A partial report and its books are one commit; whatever is repeated, it is one record with its tokens."""
     requests = [batch(create()), batch(update()), batch(trace(), create(), update())]
     clock = MovedClock()
     before = await House.open(tmp_path / "before", clock)
@@ -129,7 +136,7 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, 
     await house.assert_sound(pending=kept % 2)
     for number in repeated:
         await house.take(requests[number])
-        await house.assert_sound(pending=await house.halves_on_disk())
+        await house.assert_sound(pending=await house.partial_reports_on_disk())
     clock.move(600)
     await house.window.release()
     assert [10] == [record.input_tokens for record in await house.records()]
@@ -139,16 +146,16 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, 
 
 
 async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> None:
-    """Halves, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
+    """Partial reports, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
     clock = MovedClock()
     house = await House.open(tmp_path, clock, hold_s=10)
     take, refusals = house.intake.take, iter((True, False, True, False, True))
 
-    async def falter(outcome: Outcome, bearer: Bearer) -> Receipt:
+    async def falter(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         await asyncio.sleep(0)
         if next(refusals, False):
             raise SpoolUnavailable("no")
-        return await take(outcome, bearer)
+        return await take(outcome, bearer, pending)
 
     house.intake.take = falter  # type: ignore[method-assign]
     requests = [batch(create()), batch(update()), batch(trace(), create()), batch(trace()), batch(update())] * 3
@@ -204,7 +211,7 @@ async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: py
     house = await House.open(tmp_path, MovedClock())
     await house.take(batch(create()))
 
-    async def refuse(outcome: Outcome, bearer: Bearer) -> Receipt:
+    async def refuse(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         raise SpoolUnavailable("no")
 
     with monkeypatch.context() as broken:
@@ -229,10 +236,10 @@ class Order:
         self._take = house.intake.take
         house.intake.take = self._wait  # type: ignore[method-assign]
 
-    async def _wait(self, outcome: Outcome, bearer: Bearer) -> Receipt:
+    async def _wait(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         self._begun.put_nowait(outcome.received)
         await self._ends.acquire()
-        return await self._take(outcome, bearer)
+        return await self._take(outcome, bearer, pending)
 
     async def assert_only(self, received: int) -> None:
         """The next to begin is the request of so many events, and nobody else with it."""
@@ -248,7 +255,7 @@ class Order:
         self._ends.release()
 
 
-async def test_a_request_of_many_halves_is_not_overtaken(tmp_path: Path) -> None:
+async def test_a_request_of_many_reports_is_not_overtaken(tmp_path: Path) -> None:
     """Whoever came later waits for it, also where only the request before it is in the way of one of them."""
     house = await House.open(tmp_path, MovedClock())
     order = Order(house)
@@ -284,17 +291,17 @@ async def test_a_request_that_gives_up_lets_nobody_in_before_the_one_ahead(tmp_p
     await house.spool.close()
 
 
-async def test_what_is_durable_is_acknowledged_though_older_halves_cannot_make_room(
+async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The disk fills up between the request and the release of what it pushes out."""
-    house = await House.open(tmp_path, MovedClock(), max_halves=1)
+    house = await House.open(tmp_path, MovedClock(), max_reports=1)
     await house.take(batch(create("a")))
     take = house.intake.take
 
-    async def refuse_older_ones(outcome: Outcome, bearer: Bearer) -> Receipt:
+    async def refuse_older_ones(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         if outcome.received:
-            return await take(outcome, bearer)
+            return await take(outcome, bearer, pending)
         raise SpoolUnavailable("no")
 
     house.intake.take = refuse_older_ones  # type: ignore[method-assign]

@@ -229,7 +229,7 @@ def outcome_of(reports: Sequence[Report]) -> Outcome:
         body = traces(*items, scope=scope, resource={"service.name": "litellm" if scope == "litellm" else "shop"})
     elif format == "langfuse":
         body = {"batch": items}
-    outcome, _ = run(any_format.normalise(format, json.dumps(body).encode(), options=Options()))
+    (outcome, _), _ = run(any_format.normalise(format, json.dumps(body).encode(), options=Options()))
     assert ([], len(items)) == (outcome.rejects, len(outcome.records))
     return outcome
 

@@ -18,7 +18,7 @@ from gateway.normalise.reading.values import BadValue, count, money, text
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
 
 
-class Named(Usage):
+class NamedUsage(Usage):
     """The older `usage`, in Langfuse's names and in OpenAI's."""
 
     input: Any = None
@@ -39,7 +39,7 @@ def of_details(details: Mapping[str, Any]) -> Tokens | None:
     return _said(settled(*sums(buckets)))
 
 
-def of_named(usage: Named) -> Tokens | None:
+def of_named(usage: NamedUsage) -> Tokens | None:
     """The older `usage`; characters, images, seconds and requests are no tokens."""
     if (text(usage.unit) or "TOKENS").upper() != "TOKENS":
         return None
@@ -56,7 +56,7 @@ def cost_of_details(details: Mapping[str, Any]) -> str | None:
     return _cost(details.get("total"), details.values(), "costDetails")
 
 
-def cost_of_named(usage: Named) -> str | None:
+def cost_of_named(usage: NamedUsage) -> str | None:
     """`totalCost`, else the sum of the two parts."""
     return _cost(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.normalise import any_format
-from gateway.normalise.formats.recognise import format_shown
+from gateway.normalise.formats.declaration.format import Normalised
+from gateway.normalise.formats.engine.recognise import recognised
+from gateway.normalise.formats.langfuse.merger import waiting
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference
@@ -45,25 +47,30 @@ def case(format: str, name: str) -> Any:
     return json.loads(found.body)
 
 
-def run(steps: Generator[None, None, Outcome]) -> tuple[Outcome, int]:
-    """The outcome, and how often the event loop got its turn."""
+def run(steps: Generator[None, None, Normalised]) -> tuple[Normalised, int]:
+    """What the body yields, and how often the event loop got its turn."""
     turns = 0
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            outcome: Outcome = stop.value
-            return outcome, turns
+            normalised: Normalised = stop.value
+            return normalised, turns
         turns += 1
 
 
 def read(format: str | None, payload: Any, *, options: Options | None = None) -> Outcome:
-    """A payload (bytes as they are, anything else as JSON) by its format or the one shown; the books must balance."""
+    """The outcome of a payload (bytes as they are, anything else as JSON) by its format or the one recognised."""
+    return read_batch(format, payload, options=options).outcome
+
+
+def read_batch(format: str | None, payload: Any, *, options: Options | None = None) -> Normalised:
+    """All that a payload yields; the books must balance."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    named = format or format_shown(body, how="name it")
-    outcome, _ = run(any_format.normalise(named, body, options=options or Options()))
-    assert_balanced(outcome)
-    return outcome
+    named = format or recognised(body, how="name it")
+    normalised, _ = run(any_format.normalise(named, body, options=options or Options()))
+    assert_balanced(normalised.outcome, waiting=waiting(normalised.reports))
+    return normalised
 
 
 def one(format: str | None, payload: Any) -> Inference:
@@ -75,7 +82,7 @@ def one(format: str | None, payload: Any) -> Inference:
     return record
 
 
-def assert_balanced(outcome: Outcome) -> None:
+def assert_balanced(outcome: Outcome, *, waiting: int = 0) -> None:
     went = outcome.count + len(outcome.records) + len(outcome.points) + outcome.ignored.total() + len(outcome.rejects)
-    assert outcome.received + outcome.split == went + outcome.pending
+    assert outcome.received + outcome.split == went + waiting
     assert len(outcome.records) == len(outcome.identities)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise import any_format
-from gateway.normalise.formats.recognise import recognise
+from gateway.normalise.formats.engine.recognise import recognise
+from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
 from spool.record import as_json
 from tests.gateway.normalise.formats.payloads import Case, cases, read
@@ -69,9 +69,9 @@ def test_every_number_is_explained(case: Case) -> None:
 
 
 def test_formats_are_the_published_names() -> None:
-    """The names that the doors, the command line and the record's source use."""
+    """The names that the addresses, the command line and the record's source use."""
     assert (
-        "litellm", "openrouter", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway", "helicone", "bifrost",
-        "apisix", "higress", "agentgateway", "vertex", "azure_apim", "openmeter", "langfuse",
+        "langfuse", "litellm", "kong", "portkey", "bedrock", "cloudflare", "envoy_ai_gateway", "helicone", "bifrost",
+        "apisix", "higress", "agentgateway", "vertex", "azure_apim", "openmeter", "openrouter",
         "otlp/traces", "otlp/metrics", "otlp/logs",
-    ) == any_format.FORMATS  # fmt: skip
+    ) == FORMAT_NAMES  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import BadPayload
-from gateway.normalise import any_format
+from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
 from spool.identity import digest, of_event
 from spool.record import rfc3339
@@ -392,7 +392,7 @@ def test_a_name_that_is_no_format_is_refused() -> None:
             read(format, body)
 
 
-@pytest.mark.parametrize("format", [name for name in any_format.FORMATS if "/" not in name])
+@pytest.mark.parametrize("format", [name for name in FORMAT_NAMES if "/" not in name])
 @pytest.mark.parametrize("item", [{}, {"data": None, "metadata": [], "usage": 3}, None])
 def test_items_of_an_unknown_shape_are_passed_over(format: str, item: Any) -> None:
     """They yield no record, and no error; Langfuse's stand in a batch."""

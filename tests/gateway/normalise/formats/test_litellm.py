@@ -42,7 +42,7 @@ def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]) -> No
     """Its place, a reason and a field; the other 511 are kept, and the loop gets its turn between slices."""
     events: list[Any] = [event | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[300] = event | {"prompt_tokens": "CANARY"}
-    outcome, turns = run(any_format.normalise("litellm", json.dumps(events).encode(), options=Options()))
+    (outcome, _), turns = run(any_format.normalise("litellm", json.dumps(events).encode(), options=Options()))
     assert_balanced(outcome)
     assert 511 == len(outcome.records)
     assert [(300, MALFORMED, "prompt_tokens is not a number")] == outcome.rejects

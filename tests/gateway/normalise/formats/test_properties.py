@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 
 from gateway.errors import BadPayload
 from gateway.normalise import any_format
-from gateway.normalise.formats.langfuse import pending as langfuse_pending
-from gateway.normalise.formats.recognise import format_shown
+from gateway.normalise.formats.engine.recognise import recognised
+from gateway.normalise.formats.langfuse.merger import released_at_once, waiting
+from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference, as_json, pack
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
 
-FORMATS = [name for name in any_format.FORMATS if "/" not in name]
+FORMATS = [name for name in FORMAT_NAMES if "/" not in name]
 CANARY = "CANARY-7f3a"
 # Names under which senders carry prompts, answers, credentials and traces of errors.
 CONTENT = (
@@ -85,13 +86,14 @@ def put(payload: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def taken(format: str | None, body: bytes) -> Outcome | None:
-    """The outcome with its halves released, or None for a body that was refused whole."""
+    """The outcome with its partial reports released, or None for a body that was refused whole."""
     try:
-        outcome, _ = run(any_format.normalise(format or format_shown(body, how="name it"), body, options=Options()))
+        named = format or recognised(body, how="name it")
+        normalised, _ = run(any_format.normalise(named, body, options=Options()))
     except BadPayload:
         return None
-    assert_balanced(outcome)
-    langfuse_pending.alone(outcome)
+    assert_balanced(normalised.outcome, waiting=waiting(normalised.reports))
+    outcome = released_at_once(normalised)
     assert_balanced(outcome)
     return outcome
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.formats.vertex import Event
+from gateway.normalise.formats.vertex import VertexEvent
 from gateway.normalise.payload import large_items
 from gateway.normalise.reading.values import decoded
 from spool.record import as_json
@@ -44,7 +44,7 @@ def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes) -> No
     """Decoded, a list of lists takes thirty times its bytes."""
     raw = b'{"api_method": "generateContent", "%b": %b}' % (field.encode(), noise)
     tracemalloc.start()
-    event = decoded(raw, Event)
+    event = decoded(raw, VertexEvent)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert "generateContent" == event.api_method

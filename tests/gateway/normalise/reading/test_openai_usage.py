@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.normalise.formats.langfuse_events import batch, create, update
+from tests.gateway.normalise.formats.langfuse.events import batch, create, update
 from tests.gateway.normalise.formats.payloads import case, one
 
 # As the Langfuse SDK 2.60.10 passes on what the Responses API said.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.normalise.formats.litellm import operation_of
+from gateway.normalise.litellm_calls import operation_of
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Attributes, Span

@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 from gateway.errors import Refusal
-from gateway.normalise.formats import answers
+from gateway.normalise.formats.declaration.answer import FormatAnswer
+from gateway.normalise.formats.engine import answers
 from gateway.normalise.formats.helicone import helicone_signed
-from tests.gateway.normalise.formats.langfuse_events import batch, create, trace, update
+from gateway.normalise.formats.langfuse import format as langfuse
+from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import cases, read
 
 NOW = 1_763_632_810.5
 
 
 def said(format: str, body: bytes) -> tuple[int, Any]:
-    answer = answers.answer(format, body, read(format, body), now=NOW)
+    answer = answers.answer_to(format, body, read(format, body), now=NOW)
     return answer.status, json.loads(answer.body) if answer.body else None
 
 
@@ -89,7 +91,7 @@ def test_firehose_reads_its_own_request_id() -> None:
     body = body_of("bedrock", "cloudwatch-subscription-via-firehose")
     request_id = json.loads(body)["requestId"]
     assert (200, {"requestId": request_id, "timestamp": 1763632810500}) == said("bedrock", body)
-    refused = answers.refusal_answer("bedrock", body, Refusal(401, "no_key", "send a key"), now=NOW)
+    refused = answers.refusal_to({}, body, Refusal(401, "no_key", "send a key"), now=NOW, format="bedrock")
     assert (401, {"requestId": request_id, "timestamp": 1763632810500, "errorMessage": "send a key"}) == (
         refused.status, json.loads(refused.body),
     )  # fmt: skip
@@ -106,10 +108,19 @@ def test_openmeter_hears_nothing() -> None:
     assert (204, None) == said("openmeter", body_of("openmeter", "cloudevent-single"))
 
 
-@pytest.mark.parametrize(("format", "key"), [("langfuse", "message"), ("kong", "error"), (None, "error")])
-def test_a_refusal_is_dressed_for_its_reader(format: str | None, key: str) -> None:
+LATER = Refusal(429, "too_many", "later")
+
+
+@pytest.mark.parametrize(
+    ("answer", "key"),
+    [
+        (langfuse.refusal(LATER), "message"),
+        (answers.refusal_to({}, b"{}", LATER, now=NOW, format="kong"), "error"),
+        (answers.refusal_to({}, b"{}", LATER, now=NOW), "error"),
+    ],
+)
+def test_a_refusal_is_in_the_form_that_its_sender_reads(answer: FormatAnswer, key: str) -> None:
     """With the same status."""
-    answer = answers.refusal_answer(format, b"{}", Refusal(429, "too_many", "later"), now=NOW)
     assert (429, True) == (answer.status, key in json.loads(answer.body))
 
 

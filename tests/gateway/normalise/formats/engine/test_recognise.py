@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import BadPayload
-from gateway.normalise import any_format
-from gateway.normalise.formats.recognise import format_shown, recognise
+from gateway.normalise.formats.engine.recognise import recognise, recognised
+from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.record import as_json
 from tests.gateway.normalise.formats.payloads import Case, case, cases, read
@@ -149,11 +149,11 @@ def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -
 def test_what_shows_nothing_is_told_what_to_do() -> None:
     """Which formats there are, and how one of them is named; what is no JSON is told that instead."""
     with pytest.raises(BadPayload) as refused:
-        format_shown(b'{"x": 1}', how="name it with --as")
+        recognised(b'{"x": 1}', how="name it with --as")
     assert "name it with --as" in refused.value.message
-    assert all(format in refused.value.message for format in any_format.FORMATS)
+    assert all(format in refused.value.message for format in FORMAT_NAMES)
     with pytest.raises(BadPayload, match="neither a JSON object"):
-        format_shown(b"x=1", how="name it")
+        recognised(b"x=1", how="name it")
 
 
 def is_document(body: bytes) -> bool:

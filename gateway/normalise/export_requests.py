@@ -7,16 +7,11 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats.driver import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
-from gateway.normalise.formats.recognise import format_of, recognise
+from gateway.normalise.formats.declaration.signs import OTLP_SIGNALS
+from gateway.normalise.formats.engine.recognise import format_of, recognise
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.slices import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
 
-SIGNALS: Final = ("otlp/traces", "otlp/metrics", "otlp/logs")
-_RESOURCES: Final = {
-    "otlp/traces": ("resourceSpans", "resource_spans"),
-    "otlp/metrics": ("resourceMetrics", "resource_metrics"),
-    "otlp/logs": ("resourceLogs", "resource_logs"),
-}
 _NEAR: Final = 4096  # an OTLP request has no other member that its name could stand behind
 
 
@@ -25,7 +20,7 @@ def shown(body: bytes) -> str | None:
     if b"resource" not in body[:_NEAR]:
         return None
     found = recognise(body)
-    return found if found in SIGNALS else None
+    return found if found in OTLP_SIGNALS else None
 
 
 def is_json(body: bytes) -> bool:
@@ -33,7 +28,7 @@ def is_json(body: bytes) -> bool:
     text = payload.unmarked(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
         return True
-    return recognise(body) in SIGNALS
+    return recognise(body) in OTLP_SIGNALS
 
 
 class Joined(NamedTuple):
@@ -67,13 +62,14 @@ def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
             yield
             worked = 0
         members = payload.peek(request)
-        raw = next((members[name] for name in _RESOURCES[named] if name in members), None)
-        if raw is not None:
-            resources += payload.array(raw)
-        elif format_of(members) in SIGNALS:
+        arrays = [members[name] for name in OTLP_SIGNALS[named] if name in members]
+        if arrays:
+            resources += payload.array(arrays[0])
+        elif format_of(members) in OTLP_SIGNALS:
             raise BadPayload(f"request {index} is not of the signal {named}: send each signal by itself")
         elif bytes(request) not in (b"{}", b"null"):
             strangers.append(index)
         if len(strangers) > MAX_REJECTS:
             raise BadPayload(f"more than {MAX_REJECTS} of its requests cannot be read")
-    return Joined(b'{"%s":[%s]}' % (_RESOURCES[named][0].encode(), b",".join(map(bytes, resources))), strangers)
+    name, elements = OTLP_SIGNALS[named][0].encode(), b",".join(map(bytes, resources))
+    return Joined(b'{"%s":[%s]}' % (name, elements), strangers)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats.langfuse import pending as langfuse_pending
+from gateway.normalise.formats.langfuse.merger import released_at_once, waiting
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
 from spool.identity import digest
 from spool.record import Inference
-from tests.gateway.normalise.formats.langfuse_events import batch, create, event, trace, update
-from tests.gateway.normalise.formats.payloads import one, read
+from tests.gateway.normalise.formats.langfuse.events import batch, create, event, trace, update
+from tests.gateway.normalise.formats.payloads import assert_balanced, one, read, read_batch
 
 
 def whole(**more: Any) -> dict[str, Any]:
@@ -227,12 +227,14 @@ def test_lines_of_batches_and_of_events_are_read_too() -> None:
     assert (1, {NOT_AI: 1}) == (read("langfuse", b"[{}]").received, dict(read("langfuse", b"[{}]").ignored))
 
 
-def test_halves_are_pending_and_records_when_nothing_else_will_come() -> None:
+def test_partial_reports_wait_and_are_records_when_nothing_else_will_come() -> None:
     """A batch on its own, in a file, releases them as they are."""
-    outcome = read(None, batch(create(), update("g-2", model="gpt-4o"), trace()))
-    assert (2, 0, 3) == (outcome.pending, len(outcome.records), len(outcome.halves))
-    langfuse_pending.alone(outcome)
-    assert (0, 2, 0) == (outcome.pending, len(outcome.records), len(outcome.halves))
+    normalised = read_batch(None, batch(create(), update("g-2", model="gpt-4o"), trace()))
+    outcome, reports = normalised
+    assert (2, 0, 3) == (waiting(reports), len(outcome.records), len(reports))
+    outcome = released_at_once(normalised)
+    assert 2 == len(outcome.records)
+    assert_balanced(outcome)
     assert ["u-1", None] == [record.user for record in outcome.records if isinstance(record, Inference)]
 
 

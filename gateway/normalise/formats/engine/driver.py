@@ -4,27 +4,24 @@ Items of one body through one format, in slices: the account of every item, and 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats.call import Call, Format, Unreadable
-from gateway.normalise.formats.recognise import format_of
+from gateway.normalise.formats.declaration.format import Call, ItemFormat, Unreadable, explained
+from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.slices import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
 from gateway.normalise.payload.unfolding import Hold, Unfolding
 from gateway.normalise.reading.values import BadValue, decoded
-from spool.record import Inference
 
-SLICE_BYTES: Final = 256 * 1024  # a slice in which every item must be cleaned first still takes less than 100 ms
-ITEM_BYTES: Final = 256  # an item of two bytes is work, too
 MAX_ITEMS: Final = 2_000_000  # a body of real items cannot hold as many
-MAX_REJECTS: Final = 250_000  # each is kept and told
 MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 
 
-def read(format: Format, body: bytes, *, options: Options, hold: Hold) -> Generator[None, None, Outcome]:
+def read(format: ItemFormat, body: bytes, *, options: Options, hold: Hold) -> Generator[None, None, Outcome]:
     """Every item of the body; each `next` works through at most SLICE_BYTES of them."""
     outcome = Outcome(why=[] if options.explain else None)
     worked = 0
@@ -39,7 +36,7 @@ def read(format: Format, body: bytes, *, options: Options, hold: Hold) -> Genera
     return outcome
 
 
-def _items(format: Format, body: bytes, unfolding: Unfolding) -> Iterator[payload.Raw | Unreadable]:
+def _items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Iterator[payload.Raw | Unreadable]:
     for raw in payload.items(body):
         if format.unfold is not None:
             yield from format.unfold(raw, unfolding)
@@ -56,7 +53,7 @@ def _check(outcome: Outcome) -> None:
         raise Refusal(413, "body_too_large", f"The body holds more than {MAX_ITEMS} items; send smaller batches.")
 
 
-def _take(outcome: Outcome, format: Format, item: payload.Raw | Unreadable) -> None:
+def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
     index = outcome.received
     outcome.received += 1
     if isinstance(item, Unreadable):
@@ -82,7 +79,7 @@ def _take(outcome: Outcome, format: Format, item: payload.Raw | Unreadable) -> N
     return None
 
 
-def calls_of(format: Format, event: Any) -> list[Call | BadValue]:
+def calls_of(format: ItemFormat, event: Any) -> list[Call | BadValue]:
     """The calls of one item, and what of it cannot be counted."""
     try:
         return list(format.calls(event))
@@ -90,7 +87,7 @@ def calls_of(format: Format, event: Any) -> list[Call | BadValue]:
         return [error]
 
 
-def _pass_over(outcome: Outcome, format: Format, item: payload.Raw, event: Any) -> None:
+def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
     """An item without a call. One that shows another format's sign may be one all the same, and an operator sees it."""
     members = payload.peek(item)
     if format_of(members) in (None, format.name):
@@ -99,8 +96,3 @@ def _pass_over(outcome: Outcome, format: Format, item: payload.Raw, event: Any) 
     outcome.ignored[UNRECOGNISED_AI] += 1
     if len(outcome.unrecognised) < MAX_SHAPES:
         outcome.show_shape(members)
-
-
-def explained(origins: Mapping[str, str], record: Inference) -> dict[str, str]:
-    """Which field of the payload stands behind each field that the record has."""
-    return {field: origin for field, origin in origins.items() if getattr(record, field) is not None}

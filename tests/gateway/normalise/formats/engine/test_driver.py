@@ -8,9 +8,10 @@ import pytest
 
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise import any_format
-from gateway.normalise.formats import driver
+from gateway.normalise.formats.engine import driver
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART
+from gateway.normalise.payload import slices
 from tests.gateway.normalise.formats.payloads import assert_balanced, read, run
 
 
@@ -28,9 +29,9 @@ def test_records_of_a_large_body_are_packed_on_the_way() -> None:
 def test_the_smallest_items_are_work_too() -> None:
     """However many fit into the bytes of a slice, the loop gets its turn."""
     count = 10_000
-    outcome, turns = run(any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options()))
+    (outcome, _), turns = run(any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options()))
     assert_balanced(outcome)
-    assert turns >= count * driver.ITEM_BYTES // driver.SLICE_BYTES
+    assert turns >= count * slices.ITEM_BYTES // slices.SLICE_BYTES
 
 
 def test_a_body_of_unreadable_items_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,210 @@
+"""
+Langfuse's ingestion batch: events that create and update traces and generations; only generations are calls.
+
+Events of one id are merged. A generation that is not whole, and what a trace says of who called, are partial reports:
+`langfuse/merger.py` merges them across batches. Inputs and outputs are never decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
+
+from gateway.errors import BadPayload
+from gateway.normalise.formats.declaration.format import CallReport, Normalised, explained
+from gateway.normalise.formats.langfuse.generations import (
+    GENERATION,
+    ORIGINS,
+    TRACE,
+    TURN,
+    WHOLE,
+    Generation,
+    Trace,
+    call_of,
+    merge,
+    merge_traces,
+)
+from gateway.normalise.formats.langfuse.usage import NamedUsage, cost_of_details, cost_of_named, of_details, of_named
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Outcome
+from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.slices import SLICE_BYTES
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.tags import is_secret
+from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.values import BadValue, Other, decoded, is_true, mapping, nested, text
+
+_CALLS = frozenset({GENERATION, "embedding"})
+
+
+class _Metadata(msgspec.Struct):
+    cache_hit: Any = None
+
+
+class _Observation(msgspec.Struct):
+    id: Any = None
+    type: Any = None
+    traceId: Any = None
+    startTime: Any = None
+    endTime: Any = None
+    model: Any = None
+    usage: NamedUsage | Other = None
+    usageDetails: Any = None
+    costDetails: Any = None
+    level: Any = None
+    metadata: _Metadata | Other = None
+
+
+class _TraceBody(msgspec.Struct):
+    id: Any = None
+    userId: Any = None
+    sessionId: Any = None
+    tags: Any = None
+    metadata: Any = None
+
+
+class LangfuseEvent(msgspec.Struct):
+    id: Any = None
+    type: Any = None
+    timestamp: Any = None
+    body: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def read(body: bytes, options: Options) -> Generator[None, None, Normalised]:
+    """Read one batch; BadPayload when its envelope cannot be read."""
+    batch = _Batch(Outcome(why=[] if options.explain else None))
+    worked = 0
+    for item in events(body):
+        if worked and worked + len(item) > SLICE_BYTES:
+            yield
+            worked = 0
+        batch.take(item)
+        worked += len(item)
+    return (yield from batch.finish())
+
+
+class _Batch:
+    """The events of one request, by what they are about."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._generations: dict[str, Generation] = {}
+        self._traces: dict[str, Trace] = {}
+
+    def take(self, raw: payload.Raw) -> None:
+        index = self._outcome.received
+        self._outcome.received += 1
+        try:
+            event = decoded(raw, LangfuseEvent)
+            is_generation = self._learn(event)
+        except payload.UNREADABLE as error:
+            if bytes(raw) != b"null":
+                return self._outcome.reject(index, MALFORMED, payload.problem(error))
+            is_generation = False
+        except BadValue as error:
+            return self._outcome.reject(index, error.reason, error.message)
+        if not is_generation:
+            self._outcome.ignored[NOT_AI] += 1
+        return None
+
+    def finish(self) -> Generator[None, None, Normalised]:
+        """Whole generations are calls; the others and the traces are partial reports."""
+        reports = []
+        for number, generation in enumerate(self._generations.values(), start=1):
+            if number % TURN == 0:
+                yield
+            kind = WHOLE if self._add_call(generation) else GENERATION
+            reports.append(CallReport(kind, generation.id, msgspec.msgpack.encode(generation)))
+        for trace in self._traces.values():
+            if trace != Trace(trace.id):  # the others name nobody
+                reports.append(CallReport(TRACE, trace.id, msgspec.msgpack.encode(trace)))
+        return Normalised(self._outcome, reports)
+
+    def _add_call(self, generation: Generation) -> bool:
+        """Whether it is whole, and a record now."""
+        if not generation.is_whole:
+            return False
+        call = call_of(generation, self._traces.get(generation.trace_id or ""))
+        if call is None:
+            return False
+        why = None if self._outcome.why is None else explained(ORIGINS, call.record)
+        self._outcome.add(call.record, call.identity, why)
+        return True
+
+    def _learn(self, event: LangfuseEvent) -> bool:
+        """Whether the event is about a generation; its facts are then kept."""
+        kind, _, verb = (text(event.type) or "").rpartition("-")
+        if kind == TRACE:
+            self._learn_trace(decoded(event.body, _TraceBody))
+        if kind not in _CALLS and kind != "observation":
+            return False
+        said = decoded(event.body, _Observation)
+        if kind == "observation" and (text(said.type) or "").lower() not in _CALLS:
+            return False
+        if (own_id := text(said.id)) is None:
+            raise BadValue(MALFORMED, "body.id is missing")
+        generation = _generation(own_id, said, at=instant(event.timestamp), created=verb == "create")
+        if own_id in self._generations:
+            self._generations[own_id] = merge(self._generations[own_id], generation)
+            self._outcome.ignored[MERGED] += 1
+        else:
+            self._generations[own_id] = generation
+        return True
+
+    def _learn_trace(self, said: _TraceBody) -> None:
+        if (own_id := text(said.id)) is None:
+            return
+        metadata = Metadata()
+        metadata.label(said.tags if isinstance(said.tags, list) else ())
+        metadata.learn(mapping(said.metadata))
+        user = text(said.userId) or metadata.user
+        if is_secret(user):
+            user = None
+            metadata.left_out += 1
+        trace = Trace(
+            own_id,
+            user=user,
+            team=metadata.team,
+            session=text(said.sessionId) or metadata.session,
+            tags=metadata.tags,
+        )
+        self._traces[own_id], left_out = merge_traces(self._traces.get(own_id) or Trace(own_id), trace)
+        self._outcome.left_out += metadata.left_out + left_out
+
+
+def events(body: bytes) -> Iterator[payload.Raw]:
+    """The events of the body's batches, undecoded; BadPayload when it cannot be read, or is one object and no batch."""
+    documents = payload.items(body)
+    first = list(islice(documents, 2))
+    is_alone = len(first) == 1 and body.lstrip()[:1] != b"["
+    for document in chain(first, documents):
+        members = payload.peek(document)
+        if bytes(members.get("batch", b""))[:1] == b"[":
+            yield from payload.array(members["batch"])
+        elif is_alone and not {"type", "body"} <= members.keys():
+            raise BadPayload("the body has no batch of events")
+        else:  # an event of its own, or an item that is none
+            yield document
+
+
+def _generation(own_id: str, said: _Observation, *, at: int | None, created: bool) -> Generation:
+    usage, details, costs = nested(said.usage, NamedUsage), mapping(said.usageDetails), mapping(said.costDetails)
+    cache_hit = nested(said.metadata, _Metadata).cache_hit
+    return Generation(
+        id=own_id,
+        at=at,
+        trace_id=text(said.traceId),
+        start_time=instant(said.startTime),
+        end_time=instant(said.endTime),
+        model=text(said.model),
+        details=of_details(details),
+        usage=of_named(usage),
+        details_cost=cost_of_details(costs),
+        usage_cost=cost_of_named(usage),
+        level=text(said.level),
+        cached=None if cache_hit is None else is_true(cache_hit),
+        created=created,
+    )

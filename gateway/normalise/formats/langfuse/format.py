@@ -1,0 +1,79 @@
+"""Langfuse's ingestion API as a format: its sign, its answer, an example."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+from uuid import uuid4
+
+from gateway.errors import Refusal
+from gateway.normalise.formats.declaration.answer import FormatAnswer, json_answer
+from gateway.normalise.formats.declaration.example import ExampleCall
+from gateway.normalise.formats.declaration.format import BatchFormat
+from gateway.normalise.formats.declaration.signs import Members, inside
+from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events, read
+from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
+from gateway.normalise.outcome import Outcome
+from gateway.normalise.payload import items as payload
+from gateway.normalise.reading.values import decoded
+
+
+def has_sign(members: Members) -> bool:
+    if "batch" not in members:
+        return False
+    items = inside(members, "batch")
+    first = next(items, None)  # an empty batch is Langfuse's, too
+    return first is None or any({"type", "body"} <= item.keys() for item in chain((first,), items))
+
+
+def example(call: ExampleCall) -> Any:
+    trace = {
+        "id": call.trace_id, "userId": "example-user", "sessionId": "example-session", "tags": ["env:example"],
+    }  # fmt: skip
+    generation = {
+        "id": call.uuid, "traceId": call.trace_id, "model": call.model, "startTime": call.start,
+        "endTime": call.end, "usageDetails": call.usage, "costDetails": {"total": call.cost},
+    }  # fmt: skip
+    bodies = {"trace-create": trace, "generation-create": generation}
+    return {
+        "batch": [
+            {"id": str(uuid4()), "type": type, "timestamp": call.end, "body": body} for type, body in bodies.items()
+        ]
+    }
+
+
+def answer(body: bytes, outcome: Outcome, _: float) -> FormatAnswer:
+    """207 with one entry per event under the sender's own event ids: a rejected one is 400 and is not sent again."""
+    rejects = {reject.item: reject for reject in outcome.rejects}
+    successes, errors = [], []
+    for index, raw in enumerate(events(body)):
+        event_id, reject = _event_id(raw), rejects.get(index)
+        if reject is None:
+            successes.append({"id": event_id, "status": 201})
+        else:
+            errors.append({"id": event_id, "status": 400, "message": reject.message, "error": reject.reason})
+    return json_answer(207, {"successes": successes, "errors": errors})
+
+
+def refusal(error: Refusal) -> FormatAnswer:
+    """The answer to a request that was refused at one of Langfuse's own addresses."""
+    return json_answer(error.status, {"error": error.type, "message": error.message})
+
+
+def _event_id(raw: payload.Raw) -> str:
+    try:
+        event_id = decoded(raw, LangfuseEvent).id
+    except payload.UNREADABLE:
+        return ""
+    return event_id if isinstance(event_id, str) else ""
+
+
+FORMAT = BatchFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    origins=ORIGINS,
+    answer=answer,
+    answers_each_item=True,
+    read=read,
+)

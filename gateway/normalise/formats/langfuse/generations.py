@@ -1,0 +1,186 @@
+"""A Langfuse generation and its trace: what was reported so far, how reports are merged, and the call they make."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from gateway.normalise.formats.declaration.format import Call
+from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
+from gateway.normalise.litellm_calls import identity_of
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.tags import put
+from gateway.normalise.reading.usage import Tokens
+from spool.identity import Identity, of_call
+from spool.record import Inference
+
+NAME: Final = "langfuse"
+TURN: Final = 500  # generations to work on without a pause
+
+# Kinds of partial reports.
+GENERATION: Final = "generation"
+WHOLE: Final = "whole generation"  # a record already: for an earlier report that may wait for it
+TRACE: Final = "trace"
+
+ORIGINS = {
+    "request_id": "body.id",
+    "trace_id": "body.traceId",
+    "start_time": "body.startTime",
+    "end_time": "body.endTime",
+    "provider": "the model",
+    "request_model": "body.model",
+    "input_tokens": "body.usageDetails, else body.usage",
+    "output_tokens": "body.usageDetails, else body.usage",
+    "cache_read_tokens": "body.usageDetails",
+    "cache_write_tokens": "body.usageDetails",
+    "reasoning_tokens": "body.usageDetails",
+    "cost": "body.costDetails, else the costs of body.usage",
+    "status": "body.level, body.metadata.cache_hit",
+    "error_type": "body.level",
+    "user": "userId of the trace",
+    "team": "metadata of the trace",
+    "session": "sessionId of the trace",
+}
+
+# LiteLLM's integration puts the clock before the id that its other callbacks report.
+_BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
+
+
+class Generation(msgspec.Struct, omit_defaults=True):
+    """What its events report so far; a later value that is not null wins."""
+
+    id: str
+    at: int | None = None  # the time stamp of its last event
+    trace_id: str | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    model: str | None = None
+    provider: str | None = None  # as recorded: the record's model may have lost the prefix that named it
+    details: Tokens | None = None  # usageDetails
+    usage: Tokens | None = None  # the older `usage`
+    details_cost: str | None = None
+    usage_cost: str | None = None
+    level: str | None = None
+    cached: bool | None = None
+    created: bool = False  # its create was seen, so nothing older is to come
+
+    @property
+    def tokens(self) -> Tokens:
+        """The newer field before the older one, also when it says 0."""
+        if self.details is not None:
+            return self.details
+        return Tokens() if self.usage is None else self.usage
+
+    @property
+    def is_finished(self) -> bool:
+        figures = (self.end_time, self.details, self.usage, self.details_cost, self.usage_cost)
+        return self.level == "ERROR" or any(figure is not None for figure in figures)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.created and self.is_finished and (self.model is not None or bool(self.tokens))
+
+
+class Trace(msgspec.Struct, omit_defaults=True):
+    """Who called, as a trace says it."""
+
+    id: str
+    user: str | None = None
+    team: str | None = None
+    session: str | None = None
+    tags: dict[str, str] = {}
+
+
+def merge(known: Generation, later: Generation) -> Generation:
+    """Both reports of one generation as one."""
+    stated = {name: value for name, value in msgspec.structs.asdict(later).items() if value is not None}
+    stated["created"] = known.created or later.created
+    return msgspec.structs.replace(known, **stated)
+
+
+def in_order(known: Generation, later: Generation) -> Generation:
+    """Both, where requests may have overtaken one another or come again: the later by the events' own clock wins."""
+    if known.at is not None and later.at is not None and later.at < known.at:
+        known, later = later, known
+    return merge(known, later)
+
+
+def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
+    """Both, and how many tags were over the bound; a later value that is not null wins."""
+    tags = dict(known.tags)
+    left_out = sum(not put(tags, name, value) for name, value in later.tags.items())
+    return Trace(
+        known.id,
+        user=later.user or known.user,
+        team=later.team or known.team,
+        session=later.session or known.session,
+        tags=tags,
+    ), left_out
+
+
+def generation_of(record: Inference) -> Generation:
+    """What a record says of its generation."""
+    tokens = Tokens(
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.cache_write_tokens,
+        record.reasoning_tokens,
+    )
+    return Generation(
+        id=record.request_id or "",
+        trace_id=record.trace_id,
+        start_time=record.start_time,
+        end_time=record.end_time,
+        model=record.request_model,
+        provider=record.provider,
+        details=tokens if tokens.stated else None,
+        details_cost=record.cost,
+        level="ERROR" if record.status == "error" else None,
+        cached=record.status == "cached" or None,
+        created=True,
+    )
+
+
+def call_of(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
+    """The generation as a call, None when it holds no model and no tokens; `identity` is what it was recorded under."""
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=generation.id,
+        trace_id=generation.trace_id,
+        start_time=generation.start_time,
+        end_time=generation.end_time,
+        provider=generation.provider or provider(None, generation.model),
+        request_model=model_name(generation.model),
+        cost=generation.usage_cost if generation.details_cost is None else generation.details_cost,
+    )
+    count_tokens(record, generation.tokens)
+    if not is_call(record):
+        return None
+    if generation.level == "ERROR":
+        fail(record)
+    elif generation.cached:
+        record.status = "cached"
+    if trace is not None:
+        attribute(record, trace)
+    return Call(record, identity or _identity(record))
+
+
+def attribute(record: Inference, trace: Trace) -> None:
+    """Fill what the record does not say about who called."""
+    record.user = record.user or trace.user
+    record.team = record.team or trace.team
+    record.session = record.session or trace.session
+    record.tags = record.tags or dict(trace.tags)
+
+
+def _identity(record: Inference) -> Identity:
+    """By Langfuse's own id, or by the provider's response id that LiteLLM writes into it."""
+    written = _BY_LITELLM.fullmatch(record.request_id or "")
+    if written is None:
+        return of_call(record, own_id=record.request_id)
+    found = identity_of(msgspec.structs.replace(record, request_id=written[1]))
+    return found if record.status != "cached" else of_call(record, own_id=record.request_id)

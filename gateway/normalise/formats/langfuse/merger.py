@@ -1,0 +1,347 @@
+"""
+Merges the reports of one generation: Langfuse's SDKs send its create and its update, which holds the usage, apart.
+
+Partial reports wait for `spool.pending_window`, bounded by number and bytes, and are found again after a restart; what
+a trace says of who called is remembered as long as a generation asks for it. Nothing here waits or writes: a merge says
+in its `PendingChange` what the commit of its outcome must leave on disk.
+
+    for _ in merger.apply(merge):    # a large batch in turns
+        await sleep(0)
+    receipt = await intake.take(merge.outcome, bearer, merge.pending)    # on failure: merger.undo(merge)
+
+Nobody else may apply a merge with one of the same keys until that commit.
+
+Reports are merged within one sender's key only: nobody completes, or names a user for, what another key reported.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice, takewhile
+
+import msgspec
+
+from gateway.normalise.formats.declaration.format import Call, CallReport, Normalised, explained
+from gateway.normalise.formats.langfuse.generations import (
+    GENERATION,
+    ORIGINS,
+    TRACE,
+    TURN,
+    WHOLE,
+    Generation,
+    Trace,
+    call_of,
+    in_order,
+    merge_traces,
+)
+from gateway.normalise.formats.langfuse.recorded import RecordedGenerations
+from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
+from spool.identity import Identity
+from spool.log.partial_reports import PartialReport, PendingChange
+from spool.record import Inference
+
+
+class Sender(msgspec.Struct, frozen=True):
+    """Whose key brought a report, and what it adds to each: a report that is released later is still theirs."""
+
+    name: str
+    labels: dict[str, str] = {}
+    device: str | None = None
+
+
+class WaitingReport(msgspec.Struct):
+    """What is known so far of a generation that is not whole, or of a trace."""
+
+    sender: Sender
+    kind: str
+    facts: bytes
+    at: float = 0.0  # time of the last report on it
+
+    def stored(self, key: bytes) -> PartialReport:
+        return PartialReport(key, self.at, _encode(self))
+
+
+@dataclass(kw_only=True)
+class Merge:
+    """
+    The partial reports of one batch on their way into the merger, and what becomes of them.
+
+    Its books: what the outcome received is in its own terms, or is counted by `pending`.
+    """
+
+    outcome: Outcome
+    reports: Sequence[CallReport]
+    sender: Sender
+    now: float
+    pending: PendingChange = field(default_factory=PendingChange)
+    replaced: dict[bytes, WaitingReport | None] = field(default_factory=dict)  # what it changed, as it was
+
+    def __post_init__(self) -> None:
+        self.pending.count += waiting(self.reports)
+
+
+@dataclass(kw_only=True)
+class Released:
+    """Reports of one sender that waited in vain, as they are."""
+
+    sender: Sender
+    outcome: Outcome = field(default_factory=Outcome)
+    pending: PendingChange = field(default_factory=PendingChange)
+    reports: dict[bytes, WaitingReport] = field(default_factory=dict)
+
+
+class Merger:
+    """Waiting reports by sender, kind and id, oldest first."""
+
+    def __init__(self, *, window_s: float, hold_s: float, max_reports: int, max_bytes: int) -> None:
+        self._window_s = window_s
+        self._max_reports = max_reports
+        self._max_bytes = max_bytes
+        self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
+        self._bytes = 0
+        self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_over_full(self) -> bool:
+        return len(self._waiting) > self._max_reports or self._bytes > self._max_bytes
+
+    def load(self, reports: Iterable[PartialReport]) -> int:
+        """Take up what was waiting when the process ended; how many reports cannot be read."""
+        damaged = 0
+        traces: list[tuple[bytes, WaitingReport]] = []
+        for stored in reports:
+            try:
+                report = _reports.decode(stored.body)
+                _facts[report.kind].decode(report.facts)
+            except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+                damaged += 1
+                continue
+            report.at = stored.at
+            if report.kind == TRACE:
+                traces.append((stored.key, report))
+            else:
+                self._set(stored.key, report)
+        for key, report in traces:  # after the generations that may ask for them
+            self._set(key, report)
+        return damaged
+
+    def apply(self, merge: Merge) -> Iterator[None]:
+        """
+        Bring the reports of one batch together with those that wait; the records and terms of its outcome follow.
+
+        A generation that became whole is a record of this outcome, and its earlier report is pending no more.
+        """
+        records = merge.outcome.records
+        places = {record.request_id: place for place, record in enumerate(records) if isinstance(record, Inference)}
+        traces_first = sorted(merge.reports, key=lambda report: report.kind != TRACE)
+        for number, report in enumerate(traces_first, start=1):
+            if number % TURN == 0:
+                yield
+            if report.kind == TRACE:
+                yield from self._add_trace(report, merge)
+            elif report.kind == WHOLE:
+                self._complete_record(report, places[report.key], merge)
+            else:
+                self._add_generation(report, merge)
+        self._recorded.drop_old(merge.now)
+
+    def undo(self, merge: Merge) -> None:
+        """The request was refused after all; its sender will come again."""
+        for key, report in merge.replaced.items():
+            self._drop(key)
+            if report is not None:
+                self._set(key, report)
+
+    def release(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
+        """Take out some of what waited for the whole window or must make room, oldest first; nothing that is `busy`."""
+        due = self._due(now, busy)
+        of_sender: dict[bytes, Released] = {}
+        for key in due:
+            report = self._waiting[key]
+            released = of_sender.setdefault(_encode(report.sender), Released(sender=report.sender))
+            self._release_one(key, report, released, now)
+        for key in due:  # a trace only after the generations that ask for it
+            self._drop(key)
+        return list(of_sender.values())
+
+    def restore(self, released: Released) -> None:
+        """They could not be made records: they stay the next to go."""
+        for key, report in reversed(released.reports.items()):
+            self._set(key, report)
+            self._waiting.move_to_end(key, last=False)
+
+    def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
+        """What waited for the whole window; then traces to make room, then generations, which lose their usage."""
+        ended = takewhile(lambda one: now - one[1].at >= self._window_s, self._waiting.items())
+        due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
+        room = self._max_reports - len(self._waiting) + len(due)
+        room_bytes = self._max_bytes - self._bytes + sum(len(self._waiting[key].facts) for key in due)
+        for kind in (TRACE, GENERATION):
+            for key, report in self._waiting.items():
+                if len(due) == TURN or (room >= 0 and room_bytes >= 0):
+                    return list(due)
+                if report.kind == kind and key not in due and key not in busy:
+                    due[key] = None
+                    room += 1
+                    room_bytes += len(report.facts)
+        return list(due)
+
+    def _release_one(self, key: bytes, report: WaitingReport, released: Released, now: float) -> None:
+        released.reports[key] = report
+        released.pending.forget.append(key)
+        if report.kind != GENERATION:
+            return
+        released.pending.count -= 1
+        generation = _generations.decode(report.facts)
+        call = _add_call(released.outcome, generation, self._trace(report.sender, generation.trace_id, report.at))
+        if call is not None:
+            self._remember(call, report.sender, now)
+
+    def _remember(self, call: Call, sender: Sender, now: float) -> None:
+        """
+        From now on no report on this call is partial.
+
+        Its record is not kept yet. Reports that come before it is carry the whole call: either may be kept first.
+        """
+        trace_id = call.record.trace_id
+        trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
+        key = key_of(sender, GENERATION, call.record.request_id or "")
+        self._recorded.add(key, trace_key, call.record, call.identity, now)
+
+    def _add_trace(self, report: CallReport, merge: Merge) -> Iterator[None]:
+        """What a trace says, also for its generations that are on record and open: it may come after them."""
+        key = key_of(merge.sender, TRACE, report.key)
+        known, trace = self._trace(merge.sender, report.key, merge.now), _traces.decode(report.facts)
+        if known is not None:
+            trace, left_out = merge_traces(known, trace)
+            merge.outcome.left_out += left_out
+        self._keep(key, TRACE, _encode(trace), merge)
+        if trace == known:
+            return
+        for number, recorded in enumerate(self._recorded.open_of(key, merge.now), start=1):
+            if number % TURN == 0:
+                yield
+            call = call_of(recorded.generation, trace)
+            if call is not None:
+                merge.outcome.split += 1
+                merge.outcome.add(call.record, recorded.identity)
+
+    def _complete_record(self, report: CallReport, place: int, merge: Merge) -> None:
+        """Add to a record what an earlier report of its generation says, and a trace that came before."""
+        generation, identity = self._merged(report, merge)
+        call = call_of(generation, self._trace(merge.sender, generation.trace_id, merge.now), identity)
+        if call is not None:
+            call.record.id = call.identity.id
+            merge.outcome.records[place] = call.record
+            merge.outcome.identities[place] = call.identity
+            self._remember(call, merge.sender, merge.now)
+
+    def _add_generation(self, report: CallReport, merge: Merge) -> None:
+        """A partial report of this batch: it waits on, or made its generation whole."""
+        generation, identity = self._merged(report, merge)
+        if not generation.is_whole:
+            self._keep(key_of(merge.sender, GENERATION, report.key), GENERATION, _encode(generation), merge)
+        # Asked for after the generation was put last, so that the trace outlives it.
+        trace = self._trace(merge.sender, generation.trace_id, merge.now)
+        if generation.is_whole:
+            merge.pending.count -= 1
+            call = _add_call(merge.outcome, generation, trace, identity)
+            if call is not None:
+                self._remember(call, merge.sender, merge.now)
+
+    def _merged(self, report: CallReport, merge: Merge) -> tuple[Generation, Identity | None]:
+        """With what was reported before; the identity is that of its record, if it is on record."""
+        key, generation = key_of(merge.sender, GENERATION, report.key), _generations.decode(report.facts)
+        earlier = self._waiting.get(key)
+        if earlier is not None:
+            merge.replaced.setdefault(key, earlier)
+            merge.pending.forget.append(key)
+            merge.pending.count -= 1
+            merge.outcome.ignored[MERGED] += 1
+            self._drop(key)
+            return in_order(_generations.decode(earlier.facts), generation), None
+        recorded = self._recorded.find(key)
+        if recorded is not None:
+            return in_order(recorded.generation, generation), recorded.identity
+        return generation, None
+
+    def _keep(self, key: bytes, kind: str, facts: bytes, merge: Merge) -> None:
+        report = WaitingReport(merge.sender, kind, facts, merge.now)
+        merge.replaced.setdefault(key, self._waiting.get(key))
+        merge.pending.keep.append(report.stored(key))
+        self._set(key, report)
+
+    def _trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
+        """What a trace said; whoever asks for it keeps it waiting."""
+        key = key_of(sender, TRACE, trace_id or "")
+        report = self._waiting.get(key)
+        if report is None:
+            return None
+        report.at = max(report.at, now)
+        self._waiting.move_to_end(key)
+        return _traces.decode(report.facts)
+
+    def _set(self, key: bytes, report: WaitingReport) -> None:
+        self._drop(key)
+        self._waiting[key] = report
+        self._bytes += len(report.facts)
+
+    def _drop(self, key: bytes) -> None:
+        report = self._waiting.pop(key, None)
+        if report is not None:
+            self._bytes -= len(report.facts)
+
+
+def waiting(reports: Iterable[CallReport]) -> int:
+    """How many of the reports are of a generation that is not whole."""
+    return sum(report.kind == GENERATION for report in reports)
+
+
+def released_at_once(normalised: Normalised) -> Outcome:
+    """The outcome of a batch for which nothing else will come: every generation is a record as it is."""
+    outcome, reports = normalised
+    traces = {report.key: _traces.decode(report.facts) for report in reports if report.kind == TRACE}
+    for report in reports:
+        if report.kind == GENERATION:
+            generation = _generations.decode(report.facts)
+            _add_call(outcome, generation, traces.get(generation.trace_id or ""))
+    return outcome
+
+
+def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
+    """What merging these reports reads and changes."""
+    return {key_of(sender, TRACE if report.kind == TRACE else GENERATION, report.key) for report in reports}
+
+
+def key_of(sender: Sender, kind: str, own_id: str) -> bytes:
+    named = "\0".join((sender.name, kind, own_id)).encode("utf-8", "surrogatepass")
+    return blake2b(named, digest_size=16, person=b"langfuse").digest()
+
+
+def _add_call(
+    outcome: Outcome, generation: Generation, trace: Trace | None, identity: Identity | None = None
+) -> Call | None:
+    """Add the generation to the outcome, as a record or as no call."""
+    call = call_of(generation, trace, identity)
+    if call is None:
+        outcome.ignored[NOT_AI] += 1
+    else:
+        why = None if outcome.why is None else explained(ORIGINS, call.record)
+        outcome.add(call.record, call.identity, why)
+    return call
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_reports = msgspec.msgpack.Decoder(WaitingReport)
+_generations = msgspec.msgpack.Decoder(Generation)
+_traces = msgspec.msgpack.Decoder(Trace)
+_facts: dict[str, msgspec.msgpack.Decoder[Generation] | msgspec.msgpack.Decoder[Trace]] = {
+    GENERATION: _generations,
+    TRACE: _traces,
+}

@@ -1,0 +1,68 @@
+"""
+Generations that are on record: a later report on one of them is the same call and not partial, so it goes to the log.
+
+While the record is open the log fills in what it left null; what comes after that is counted as late there.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gateway.normalise.formats.langfuse.generations import Generation, generation_of
+from spool.identity import Identity
+from spool.record import Inference
+
+
+class RecordedGeneration(NamedTuple):
+    """What was reported of a generation, and the identity that it has whatever else is reported."""
+
+    generation: Generation
+    identity: Identity
+    at: float  # when it was first recorded
+    trace_key: bytes | None
+
+
+class RecordedGenerations:
+    """By key, oldest first; bounded like the merge window, and not kept across a restart: open records end with it."""
+
+    def __init__(self, *, window_s: float, hold_s: float, max_generations: int) -> None:
+        self._window_s = window_s
+        self._hold_s = hold_s
+        self._max_generations = max_generations
+        self._by_key: OrderedDict[bytes, RecordedGeneration] = OrderedDict()
+        self._of_trace: dict[bytes, dict[bytes, None]] = {}
+
+    def add(self, key: bytes, trace_key: bytes | None, record: Inference, identity: Identity, now: float) -> None:
+        """A record was kept, or amended: it is open since the first time."""
+        known = self._by_key.get(key)
+        if known is not None:
+            self._drop_from_trace(key, known)
+        at = now if known is None else known.at
+        self._by_key[key] = RecordedGeneration(generation_of(record), identity, at, trace_key)
+        if trace_key is not None:
+            self._of_trace.setdefault(trace_key, {})[key] = None
+
+    def find(self, key: bytes) -> RecordedGeneration | None:
+        return self._by_key.get(key)
+
+    def open_of(self, trace_key: bytes, now: float) -> Sequence[RecordedGeneration]:
+        """The generations of a trace whose records may still be open."""
+        of_trace = [self._by_key[key] for key in self._of_trace.get(trace_key, ())]
+        return [recorded for recorded in of_trace if now - recorded.at < self._hold_s]
+
+    def drop_old(self, now: float) -> None:
+        while self._by_key:
+            key, oldest = next(iter(self._by_key.items()))
+            if len(self._by_key) <= self._max_generations and now - oldest.at < self._window_s:
+                break
+            del self._by_key[key]
+            self._drop_from_trace(key, oldest)
+
+    def _drop_from_trace(self, key: bytes, recorded: RecordedGeneration) -> None:
+        if recorded.trace_key is not None:
+            keys = self._of_trace[recorded.trace_key]
+            del keys[key]
+            if not keys:
+                del self._of_trace[recorded.trace_key]

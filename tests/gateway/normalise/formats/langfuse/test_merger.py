@@ -1,0 +1,329 @@
+"""Langfuse's merger: partial reports in different requests, repeats, restarts, refusals and bounds."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from gateway.normalise.formats.langfuse.generations import TURN
+from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, keys_of
+from gateway.normalise.outcome import MERGED, NOT_AI
+from spool.log.partial_reports import PartialReport
+from spool.record import Inference
+from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
+from tests.gateway.normalise.formats.payloads import assert_balanced, read_batch
+
+merger_of = partial(Merger, window_s=600.0, hold_s=0.0, max_reports=20_000, max_bytes=2**24)
+ALICE, BOB = Sender("alice", {"team": "search"}), Sender("bob")
+
+
+def merged(merger: Merger, *events: object, sender: Sender = ALICE, now: float = 0.0) -> Merge:
+    merge = begun(*events, sender=sender, now=now)
+    for _ in merger.apply(merge):
+        pass
+    assert_balanced(merge.outcome, waiting=merge.pending.count)
+    return merge
+
+
+def begun(*events: object, sender: Sender = ALICE, now: float = 0.0) -> Merge:
+    outcome, reports = read_batch("langfuse", batch(*events))
+    return Merge(outcome=outcome, reports=reports, sender=sender, now=now)
+
+
+def records(yielded: Merge | Released) -> list[Inference]:
+    return [record for record in yielded.outcome.records if isinstance(record, Inference)]
+
+
+def test_a_create_waits_for_its_update() -> None:
+    """The call is one record, with the model of the one and the tokens of the other; nothing is pending any more."""
+    merger = merger_of()
+    first, second = merged(merger, create()), merged(merger, update())
+    (record,) = records(second)
+    assert ("gpt-4o-mini", 10, 4) == (record.request_model, record.input_tokens, record.output_tokens)
+    assert (1, -1, {MERGED: 1}) == (first.pending.count, second.pending.count, dict(second.outcome.ignored))
+    assert [report.key for report in first.pending.keep] == second.pending.forget
+    assert 0 == len(merger)
+
+
+def test_an_update_waits_for_its_create() -> None:
+    """Requests overtake one another; the model of the answer stays, because its event is the later one."""
+    merger = merger_of()
+    answered = update(model="gpt-4o-mini-2024-07-18") | {"timestamp": "2026-11-20T07:15:07Z"}
+    merged(merger, answered)
+    second = merged(merger, create())
+    assert [("gpt-4o-mini-2024-07-18", 10)] == [
+        (record.request_model, record.input_tokens) for record in records(second)
+    ]
+
+
+def test_a_partial_report_that_comes_again_is_counted_once() -> None:
+    """The sender never heard our answer and repeats the request."""
+    merger = merger_of()
+    first, again = merged(merger, create()), merged(merger, create())
+    assert (1, 0) == (first.pending.count, again.pending.count)
+    assert 1 == len(merger)
+
+
+def test_an_old_report_that_comes_again_takes_nothing_back() -> None:
+    """A repeat has the time stamps of its first."""
+    merger = merger_of()
+    merged(merger, create())
+    told = update(model="gpt-4o", endTime=None, usageDetails=None) | {"timestamp": "2026-11-20T07:15:07Z"}
+    merged(merger, told)
+    merged(merger, create())
+    (record,) = records(merged(merger, update()))
+    assert "gpt-4o" == record.request_model
+
+
+def test_a_whole_report_completes_the_partial_one() -> None:
+    """A second create with everything in it; what only the partial one knew is taken over."""
+    merger = merger_of()
+    merged(merger, create())
+    merge = merged(merger, create(startTime=None, model=None, usageDetails={"input": 1, "output": 1}))
+    assert (-1, 1, 1) == (merge.pending.count, len(merge.outcome.records), len(merge.pending.forget))
+    (record,) = records(merge)
+    assert (True, "gpt-4o-mini") == (record.start_time is not None, record.request_model)
+
+
+def test_a_report_on_a_recorded_call_is_not_partial() -> None:
+    """The end first, the usage in a later request, and every repeat: the same call at once, under the same identity."""
+    merger = merger_of()
+    merged(merger, create())
+    ended = merged(merger, update(usageDetails=None))
+    used = merged(merger, update())
+    for events in ((create(),), (update(),), (create(), update())):
+        again = merged(merger, *events)
+        assert (0, [10]) == (again.pending.count, [record.input_tokens for record in records(again)])
+    assert ([None], [10], 0) == (
+        [record.input_tokens for record in records(ended)],
+        [record.input_tokens for record in records(used)],
+        used.pending.count,
+    )
+    assert ended.outcome.identities == used.outcome.identities
+    assert 0 == len(merger)
+
+
+def test_an_id_that_attempts_share_does_not_split_a_call_on_record() -> None:
+    """LiteLLM's call id is known with its tokens: what comes later keeps the identity that the record has."""
+    merger = merger_of()
+    shared = "time-14-13-16-469836_31aec259-5224-4903-ad2a-91ade65c0987"
+    first = merged(merger, create(shared, endTime="2026-11-20T07:15:07Z"))
+    later = merged(merger, update(shared))
+    assert first.outcome.identities == later.outcome.identities
+    assert [record.id for record in first.outcome.records] == [record.id for record in later.outcome.records]
+
+
+def test_a_generation_that_names_no_model_yet_waits() -> None:
+    """Ended without usage and model it is no call, until an update says more."""
+    merger = merger_of()
+    first = merged(merger, create(model=None, endTime="2026-11-20T07:15:07Z"))
+    assert (1, []) == (first.pending.count, first.outcome.records)
+    merge = merged(merger, update(model="gpt-4o"))
+    assert [("gpt-4o", 10)] == [(record.request_model, record.input_tokens) for record in records(merge)]
+    merged(merger, create("g-2", model=None, endTime="2026-11-20T07:15:07Z"))
+    (released,) = merger.release(now=600.0)
+    assert ({NOT_AI: 1}, -1) == (dict(released.outcome.ignored), released.pending.count)
+
+
+def test_a_trace_of_another_batch_says_who_called() -> None:
+    """Before the generation, for whole and for partial ones; a later trace event adds to it."""
+    merger = merger_of()
+    merged(merger, trace(userId=None), create())
+    merged(merger, trace(sessionId=None, tags=["beta"]))
+    completed = merged(merger, update())
+    whole = merged(merger, create("g-2", endTime="2026-11-20T07:15:07Z"))
+    expected = [("u-1", "s-1", {"env": "prod", "beta": "true"})]
+    for merge in (completed, whole):
+        assert expected == [(record.user, record.session, record.tags) for record in records(merge)]
+
+
+def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() -> None:
+    """An amendment of each: the same identity and figures, counted as split off the trace's event. Later ones none."""
+    merger = merger_of(hold_s=10)
+    merged(merger, create("old"), update("old"), now=0.0)
+    first = merged(merger, create(), update(), now=5.0)
+    after = merged(merger, trace(), now=11.0)
+    assert ([("u-1", "s-1", 10)], 1) == (
+        [(record.user, record.session, record.input_tokens) for record in records(after)], after.outcome.split,
+    )  # fmt: skip
+    assert first.outcome.identities == after.outcome.identities
+    assert [] == merged(merger, trace(), now=12.0).outcome.records  # it says nothing new
+    assert [] == merged(merger, trace(userId="u-2"), now=15.0).outcome.records
+
+
+def test_a_trace_is_remembered_while_its_calls_ask_for_it() -> None:
+    """Long sessions: the window begins again with each of them."""
+    merger = merger_of()
+    merged(merger, trace(), now=0.0)
+    for minute in range(5, 30, 5):
+        merge = merged(merger, create(f"g-{minute}"), update(f"g-{minute}"), now=minute * 60.0)
+        assert [] == merger.release(now=minute * 60.0)
+        assert ["u-1"] == [record.user for record in records(merge)]
+
+
+def test_many_trace_events_do_not_pile_up_tags() -> None:
+    """The bound is that of every record; what is over it is counted."""
+    merger = merger_of()
+    for number in range(10):
+        merge = merged(merger, trace(tags=[f"tag-{number}-{place}" for place in range(8)]))
+    assert 8 == merge.outcome.left_out
+    (record,) = records(merged(merger, create(), update()))
+    assert 32 == len(record.tags)
+
+
+def test_nobody_completes_what_another_key_reported() -> None:
+    """The same id under two keys is two partial reports, and a trace names users for its own sender only."""
+    merger = merger_of()
+    merged(merger, create())
+    merge = merged(merger, update(), trace(userId="mallory"), sender=BOB)
+    assert (1, []) == (merge.pending.count, merge.outcome.records)
+    mine = merged(merger, update())
+    assert [None] == [record.user for record in records(mine)]
+
+
+def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
+    """Under its own sender and with its trace, and the books get it back out of pending."""
+    merger = merger_of()
+    merged(merger, trace(), create(), now=100.0)
+    merged(merger, update("g-9", model="gpt-4o"), sender=BOB, now=100.0)
+    assert [] == merger.release(now=699.0)
+    released = merger.release(now=700.0)
+    assert ([(ALICE, -1), (BOB, -1)], 0) == ([(one.sender, one.pending.count) for one in released], len(merger))
+    assert [("gpt-4o-mini", None, "u-1"), ("gpt-4o", 10, None)] == [
+        (record.request_model, record.input_tokens, record.user) for one in released for record in records(one)
+    ]
+    for one in released:
+        assert sorted(one.reports) == sorted(one.pending.forget)
+        assert_balanced(one.outcome, waiting=one.pending.count)
+
+
+def test_what_a_request_has_in_hand_is_not_released() -> None:
+    """It is about to become a record with the rest of its reports."""
+    merger = merger_of()
+    merged(merger, create(), now=0.0)
+    busy = keys_of(begun(update()).reports, ALICE)
+    assert [] == merger.release(now=600.0, busy=busy)
+    assert 1 == len(merger.release(now=600.0))
+
+
+def test_a_restart_finds_what_was_kept() -> None:
+    """Partial reports and traces, from the bytes on disk alone; what is damaged is counted and spoils no other."""
+    before, after = merger_of(), merger_of()
+    kept = merged(before, trace(), create()).pending.keep
+    assert 1 == after.load([*kept, PartialReport(b"x", 0.0, b"\xc1")])
+    assert [("gpt-4o-mini", 10, "u-1")] == [
+        (record.request_model, record.input_tokens, record.user) for record in records(merged(after, update()))
+    ]
+
+
+def test_no_damaged_byte_keeps_tollhouse_from_starting_or_releasing() -> None:
+    """Whatever one byte of a report became on disk, it is read, or counted as damaged; nothing fails because of it."""
+    kept = merged(merger_of(), trace(), create()).pending.keep
+    for report in kept:
+        for place in range(len(report.body)):
+            body = bytearray(report.body)
+            body[place] ^= 0x80
+            merger = merger_of()
+            damaged = merger.load([report._replace(body=bytes(body))])
+            released = merger.release(now=600.0)
+            assert 1 == damaged + sum(len(one.reports) for one in released)
+
+
+def test_a_refused_request_leaves_no_trace() -> None:
+    """Its sender comes again, and everything happens as if for the first time."""
+    merger = merger_of()
+    merger.undo(merged(merger, create()))
+    assert 0 == len(merger)
+    merged(merger, create())
+    merger.undo(merged(merger, update()))
+    merge = merged(merger, update())
+    assert (1, -1) == (len(merge.outcome.records), merge.pending.count)
+
+
+def test_what_could_not_be_made_a_record_is_the_next_to_go() -> None:
+    """A full disk when the window ended."""
+    merger = merger_of()
+    merged(merger, create(), now=0.0)
+    merged(merger, create("g-2"), now=1.0)
+    (first,) = merger.release(now=600.0)
+    merger.restore(first)
+    assert [list(first.reports)] == [list(one.reports) for one in merger.release(now=600.0)]
+
+
+def test_the_window_is_bounded_by_number_and_bytes() -> None:
+    """The oldest make room: released as they are, never lost."""
+    merger = merger_of(max_reports=3)
+    for number in range(3):
+        merged(merger, create(f"g-{number}"), now=float(number))
+    assert not merger.is_over_full
+    for number in range(3, 5):
+        merged(merger, create(f"g-{number}"), now=float(number))
+    assert merger.is_over_full
+    (released,) = merger.release(now=5.0)
+    assert (["g-0", "g-1"], 3) == ([record.request_id for record in records(released)], len(merger))
+    small = merger_of(max_bytes=1)
+    merged(small, create())
+    assert 1 == len(small.release(now=0.0))
+
+
+def test_traces_make_room_before_generations() -> None:
+    """A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first."""
+    merger = merger_of(max_reports=3)
+    merged(merger, create("a", traceId="t-0"), now=0.0)
+    for number in range(4):
+        merged(merger, trace(f"t-{number}"), now=1.0 + number)
+    assert merger.is_over_full
+    (released,) = merger.release(now=5.0)
+    assert ([], 2, 0) == (records(released), len(released.reports), released.pending.count)
+    assert not merger.is_over_full
+    assert [("a", 10, None)] == [
+        (record.request_id, record.input_tokens, record.user) for record in records(merged(merger, update("a")))
+    ]
+    (late,) = records(merged(merger, create("b", traceId="t-3", endTime="2026-11-20T07:15:07Z")))
+    assert "u-1" == late.user
+
+
+def test_a_trace_that_names_nobody_takes_no_room() -> None:
+    """LiteLLM writes one beside every call."""
+    merger = merger_of()
+    merge = merged(merger, trace(userId=None, sessionId=None, tags=[]))
+    assert ([], 0, {NOT_AI: 1}) == (merge.pending.keep, len(merger), dict(merge.outcome.ignored))
+
+
+def test_what_is_on_record_is_remembered_within_bounds() -> None:
+    """By number and by time: what comes later waits like any partial report, and meets its record in the log."""
+    merger = merger_of(max_reports=2)
+    for number in range(3):
+        merged(merger, create(f"g-{number}"), update(f"g-{number}"), now=float(number))
+    assert [1, 0, 0] == [merged(merger, update(f"g-{number}"), now=3.0).pending.count for number in range(3)]
+    merged(merger, create("new"), update("new"), now=700.0)
+    assert 1 == merged(merger, update("g-2"), now=700.0).pending.count
+
+
+def test_a_trace_of_many_calls_on_record_names_them_in_turns() -> None:
+    """Each of the open ones gets its user, whatever else is told while the loop has its turn."""
+    merger = merger_of(hold_s=10)
+    ids = [f"g-{number}" for number in range(2 * TURN)]
+    merged(merger, *(create(own_id, endTime="2026-11-20T07:15:07Z") for own_id in ids))
+    merge = begun(trace(), now=1.0)
+    turns = 0
+    for turns, _ in enumerate(merger.apply(merge), start=1):
+        merged(merger, create(f"other-{turns}"), update(f"other-{turns}"), now=1.0)
+    assert 2 == turns
+    assert [(own_id, "u-1") for own_id in ids] == [(record.request_id, record.user) for record in records(merge)]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool) -> None:
+    """Neither holds up the loop for long; the trace is there until its last generation is released."""
+    merger = merger_of()
+    merge = begun(trace(), *(create(f"g-{number}") for number in range(2 * TURN)))
+    assert 2 == sum(1 for _ in merger.apply(merge))
+    if restarted:
+        merger = merger_of()
+        merger.load(merge.pending.keep)
+    turns = [merger.release(now=600.0) for _ in range(4)]
+    assert [TURN, TURN, 1, 0] == [sum(len(one.reports) for one in turn) for turn in turns]
+    released = [record for turn in turns for one in turn for record in records(one)]
+    assert (2 * TURN, {"u-1"}) == (len(released), {record.user for record in released})
