@@ -1,4 +1,4 @@
-"""Both logs under one suite: whatever a test here claims, it claims for SQLite and for memory."""
+"""Every engine under one suite: whatever a test here claims, it claims for SQLite and for memory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from spool.memory.registry import MemoryRegistry
 from spool.registry.registry import Registry
 from spool.settings import SpoolSettings
 from spool.sqlite.registry.store import SqliteRegistry
+from tests.exporters.house import Spooled
 from tests.moved_clock import MovedClock
 from tests.spool.contract.world import NOON, Observed
 
@@ -73,3 +74,10 @@ async def open_registry(
     yield opener
     for registry in opened:
         await registry.close()
+
+
+@pytest_asyncio.fixture
+async def spooled(open_spool: Opener, clock: MovedClock) -> Spooled:
+    """A log and its deliveries, whose records are closed at once."""
+    opened = await open_spool()
+    return Spooled(log=opened.log, deliveries=opened.deliveries, clock=clock)

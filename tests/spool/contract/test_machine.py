@@ -1,11 +1,11 @@
-"""Whatever is reported, in whatever order: both logs give equal answers and the books balance to the integer."""
+"""Whatever is reported and sent, in any order: both engines answer alike, and the books balance to the integer."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import spool.memory
 import spool.sqlite
-from spool.deliveries.values import RouteSpec, Settlement
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.identity import Identity
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
@@ -65,8 +66,64 @@ points = st.builds(
 reasons = st.dictionaries(st.sampled_from(["malformed", "not_ai", "merged"]), st.integers(1, 3), max_size=2)
 
 
-class Houses(RuleBasedStateMachine):
-    """One log on disk and one in memory, told the same."""
+Outcome = Callable[[Deliveries, Delivery], Awaitable[None]]
+
+
+def outcome_of(name: str, *, at: float, new_key: bool) -> Outcome:
+    """What becomes of a delivery that was sent."""
+
+    async def end(deliveries: Deliveries, delivery: Delivery) -> None:
+        if name == "delivered":
+            await deliveries.settle(delivery, Settlement(delivered=delivery.count))
+        elif name == "partly refused":
+            settlement = Settlement(delivered=delivery.count - 1, refused=1, words="too old")
+            await deliveries.settle(delivery, settlement)
+        elif name == "unknown":
+            await deliveries.unknown(delivery, reason=name)
+        elif name in ("set aside", "refused") and delivery.count > 1:
+            await deliveries.split(delivery, reason=name, refused=name == "refused")
+        elif name == "set aside":
+            await deliveries.set_aside(delivery, error=name, status="400")
+        else:
+            await deliveries.retry(
+                delivery,
+                reason=name,
+                not_before=at,
+                new_key=new_key,
+                refused_at=at if name == "refused" else None,
+                server_error=name == "server error",
+            )
+
+    return end
+
+
+outcomes = st.builds(
+    outcome_of,
+    st.sampled_from(["delivered", "delivered", "partly refused", "unknown", "set aside", "refused", "server error"]),
+    at=st.sampled_from([0.0, NOON + 20.0, NOON + 4000.0]),
+    new_key=st.booleans(),
+)
+
+
+def visible(delivery: Delivery) -> tuple[object, ...]:
+    """A delivery without what each engine makes up for itself: its id and its key."""
+    return (
+        delivery.first,
+        delivery.last,
+        delivery.attempts,
+        delivery.server_errors,
+        delivery.refusals,
+        delivery.refused_at,
+        delivery.proven,
+        delivery.doubted,
+        delivery.last_error,
+        delivery.replay,
+        delivery.kept,
+    )
+
+
+class Engines(RuleBasedStateMachine):
+    """One log on disk and one in memory, given the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,20 +175,47 @@ class Houses(RuleBasedStateMachine):
 
     @rule()
     def a_route_is_declared(self) -> None:
-        for house in self.houses:
-            self.run(house.deliveries.declare([ROUTE]))
+        for one in self.both:
+            self.run(one.deliveries.declare([ROUTE]))
 
-    @rule(records=st.integers(1, 5))
-    def a_delivery_settles(self, records: int) -> None:
+    @rule(records=st.integers(1, 5), outcome=outcomes, probes=st.booleans())
+    def a_delivery_is_sent(self, records: int, outcome: Outcome, probes: bool) -> None:
         if not self.run(self.disk.deliveries.routes()):
             return
-        ranges = []
-        for house in self.houses:
-            delivery = self.run(house.deliveries.due(ROUTE.name, now=self.clock.now(), max_records=records))
-            ranges.append(delivery and (delivery.first, delivery.last))
+        now = self.clock.now()
+        sent = []
+        for one in self.both:
+            if probes:
+                delivery = self.run(one.deliveries.probe(ROUTE.name, now=now, max_suspects=2))
+            else:
+                delivery = self.run(one.deliveries.due(ROUTE.name, now=now, max_records=records))
+            sent.append(delivery and visible(delivery))
             if delivery:
-                self.run(house.deliveries.settle(delivery, Settlement(delivered=delivery.count)))
-        assert ranges[0] == ranges[1]
+                self.run(outcome(one.deliveries, delivery))
+        assert sent[0] == sent[1]
+
+    @rule(choice=st.integers(0, 5), again=st.booleans())
+    def an_operator_decides(self, choice: int, again: bool) -> None:
+        """About one dead letter and one unknown delivery, the same for both engines."""
+        for one in self.both:
+            letters = self.run(one.deliveries.dead())
+            if letters:
+                decide = one.deliveries.dead_retry if again else one.deliveries.dead_discard
+                assert 1 == self.run(decide([letters[choice % len(letters)].id]))
+            unknowns = self.run(one.deliveries.unknowns())
+            if unknowns:
+                self.run(one.deliveries.resolve(unknowns[choice % len(unknowns)].id, sent=not again))
+
+    @rule(begin=st.integers(0, 2))
+    def settled_numbers_are_replayed(self, begin: int) -> None:
+        if not self.run(self.disk.deliveries.routes()):
+            return
+        since = NOON + begin * 1800
+        replayed = [
+            self.run(one.deliveries.replay(ROUTE.name, since=since, until=since + 3600, dry_run=False))
+            for one in self.both
+        ]
+        assert replayed[0] == replayed[1]
 
     @rule()
     def the_process_is_killed(self) -> None:
@@ -144,25 +228,27 @@ class Houses(RuleBasedStateMachine):
         self.disk = self.run(spool.sqlite.open_spool(directory, settings=SETTINGS, clock=self.clock))
 
     @property
-    def houses(self) -> tuple[spool.sqlite.SqliteSpool, spool.memory.MemorySpool]:
+    def both(self) -> tuple[spool.sqlite.SqliteSpool, spool.memory.MemorySpool]:
         return self.disk, self.memory
 
     @invariant()
     def both_answer_alike(self) -> None:
         assert self.run(everything(self.memory.log)) == self.run(everything(self.disk.log))
-        books = [self.run(house.log.books()) for house in self.houses]
+        books = [self.run(one.log.books()) for one in self.both]
         assert books[0] == books[1]
+        routes = [self.run(one.deliveries.routes()) for one in self.both]
+        assert routes[0] == routes[1]
         assert self.run(self.memory.log.conflicts()) == self.run(self.disk.log.conflicts())
 
     @invariant()
     def the_books_balance(self) -> None:
-        for house in self.houses:
-            recounted = self.run(house.log.verify())
+        for one in self.both:
+            recounted = self.run(one.log.verify())
             assert [] == list(recounted.imbalances)
-            assert self.run(house.log.books()) == recounted
+            assert self.run(one.log.books()) == recounted
 
 
-TestHouses = Houses.TestCase
-TestHouses.settings = settings(
+TestEngines = Engines.TestCase
+TestEngines.settings = settings(
     max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

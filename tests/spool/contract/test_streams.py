@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from spool.deliveries.values import RouteSpec
-from spool.errors import NotThere
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
@@ -97,30 +96,3 @@ async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> Non
     assert ("calls", "allocation", "HOURLY", ("Region",)) == (
         stream.name, stream.type, stream.granularity, stream.keys
     )  # fmt: skip
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("sent", [True, False])
-async def test_an_unknown_delivery_is_settled_once(open_spool: Opener, sent: bool) -> None:
-    """It keeps its records from retention, and leaves as delivered or is due again; the books balance throughout."""
-    spool = await open_spool()
-    await spool.deliveries.declare([ROUTE])
-    await add(spool, operation(1), operation(2))
-    delivery = await spool.deliveries.due(ROUTE.name, now=NOON, max_records=10)
-    assert delivery is not None
-    await spool.deliveries.mark(delivery, "0")
-    await spool.deliveries.unknown(delivery, reason="no answer")
-    assert await spool.deliveries.due(ROUTE.name, now=NOON, max_records=10) is None
-    (unknown,) = await spool.deliveries.unknowns()
-    assert (delivery.id, 1, 2, "no answer") == (unknown.id, unknown.first, unknown.last, unknown.reason)
-    await spool.deliveries.resolve(unknown.id, sent=sent)
-    with pytest.raises(NotThere):
-        await spool.deliveries.resolve(unknown.id, sent=sent)
-    again = await spool.deliveries.due(ROUTE.name, now=NOON, max_records=10)
-    assert sent == (again is None)
-    if again is not None:
-        assert (1, 2, None) == (again.first, again.last, again.mark)
-        assert delivery.idempotency_key != again.idempotency_key
-    books = await spool.log.verify()
-    assert [] == list(books.imbalances)
-    assert 2 == books.routes[ROUTE.name]["delivered" if sent else "queued"]

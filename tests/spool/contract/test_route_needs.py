@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -15,7 +14,7 @@ from spool.memory.deliveries import MemoryDeliveries
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.deliveries.routes import needed_from, skip_below
-from tests.exporters.house import Spooled, StoppedClock, calls, spooled
+from tests.exporters.house import Spooled, calls
 
 REQUIRED = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
 OPTIONAL = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)
@@ -23,88 +22,87 @@ OPTIONAL = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=F
 
 @dataclass
 class Needs:
-    """What the log asks, of either implementation."""
+    """What the log asks, of either engine."""
 
-    house: Spooled
+    spooled: Spooled
     needed_from: Callable[[str], Awaitable[int | None]]
     skip_below: Callable[[str, int], Awaitable[int]]
 
 
-@pytest_asyncio.fixture(params=["sqlite", "memory"])
-async def needs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Needs]:
-    async with spooled(request.param, tmp_path, StoppedClock()) as house:
-        await house.add(calls(1, 20))
-        deliveries = house.deliveries
-        if isinstance(deliveries, SqliteDeliveries):
-            database = deliveries._database
+@pytest_asyncio.fixture
+async def needs(spooled: Spooled) -> Needs:
+    await spooled.add(calls(1, 20))
+    deliveries = spooled.deliveries
+    if isinstance(deliveries, SqliteDeliveries):
+        database = deliveries._database
 
-            async def needed(topic: str) -> int | None:
-                return await database.transaction(lambda connection: needed_from(connection, topic))
+        async def needed(topic: str) -> int | None:
+            return await database.transaction(lambda connection: needed_from(connection, topic))
 
-            async def skip(topic: str, number: int) -> int:
-                return await database.transaction(lambda connection: skip_below(connection, topic, number))
+        async def skip(topic: str, number: int) -> int:
+            return await database.transaction(lambda connection: skip_below(connection, topic, number))
 
-        else:
-            assert isinstance(deliveries, MemoryDeliveries)
-            in_memory = deliveries
+    else:
+        assert isinstance(deliveries, MemoryDeliveries)
+        in_memory = deliveries
 
-            async def needed(topic: str) -> int | None:
-                return in_memory.needed_from(topic)
+        async def needed(topic: str) -> int | None:
+            return in_memory.needed_from(topic)
 
-            async def skip(topic: str, number: int) -> int:
-                return in_memory.skip_below(topic, number)
+        async def skip(topic: str, number: int) -> int:
+            return in_memory.skip_below(topic, number)
 
-        yield Needs(house, needed, skip)
+    return Needs(spooled, needed, skip)
 
 
 async def taken(needs: Needs, spec: RouteSpec, max_records: int) -> Delivery:
-    delivery = await needs.house.deliveries.due(spec.name, now=0, max_records=max_records)
+    delivery = await needs.spooled.deliveries.due(spec.name, now=0, max_records=max_records)
     assert delivery is not None
     return delivery
 
 
 @pytest.mark.asyncio
-async def test_a_topic_without_a_route_is_told_apart(needs: Needs) -> None:
+async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
     """None is no route; a topic whose routes may all be skipped needs nothing."""
     assert None is await needs.needed_from(AI_TELEMETRY)
-    await needs.house.deliveries.declare([OPTIONAL])
+    await needs.spooled.deliveries.declare([OPTIONAL])
     assert [NOBODY_NEEDS, None] == [await needs.needed_from(AI_TELEMETRY), await needs.needed_from(USAGE_EVENTS)]
 
 
 @pytest.mark.asyncio
 async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs) -> None:
     """Open deliveries count, settled ones do not, and an orphaned route still needs its queue."""
-    await needs.house.deliveries.declare([REQUIRED, OPTIONAL])
+    await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
     assert 1 == await needs.needed_from(AI_TELEMETRY)
     first, second = await taken(needs, REQUIRED, 5), await taken(needs, REQUIRED, 5)
-    await needs.house.deliveries.settle(first, Settlement(delivered=5))
+    await needs.spooled.deliveries.settle(first, Settlement(delivered=5))
     assert 6 == await needs.needed_from(AI_TELEMETRY)
-    await needs.house.deliveries.settle(second, Settlement(delivered=5))
-    await needs.house.deliveries.declare([])
+    await needs.spooled.deliveries.settle(second, Settlement(delivered=5))
+    await needs.spooled.deliveries.declare([])
     assert 11 == await needs.needed_from(AI_TELEMETRY)
 
 
 @pytest.mark.asyncio
 async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
     """It keeps its record, and so does its retry."""
-    await needs.house.deliveries.declare([REQUIRED])
-    await needs.house.deliveries.set_aside(await taken(needs, REQUIRED, 1), error="400", status="400")
-    (letter,) = await needs.house.deliveries.dead()
-    assert 1 == await needs.house.deliveries.dead_retry([letter.id])
+    await needs.spooled.deliveries.declare([REQUIRED])
+    await needs.spooled.deliveries.set_aside(await taken(needs, REQUIRED, 1), error="400", status="400")
+    (letter,) = await needs.spooled.deliveries.dead()
+    assert 1 == await needs.spooled.deliveries.dead_retry([letter.id])
     assert 2 == await needs.needed_from(AI_TELEMETRY)
 
 
 @pytest.mark.asyncio
 async def test_only_optional_routes_skip(needs: Needs) -> None:
     """What an optional route loses is counted as skipped, in deliveries and beyond; a required one keeps all."""
-    await needs.house.deliveries.declare([REQUIRED, OPTIONAL])
+    await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
     settled, waiting, straddling = [await taken(needs, OPTIONAL, 5) for _ in range(3)]
-    await needs.house.deliveries.settle(settled, Settlement(delivered=5))
+    await needs.spooled.deliveries.settle(settled, Settlement(delivered=5))
     for delivery in (waiting, straddling):
-        await needs.house.deliveries.retry(delivery, reason="503", not_before=0, new_key=False)
+        await needs.spooled.deliveries.retry(delivery, reason="503", not_before=0, new_key=False)
     assert 8 == await needs.skip_below(AI_TELEMETRY, 14)
-    assert {"delivered": 5, "skipped": 8, "queued": 7} == await needs.house.terms(OPTIONAL.name)
-    assert {"queued": 20} == await needs.house.terms(REQUIRED.name)
+    assert {"delivered": 5, "skipped": 8, "queued": 7} == await needs.spooled.terms(OPTIONAL.name)
+    assert {"queued": 20} == await needs.spooled.terms(REQUIRED.name)
     rest = await taken(needs, OPTIONAL, 5)
     assert (14, 15) == (rest.first, rest.last)
     assert rest.idempotency_key != straddling.idempotency_key
@@ -113,8 +111,8 @@ async def test_only_optional_routes_skip(needs: Needs) -> None:
 @pytest.mark.asyncio
 async def test_what_was_skipped_in_mid_air_is_counted_once(needs: Needs) -> None:
     """The answer to a delivery that was skipped while it was being sent changes nothing."""
-    await needs.house.deliveries.declare([OPTIONAL])
+    await needs.spooled.deliveries.declare([OPTIONAL])
     delivery = await taken(needs, OPTIONAL, 10)
     assert 20 == await needs.skip_below(AI_TELEMETRY, 21)
-    await needs.house.deliveries.settle(delivery, Settlement(delivered=10))
-    assert {"skipped": 20} == await needs.house.terms(OPTIONAL.name)
+    await needs.spooled.deliveries.settle(delivery, Settlement(delivered=10))
+    assert {"skipped": 20} == await needs.spooled.terms(OPTIONAL.name)

@@ -1,0 +1,468 @@
+"""The contract of the deliveries, held by every engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
+from spool.errors import NotAllowed, NotThere
+from spool.record import AI_TELEMETRY, USAGE_EVENTS
+from tests.exporters.house import ROUTE, SPEC, Spooled, call, calls
+from tests.moved_clock import MovedClock
+
+
+async def due(spooled: Spooled, *, max_records: int = 100, route: str = ROUTE) -> Delivery | None:
+    return await spooled.deliveries.due(route, now=spooled.clock.now(), max_records=max_records)
+
+
+async def taken(spooled: Spooled, *, max_records: int = 100, route: str = ROUTE) -> Delivery:
+    delivery = await due(spooled, max_records=max_records, route=route)
+    assert delivery is not None
+    return delivery
+
+
+async def deliver(spooled: Spooled, delivery: Delivery) -> None:
+    await spooled.deliveries.settle(delivery, Settlement(delivered=delivery.count))
+
+
+def span(delivery: Delivery | None) -> tuple[int, int] | None:
+    return None if delivery is None else (delivery.first, delivery.last)
+
+
+@pytest.mark.asyncio
+async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
+    """A route gets its backlog in order, at most max_records at a time, and nothing twice while it is in hand."""
+    await spooled.add(calls(1, 25))
+    await spooled.deliveries.declare([SPEC])
+    spans = [span(await due(spooled, max_records=10)) for _ in range(4)]
+    assert [(1, 10), (11, 20), (21, 25), None] == spans
+
+
+@pytest.mark.asyncio
+async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
+    """A record that closes while a route is idle does not wait for others."""
+    await spooled.deliveries.declare([SPEC])
+    assert None is await due(spooled)
+    await spooled.add(calls(1, 1))
+    assert (1, 1) == span(await due(spooled))
+
+
+@pytest.mark.asyncio
+async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) -> None:
+    """A settlement moves every number of its delivery into exactly one term, and the refused ones are listed."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    settlement = Settlement(delivered=6, refused=2, shadow=1, damaged=1, words="two were too old")
+    await spooled.deliveries.settle(await taken(spooled), settlement)
+    assert {"delivered": 6, "refused_upstream": 2, "shadow": 1, "damaged": 1} == await spooled.terms()
+    (refusal,) = await spooled.deliveries.partial_refusals(route=ROUTE)
+    assert (1, 10, 2, "two were too old") == (refusal.first, refusal.last, refusal.count, refusal.words)
+    assert [] == list((await spooled.log.books()).imbalances)
+
+
+@pytest.mark.asyncio
+async def test_a_settlement_that_does_not_add_up_is_refused(spooled: Spooled) -> None:
+    """A number can neither vanish nor double in a settlement."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    delivery = await taken(spooled)
+    with pytest.raises(ValueError, match="does not add up"):
+        await spooled.deliveries.settle(delivery, Settlement(delivered=9))
+
+
+@pytest.mark.asyncio
+async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, clock: MovedClock) -> None:
+    """The same numbers under the same key, not before its time."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    first = await taken(spooled)
+    await spooled.deliveries.retry(first, reason="no answer", not_before=clock.now() + 5, new_key=False)
+    assert None is await due(spooled)
+    assert clock.now() + 5 == await spooled.deliveries.next_due_at(ROUTE)
+    clock.move(5)
+    again = await taken(spooled)
+    assert (first.first, first.last, first.idempotency_key) == (again.first, again.last, again.idempotency_key)
+    assert (1, "no answer") == (again.attempts, again.last_error)
+
+
+@pytest.mark.asyncio
+async def test_an_answer_spends_the_key(spooled: Spooled, clock: MovedClock) -> None:
+    """A repeat after an answer has a key of its own."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    first = await taken(spooled)
+    await spooled.deliveries.retry(first, reason="503", not_before=0, new_key=True, server_error=True)
+    again = await taken(spooled)
+    assert first.id == again.id
+    assert first.idempotency_key != again.idempotency_key
+
+
+@pytest.mark.asyncio
+async def test_a_gateway_error_leaves_a_doubt_under_its_key_only(spooled: Spooled) -> None:
+    """502 keeps the key and is remembered; a repeat without an answer changes nothing; a new key starts afresh."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    doubts = []
+    for new_key, server_error in ((False, True), (False, False), (True, True)):
+        delivery = await taken(spooled)
+        doubts.append(delivery.doubted)
+        await spooled.deliveries.retry(delivery, reason="x", not_before=0, new_key=new_key, server_error=server_error)
+    doubts.append((await taken(spooled)).doubted)
+    assert [False, True, True, False] == doubts
+
+
+@pytest.mark.asyncio
+async def test_a_split_is_two_children_with_new_keys(spooled: Spooled) -> None:
+    """Parent gone, halves there, nothing lost between them."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    parent = await taken(spooled)
+    await spooled.deliveries.split(parent, reason="413")
+    left, right = await taken(spooled), await taken(spooled)
+    assert [(1, 5), (6, 10)] == [span(left), span(right)]
+    assert 3 == len({parent.idempotency_key, left.idempotency_key, right.idempotency_key})
+    assert {"queued": 10} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_split_obeys_its_place(spooled: Spooled) -> None:
+    """`at` is the first number of the second child, and must leave something for both."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    parent = await taken(spooled)
+    for outside in (1, 11):
+        with pytest.raises(ValueError, match="cannot be split"):
+            await spooled.deliveries.split(parent, reason="x", at=outside)
+    await spooled.deliveries.split(parent, reason="x", at=3)
+    assert [(1, 2), (3, 10)] == [span(await taken(spooled)), span(await taken(spooled))]
+
+
+@pytest.mark.asyncio
+async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
+    """Setting aside settles the number and keeps the record with what the upstream said."""
+    await spooled.add(calls(1, 1))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_aside(await taken(spooled), error="400 no such model", status="400")
+    (letter,) = await spooled.deliveries.dead(route=ROUTE)
+    assert (ROUTE, 1, call(1), "400 no such model", "400") == (
+        letter.route, letter.number, letter.record, letter.error, letter.status,
+    )  # fmt: skip
+    assert {"dead": 1} == await spooled.terms()
+    assert [] == list(await spooled.deliveries.dead(route="other/ai-telemetry"))
+
+
+@pytest.mark.asyncio
+async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> None:
+    """A retried letter is a delivery again that brings its record along; progress of the others does not move back."""
+    await spooled.add(calls(1, 2))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_aside(await taken(spooled, max_records=1), error="400", status="400")
+    await deliver(spooled, await taken(spooled))
+    (letter,) = await spooled.deliveries.dead()
+    assert 1 == await spooled.deliveries.dead_retry([letter.id, 999])
+    assert {"delivered": 1, "queued": 1} == await spooled.terms()
+    assert 3 == (await spooled.state()).progress
+    again = await taken(spooled)
+    assert again.kept is not None
+    assert ((1, 1), [call(1)]) == (span(again), list(again.kept.records))
+    await deliver(spooled, again)
+    assert {"delivered": 2} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_discarded_letter_is_counted(spooled: Spooled) -> None:
+    """Discarding moves the number from dead to discarded, once."""
+    await spooled.add(calls(1, 1))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
+    (letter,) = await spooled.deliveries.dead()
+    assert [1, 0] == [await spooled.deliveries.dead_discard([letter.id]) for _ in range(2)]
+    assert {"discarded": 1} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) -> None:
+    """A refused record is proven bad only by another that passed since, not by those before."""
+    await spooled.add(calls(1, 3))
+    await spooled.deliveries.declare([SPEC])
+    first, second, third = [await taken(spooled, max_records=1) for _ in range(3)]
+    await deliver(spooled, first)
+    await spooled.deliveries.retry(second, reason="400", not_before=0, new_key=True, refused_at=7.0)
+    second = await taken(spooled)
+    assert (1, 7.0, False) == (second.refusals, second.refused_at, second.proven)
+    await deliver(spooled, third)
+    await spooled.deliveries.retry(second, reason="400", not_before=0, new_key=True, refused_at=9.0)
+    second = await taken(spooled)
+    assert (2, 7.0, True) == (second.refusals, second.refused_at, second.proven)
+
+
+@pytest.mark.asyncio
+async def test_the_refusal_of_a_batch_is_the_first_of_its_records(spooled: Spooled) -> None:
+    """After a refused batch of two, the one that passes proves the route for the other."""
+    await spooled.add(calls(1, 2))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.split(await taken(spooled), reason="400", refused=True)
+    first, second = await taken(spooled), await taken(spooled)
+    await deliver(spooled, first)
+    await spooled.deliveries.retry(second, reason="400", not_before=0, new_key=True, refused_at=1.0)
+    assert (await taken(spooled)).proven
+
+
+@pytest.mark.asyncio
+async def test_an_all_shadow_delivery_proves_nothing(spooled: Spooled) -> None:
+    """What was settled without being sent says nothing about the destination."""
+    await spooled.add(calls(1, 2))
+    await spooled.deliveries.declare([SPEC])
+    first, second = await taken(spooled, max_records=1), await taken(spooled, max_records=1)
+    await spooled.deliveries.retry(second, reason="400", not_before=0, new_key=True, refused_at=1.0)
+    await spooled.deliveries.settle(first, Settlement(delivered=0, shadow=1))
+    assert not (await taken(spooled)).proven
+
+
+@pytest.mark.asyncio
+async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
+    """An upstream that is down blames nobody; one that takes others blames the delivery it does not take."""
+    await spooled.add(calls(1, 20))
+    await spooled.deliveries.declare([SPEC])
+
+    async def fail() -> int:
+        delivery = await taken(spooled, max_records=1)
+        await spooled.deliveries.retry(delivery, reason="500", not_before=0, new_key=True, server_error=True)
+        return delivery.server_errors
+
+    async def pass_one() -> None:
+        blamed, other = await taken(spooled, max_records=1), await taken(spooled, max_records=1)
+        await deliver(spooled, other)
+        await spooled.deliveries.retry(blamed, reason="later", not_before=0, new_key=False)
+
+    assert [0, 0, 0] == [await fail() for _ in range(3)]
+    for _ in range(STUCK_AFTER):
+        await pass_one()
+        await fail()
+    assert STUCK_AFTER == await fail()
+    assert 1 == (await spooled.state()).stuck
+
+
+@pytest.mark.asyncio
+async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, clock: MovedClock) -> None:
+    """Deliveries that wait are bounded; stuck and refused single records wait beside them."""
+    await spooled.add(calls(1, 100))
+    await spooled.deliveries.declare([SPEC])
+    later = clock.now() + 60
+    cut = 0
+    while (delivery := await due(spooled, max_records=2)) is not None:
+        cut += 1
+        await spooled.deliveries.retry(delivery, reason="503", not_before=later, new_key=True, server_error=True)
+    assert MAX_WAITING == cut
+
+
+@pytest.mark.asyncio
+async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
+    """A refusing route tries single records from the new end, refused ones only when enough were tried."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    batch = await taken(spooled, max_records=8)
+    await spooled.deliveries.retry(batch, reason="400", not_before=0, new_key=True)
+    probes = []
+    for _ in range(4):
+        probe = await spooled.deliveries.probe(ROUTE, now=0, max_suspects=2)
+        assert probe is not None
+        probes.append(span(probe))
+        await spooled.deliveries.retry(probe, reason="400", not_before=0, new_key=True, refused_at=1.0)
+    assert [(8, 8), (7, 7), (7, 7), (7, 7)] == probes
+    assert {"queued": 10} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_probe_of_an_uncut_backlog_is_one_record(spooled: Spooled) -> None:
+    """Where no delivery was cut yet, a probe cuts a single one."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    assert (1, 1) == span(await spooled.deliveries.probe(ROUTE, now=0, max_suspects=1))
+
+
+@pytest.mark.asyncio
+async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
+    """A route that starts now counts the past as before its start."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, start="now")])
+    assert None is await due(spooled)
+    await spooled.add(calls(11, 12))
+    assert (11, 12) == span(await due(spooled))
+    assert {"before_start": 10, "queued": 2} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled) -> None:
+    """Its queue is kept and shown until it is dropped by hand; one that came back goes on where it was."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    await deliver(spooled, await taken(spooled, max_records=4))
+    with pytest.raises(NotAllowed):
+        await spooled.deliveries.drop(ROUTE)
+    await spooled.deliveries.declare([])
+    assert ("orphaned", 6) == ((await spooled.state()).state, (await spooled.state()).queued)
+    await spooled.deliveries.declare([SPEC])
+    assert (5, 10) == span(await due(spooled))
+    await spooled.deliveries.declare([])
+    assert 6 == await spooled.deliveries.drop(ROUTE)
+    assert [] == list(await spooled.deliveries.routes())
+    with pytest.raises(NotThere):
+        await spooled.deliveries.drop(ROUTE)
+
+
+@pytest.mark.asyncio
+async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: MovedClock) -> None:
+    """What a cancelled route had in hand, or was waiting for, is due after the next declaration."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    cancelled = await taken(spooled, max_records=5)
+    waiting = await taken(spooled, max_records=5)
+    await spooled.deliveries.retry(waiting, reason="503", not_before=clock.now() + 86400, new_key=True)
+    await spooled.deliveries.declare([SPEC])
+    assert cancelled == await taken(spooled)
+    assert span(waiting) == span(await taken(spooled))
+
+
+@pytest.mark.asyncio
+async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
+    """What a file destination needs to undo is there after a crash."""
+    await spooled.add(calls(1, 1))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.mark(await taken(spooled), "8:42:1000")
+    await spooled.deliveries.declare([SPEC])
+    assert "8:42:1000" == (await taken(spooled)).mark
+
+
+@pytest.mark.asyncio
+async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
+    """It leaves the queue, is counted by itself, and nothing makes it due."""
+    await spooled.add(calls(1, 3))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
+    await spooled.deliveries.declare([SPEC])
+    assert None is await due(spooled)
+    assert {"unknown": 3} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("sent", [True, False])
+async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool) -> None:
+    """It leaves as delivered or is due again under a new key; the books balance throughout."""
+    await spooled.deliveries.declare([SPEC])
+    await spooled.add(calls(1, 2))
+    delivery = await taken(spooled)
+    await spooled.deliveries.mark(delivery, "0")
+    await spooled.deliveries.unknown(delivery, reason="no answer")
+    assert await due(spooled) is None
+    (unknown,) = await spooled.deliveries.unknowns()
+    assert (delivery.id, 1, 2, "no answer") == (unknown.id, unknown.first, unknown.last, unknown.reason)
+    assert (ROUTE, AI_TELEMETRY, None) == (unknown.route, unknown.topic, unknown.kept)
+    await spooled.deliveries.resolve(unknown.id, sent=sent)
+    with pytest.raises(NotThere):
+        await spooled.deliveries.resolve(unknown.id, sent=sent)
+    again = await due(spooled)
+    assert sent == (again is None)
+    if again is not None:
+        assert (1, 2, None) == (again.first, again.last, again.mark)
+        assert delivery.idempotency_key != again.idempotency_key
+    books = await spooled.log.verify()
+    assert [] == list(books.imbalances)
+    assert 2 == books.routes[ROUTE]["delivered" if sent else "queued"]
+
+
+@pytest.mark.asyncio
+async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
+    """It keeps its record, and resolving it moves its number from unknown to delivered."""
+    await spooled.add(calls(1, 1))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
+    await spooled.deliveries.dead_retry([letter.id for letter in await spooled.deliveries.dead()])
+    await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
+    (unknown,) = await spooled.deliveries.unknowns()
+    assert unknown.kept is not None
+    assert [call(1)] == list(unknown.kept.records)
+    assert {"unknown": 1} == await spooled.terms()
+    await spooled.deliveries.resolve(unknown.id, sent=True)
+    assert {"delivered": 1} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spooled) -> None:
+    """Nothing of a retry is done when the route of one letter is gone."""
+    other = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)
+    await spooled.add(calls(1, 1))
+    await spooled.deliveries.declare([SPEC, other])
+    for route in (ROUTE, other.name):
+        await spooled.deliveries.set_aside(await taken(spooled, route=route), error="400", status="400")
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.drop(other.name)
+    letters = [letter.id for letter in await spooled.deliveries.dead()]
+    with pytest.raises(NotAllowed, match=other.name):
+        await spooled.deliveries.dead_retry(letters)
+    assert letters == [letter.id for letter in await spooled.deliveries.dead()]
+    assert 2 == await spooled.deliveries.dead_discard(letters)
+    assert {"discarded": 1} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_replay_sends_settled_numbers_again_and_counts_them_apart(spooled: Spooled, clock: MovedClock) -> None:
+    """New deliveries for what was settled in the span of time, behind everything else; the books do not move."""
+    await spooled.add(calls(1, 4))
+    clock.move(100)
+    since = clock.now()
+    await spooled.add(calls(5, 8))
+    await spooled.deliveries.declare([SPEC])
+    await deliver(spooled, await taken(spooled, max_records=6))
+    assert 2 == await spooled.deliveries.replay(ROUTE, since=since, until=since + 1, dry_run=True)
+    assert 2 == await spooled.deliveries.replay(ROUTE, since=since, until=since + 1, dry_run=False)
+    assert 0 == await spooled.deliveries.replay(ROUTE, since=since, until=since + 1, dry_run=False)
+    newer, replayed = await taken(spooled), await taken(spooled)
+    assert [(7, 8), (5, 6)] == [span(newer), span(replayed)]
+    assert [False, True] == [newer.replay, replayed.replay]
+    await deliver(spooled, newer)
+    await deliver(spooled, replayed)
+    assert {"delivered": 8} == await spooled.terms()
+
+
+@pytest.mark.asyncio
+async def test_routes_do_not_see_each_other(spooled: Spooled) -> None:
+    """Each destination has its own progress through the same entries."""
+    other = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC, other])
+    await deliver(spooled, await taken(spooled))
+    assert (1, 10) == span(await due(spooled, route=other.name))
+    assert [11, 1] == [(await spooled.state()).progress, (await spooled.state(other.name)).progress]
+
+
+@pytest.mark.asyncio
+async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock) -> None:
+    """State, reason, queue and the age of its oldest record are what the operator sees."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_state(ROUTE, "parked", "403 key disabled")
+    clock.move(90)
+    state = await spooled.state()
+    assert ("parked", "403 key disabled", 10, 90.0) == (state.state, state.reason, state.queued, state.oldest_age_s)
+
+
+@pytest.mark.asyncio
+async def test_an_unknown_route_is_named(spooled: Spooled) -> None:
+    """Asking for a route that was never declared is the caller's mistake."""
+    with pytest.raises(NotThere, match="nowhere/usage-events"):
+        await spooled.deliveries.due(f"nowhere/{USAGE_EVENTS}", now=0, max_records=1)
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled: Spooled) -> None:
+    """The answer to a request of a route that is gone is nobody's any more."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    delivery = await taken(spooled)
+    await spooled.deliveries.declare([])
+    await spooled.deliveries.drop(ROUTE)
+    await deliver(spooled, delivery)
+    await spooled.deliveries.declare([SPEC])
+    assert {"queued": 10} == await spooled.terms()

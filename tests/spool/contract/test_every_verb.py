@@ -1,0 +1,59 @@
+"""The contract suite covers every verb: a protocol that grows without a test is found here."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from spool.deliveries.protocols import Deliveries
+from spool.log.partial_reports import PartialReports
+from spool.log.protocols import Log
+from spool.memory.deliveries import MemoryDeliveries
+from spool.memory.log import MemoryLog
+from spool.memory.partial_reports import MemoryPartialReports
+from spool.sqlite.deliveries.deliveries import SqliteDeliveries
+from spool.sqlite.log.log import SqliteLog
+from spool.sqlite.partial_reports import SqlitePartialReports
+
+# By the name under which the tests have it: a protocol, and the engines' classes.
+PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
+    "log": (Log, (SqliteLog, MemoryLog)),
+    "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries)),
+    "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports)),
+}
+
+
+def verbs(protocol: type) -> set[str]:
+    return {name for name in vars(protocol) if not name.startswith("_") and callable(getattr(protocol, name))}
+
+
+def called() -> set[tuple[str, str]]:
+    """(name of the object, verb) of every call in the suite, as in `spool.log.append(...)`."""
+    found = set()
+    for path in Path(__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            owner = node.func.value
+            if isinstance(owner, ast.Attribute):
+                found.add((owner.attr, node.func.attr))
+            elif isinstance(owner, ast.Name):
+                found.add((owner.id, node.func.attr))
+    return found
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_verb_is_exercised(name: str) -> None:
+    """Each method of a protocol is called by some test of the suite."""
+    protocol, _ = PROTOCOLS[name]
+    assert set() == {verb for verb in verbs(protocol) if (name, verb) not in called()}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_engine_has_every_verb(name: str) -> None:
+    """An engine that lacks a method would only be found where it is called."""
+    protocol, engines = PROTOCOLS[name]
+    for engine in engines:
+        assert set() == {verb for verb in verbs(protocol) if not hasattr(engine, verb)}, engine

@@ -1,0 +1,131 @@
+"""Transitions of a delivery as functions of values: whatever happens, every number is in exactly one place after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spool.deliveries import routes, transitions
+from spool.deliveries.ranges import clipped, without
+from spool.deliveries.rules import MAX_WAITING, TERMS
+from spool.deliveries.stored import OPEN, UNKNOWN, Change, StoredDelivery, StoredRoute
+from spool.deliveries.values import RouteSpec, Settlement
+from spool.errors import NotAllowed, NotThere
+from spool.record import AI_TELEMETRY
+from tests.exporters.house import call
+
+ROUTE = "upstream/ai-telemetry"
+
+deliveries = st.builds(
+    lambda first, count, **others: StoredDelivery(route=ROUTE, first=first, last=first + count - 1, **others),
+    first=st.integers(1, 50),
+    count=st.integers(1, 20),
+    id=st.integers(1, 9),
+    passed=st.integers(0, 3),
+    proof=st.none() | st.integers(0, 3),
+    acceptances=st.integers(3, 6),
+    replay=st.booleans(),
+)
+
+
+def route(**counts: int) -> StoredRoute:
+    begun = routes.begin(RouteSpec(name=ROUTE, topic=AI_TELEMETRY), accepted=100, oldest=1)
+    return replace(begun, counts={**begun.counts, **counts})
+
+
+def moved(change: Change, before: list[StoredDelivery]) -> int:
+    """By how much the numbers in open deliveries, in terms and above `next` together grow."""
+    after = {one.id: one for one in before if one.id not in change.removed}
+    if change.changed is not None:
+        after[change.changed.id] = change.changed
+    growth = queued([*after.values(), *change.added]) - queued(before)
+    return growth + sum(change.counts.get(term, 0) for term in TERMS) - change.counts.get("next", 0)
+
+
+def queued(found: list[StoredDelivery]) -> int:
+    """An unknown delivery is in a term; replays stand apart."""
+    return sum(one.count for one in found if one.state == OPEN and not one.replay)
+
+
+@given(deliveries, st.data())
+def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObject) -> None:
+    """Deliveries, terms and what is not cut yet add up to the same before and after."""
+    refused = data.draw(st.integers(0, delivery.count))
+    settlement = Settlement(delivered=delivery.count - refused, refused=refused)
+    unknown = replace(delivery, state=UNKNOWN)
+    changes = [
+        (delivery, transitions.settle(delivery, settlement, at=0.0)),
+        (delivery, transitions.retry(delivery, reason="503", not_before=0.0, new_key=True, server_error=True)),
+        (delivery, transitions.become_unknown(delivery, reason="no answer")),
+        (unknown, transitions.resolve(unknown, sent=True)),
+        (unknown, transitions.resolve(unknown, sent=False)),
+    ]
+    if delivery.count > 1:
+        second = data.draw(st.integers(delivery.first + 1, delivery.last))
+        changes.append((delivery, transitions.split(delivery, second, reason="413")))
+    for before, change in changes:
+        assert 0 == moved(change, [before]), change
+
+
+@given(st.lists(deliveries, max_size=1), st.integers(1, 120), st.integers(60, 100))
+def test_skipping_loses_no_number(below: list[StoredDelivery], number: int, next: int) -> None:
+    """What is below the number is skipped, what is above it stays, in another delivery."""
+    found = [one for one in below if one.first < number]
+    change = transitions.skip(route(next=next), found, number)
+    assert 0 == moved(change, found)
+    assert all(one.first == number for one in change.added)
+
+
+@given(st.integers(1, 120), st.integers(1, 200), st.integers(1, 130), st.integers(0, 20))
+def test_a_cut_takes_closed_numbers_only(next: int, max_records: int, closed_below: int, waiting: int) -> None:
+    """At most max_records of them, none while too many deliveries wait."""
+    change = transitions.cut(route(next=next), waiting=waiting, closed_below=closed_below, max_records=max_records)
+    if change is None:
+        assert next >= closed_below or waiting >= MAX_WAITING
+        return
+    (delivery,) = change.added
+    assert (next, True, True) == (delivery.first, delivery.count <= max_records, delivery.last < closed_below)
+    assert 0 == moved(change, [])
+
+
+def test_a_letter_goes_and_comes_back_with_its_numbers() -> None:
+    """A record that is set aside is counted as dead, retried it is queued again, discarded it is counted so."""
+    delivery = StoredDelivery(id=1, route=ROUTE, first=7, last=7, passed=0)
+    aside = transitions.set_aside(
+        delivery, call(7), topic=AI_TELEMETRY, committed_at=1.0, error="400", status="400", at=2.0
+    )
+    assert aside.dead is not None
+    again = transitions.retry_dead(aside.dead, route())
+    discarded = transitions.discard_dead(aside.dead)
+    assert [{"dead": 1}, {"dead": -1}, {"dead": -1, "discarded": 1}] == [
+        dict(change.counts) for change in (aside, again, discarded)
+    ]
+    assert [(7, 7)] == [one.span for one in again.added]
+    with pytest.raises(NotAllowed, match=ROUTE):
+        transitions.retry_dead(aside.dead, None)
+
+
+def test_only_settled_numbers_are_replayed() -> None:
+    """What is uncut, still open or before the route's start is left alone; neighbours become one delivery."""
+    change = transitions.replay(
+        route(next=21, before_start=4), committed=[(1, 6), (7, 12), (15, 30)], unsettled=[(10, 10)]
+    )
+    assert [(5, 9), (11, 12), (15, 20)] == [one.span for one in change.added]
+    assert all(one.replay for one in change.added)
+
+
+def test_ranges_are_cut_and_pierced() -> None:
+    """Both ends belong to a range."""
+    assert [(3, 5), (8, 8)] == list(clipped([(1, 2), (2, 5), (8, 12)], (3, 8)))
+    assert [(1, 2), (4, 4), (9, 9)] == list(without([(1, 4), (8, 9)], [(3, 3), (5, 8)]))
+
+
+def test_a_route_in_the_configuration_is_not_dropped() -> None:
+    """An unknown one is named."""
+    with pytest.raises(NotAllowed):
+        routes.check_drop(route())
+    with pytest.raises(NotThere, match=ROUTE):
+        routes.known(None, ROUTE)
