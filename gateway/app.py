@@ -16,6 +16,7 @@ from exporters.service import topics as outbound_topics
 from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
 from gateway.addresses.application import application, operator_application
+from gateway.addresses.paths import CONSOLE
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, split_address
@@ -310,7 +311,7 @@ class App:
             secret=spool.secret,
             version=self._version,
             hosts=frozenset({split_address(operator_listen(self._config.server) or self._config.server.listen)[0]}),
-            console_url=lambda: f"{self.operator_url}/console/",
+            console_url=lambda: f"{self.operator_url}{CONSOLE}/",
             wake=lambda _: routes.poke(),
             devices=devices,
             syncs=routes.syncs,

@@ -96,6 +96,17 @@ def test_no_gateway_format_knows_another() -> None:
             assert known <= {name, "declaration"}, path
 
 
+PATHS = ("/v1", "/v2", "/api/", "/unit-cost/", "/console")
+
+
+@pytest.mark.parametrize("area", ["http", "receivers", "api", "operator"])
+def test_only_the_table_of_addresses_names_paths(area: str) -> None:
+    """Paths stand in gateway/addresses, each once: whoever handles a request knows no path."""
+    for path in (ROOT / "gateway" / area).rglob("*.py"):
+        constants = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        assert not [text for text in constants if isinstance(text, str) and text.startswith(PATHS)], path
+
+
 DOORS = {
     "aiosqlite": {"spool/sqlite/database.py"},
     "grpc": {"gateway/receivers/otlp_grpc.py"},

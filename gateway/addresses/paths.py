@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-CONSOLE = "/console/"
+CONSOLE = "/console"
 OPERATOR_API = "/console/api"  # over HTTP and on the operator socket

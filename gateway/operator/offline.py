@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gateway.addresses.application import operator_application
+from gateway.addresses.paths import CONSOLE
 from gateway.authentication.access import Access
 from gateway.configuration.sections import Config
 from gateway.devices.registrar import Registrar
@@ -102,4 +103,4 @@ def _console_url(config: Config) -> str:
     """Where the console will be once the server runs; the operator's own listener has no TLS."""
     private = operator_listen(config.server)
     scheme = "https" if config.server.tls_cert_file and private is None else "http"
-    return f"{scheme}://{private or config.server.listen}/console/"
+    return f"{scheme}://{private or config.server.listen}{CONSOLE}/"

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from gateway.addresses.paths import CONSOLE
 from gateway.authentication.attempts import neighbourhood
 from gateway.errors import Refusal
 from gateway.http.requests import Result
@@ -50,7 +51,7 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
         cookie_name(request.http),
         secret,
         max_age=int(SESSION_LIFE_S),
-        path="/console",
+        path=CONSOLE,
         httponly=True,
         samesite="Strict",
         secure=request.http.secure,
@@ -85,7 +86,7 @@ async def sign_out(request: OperatorRequest[None]) -> Result:
     if request.session is not None:
         await request.services.require_registry().operators.sign_out(request.session)
     response = answer({"session": None})
-    response.del_cookie(cookie_name(request.http), path="/console")
+    response.del_cookie(cookie_name(request.http), path=CONSOLE)
     return response
 
 

@@ -60,6 +60,12 @@ def test_every_operation_has_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_every_method_of_a_path_stands_in_one_row() -> None:
+    """A row is the only place that says who answers there."""
+    pairs = [(method, each.path) for each in ADDRESSES for method in each.methods]
+    assert len(set(pairs)) == len(pairs)
+
+
 def test_every_scope_of_an_address_is_of_the_catalogue() -> None:
     """A key can be given what the document asks for."""
     assert set() == {each.scope for each in ADDRESSES if each.scope} - set(SCOPES)
