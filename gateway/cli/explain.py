@@ -31,6 +31,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE
 from spool import memory
 from spool.clock import SystemClock
+from spool.log.books import LEFT_OUT
 from spool.record import as_json
 from spool.settings import SpoolSettings
 
@@ -46,8 +47,8 @@ def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path 
     """
     Print what payloads would become, as JSON.
 
-    Records, ignored and rejected items, worked out without a server. FILE may be `-` and may be gzipped. With more than
-    one FILE, one JSON object a line with its "file".
+    Records, ignored and rejected items, and the number of tags left out if there are any, worked out without a server.
+    FILE may be `-` and may be gzipped. With more than one FILE, one JSON object a line with its "file".
     """
     settings = configured(config)
     failed = False
@@ -90,12 +91,15 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     records = [as_json(record) for entry in entries for record in entry.records if record is not None]
     if why:
         records = [{**row, "why": reasons.get(bytes.fromhex(row["id"])) or _of_counter(row)} for row in records]
-    return {
+    result: dict[str, Any] = {
         "format": named,
         "records": records,
         "ignored": _ignored(books),
         "rejected": [reject._asdict() for reject in outcome.rejects],
     }
+    if left_out := books.get(LEFT_OUT, 0):
+        result["left_out"] = left_out
+    return result
 
 
 def _of_counter(row: dict[str, Any]) -> dict[str, Any]:

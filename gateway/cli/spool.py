@@ -21,6 +21,7 @@ from gateway.cli.operator import (
     show_page,
     show_table,
 )
+from spool.log.books import LEFT_OUT
 
 ROUTE_COLUMNS = ("route", "state", "queued", "oldest_age_s", "reason")
 DEAD_COLUMNS = ("id", "route", "number", "status", "at", "error")
@@ -228,9 +229,17 @@ def verify(house: House, as_json: bool) -> None:
         show_json(payload)
     else:
         for title, books in (("topic", payload["topics"]), ("route", payload["routes"])):
-            rows = [{title: name, "term": term, "n": n} for name, terms in books.items() for term, n in terms.items()]
+            rows = [
+                {title: name, "term": term, "n": n}
+                for name, terms in books.items()
+                for term, n in terms.items()
+                if term != LEFT_OUT
+            ]
             show_table(rows, (title, "term", "n"))
             click.echo()
+        for topic, terms in payload["topics"].items():
+            if left_out := terms.get(LEFT_OUT):
+                click.echo(f"{topic}: {left_out} tags were left out, over a bound or under a name of content")
     if not payload["balanced"]:
         fail("; ".join(payload["imbalances"]))
     if not as_json:

@@ -37,6 +37,7 @@ class Deposits:
                 records=events.records,
                 identities=events.identities,
                 rejected=Counter(reject.reason for reject in events.rejects),
+                left_out=events.left_out,
             )
         )
 

@@ -103,6 +103,7 @@ class Intake:
                 pending=pending.count,
                 keep=pending.keep,
                 forget=pending.forget,
+                left_out=outcome.left_out,
                 unrecognised=outcome.unrecognised,
                 before=before,
             )

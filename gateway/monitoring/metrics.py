@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from spool.deliveries.values import RouteState
+from spool.log.books import LEFT_OUT
 from spool.log.values import Commit, LogStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -78,6 +79,12 @@ class Metrics:
             )
             for term, (name, label, help) in _TERMS.items()
         }
+        self._left_out = Counter(
+            "tollhouse_tags_left_out",
+            "Tags that were not kept: over a bound, or under a name of content or of a secret",
+            ["topic"],
+            registry=self.registry,
+        )
         self._commit = Histogram(
             "tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS, registry=self.registry
         )
@@ -102,6 +109,8 @@ class Metrics:
         self._commit.observe(commit.seconds)
         self._flush.observe(commit.flush_seconds)
         for (topic, term, detail), n in commit.terms.items():
+            if term == LEFT_OUT:
+                self._left_out.labels(topic).inc(n)
             counter = self._records.get(term)
             if counter is not None and n > 0:
                 labels = (topic, self._bounded(detail)) if _TERMS[term][1] else (topic,)

@@ -25,6 +25,7 @@ AMENDED = "amended"  # this and the three below say more about records that othe
 AMENDED_LATE = "amended_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
+LEFT_OUT = "left_out"  # tags, not records: it is in no equation
 # The terms that keeping brings.
 EXPIRED = "expired"  # retention took it and no route was there to want it
 RETIRED = "retired"  # retention took it after every route was done with it
@@ -32,7 +33,18 @@ DAMAGED = "damaged"  # kept, and cannot be read
 KEPT = "kept"  # never stored: the records of the entries that are there
 BY_KEEPING = (EXPIRED, RETIRED, DAMAGED)
 
-BY_SUBMISSION = (RECEIVED, SPLIT, ACCEPTED, DUPLICATES, PENDING, AMENDED, AMENDED_LATE, CONFLICT, UNIDENTIFIED)
+BY_SUBMISSION = (
+    RECEIVED,
+    SPLIT,
+    ACCEPTED,
+    DUPLICATES,
+    PENDING,
+    AMENDED,
+    AMENDED_LATE,
+    CONFLICT,
+    UNIDENTIFIED,
+    LEFT_OUT,
+)
 ROUTE_TERMS = (
     "before_start", "delivered", "refused_upstream", "queued", "dead", "discarded", "skipped", "damaged", "unknown",
     "shadow", "by_sync",
@@ -56,6 +68,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     rejected: dict[str, int] = {}
     first: int = 0  # the number of its first new record
     before: list[str] = []  # of the last part of a request: the receipts of the others
+    left_out: int = 0
 
     @property
     def records(self) -> int:

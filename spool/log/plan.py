@@ -123,6 +123,7 @@ class _Work:
             rejected=dict(submission.rejected),
             first=self._first + len(self._records),
             before=list(submission.before),
+            left_out=submission.left_out,
         )
 
     def run(self) -> None:
@@ -220,6 +221,8 @@ class _Work:
         """Terms by source, for whoever counts."""
         topic, observed = self._terms.topic, self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received
+        if self._submission.left_out:
+            observed[topic, books.LEFT_OUT, ""] += self._submission.left_out
         for source, n in Counter(map(_source, kept)).items():
             observed[topic, books.ACCEPTED, source] += n
         for reason, n in self._submission.ignored.items():

@@ -37,6 +37,7 @@ class Submission:
     pending: int = 0  # partial reports that wait for the rest (negative when more were completed than began to wait)
     keep: Sequence[PartialReport] = ()  # wait from now on, each in the place of what was kept under its key
     forget: Sequence[bytes] = ()  # keys of partial reports that wait no more
+    left_out: int = 0  # tags that were not kept: over a bound, or under a name of content or of a secret
     unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items that look like AI and match no dialect
     before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts, which its own covers
 

@@ -45,3 +45,17 @@ def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: 
     result = CliRunner().invoke(explain, [str(file), "--why"])
     (record,) = json.loads(result.stdout)["records"]
     assert ("0.5", True) == (record["value"], why in record["why"]["value"])
+
+
+def test_tags_left_out_are_counted(tmp_path: Path) -> None:
+    """A tag that is too long is missing from the record, and its file says that one is; other files say nothing."""
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
+    files = [tmp_path / "fits.json", tmp_path / "does_not.json"]
+    for file, plan in zip(files, ("gold", "g" * 257), strict=True):
+        attributes["langsmith.metadata.plan"] = plan
+        pairs = [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()]
+        file.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": pairs}]}]}]}))
+    result = CliRunner().invoke(explain, [str(file) for file in files])
+    fits, does_not = (json.loads(line) for line in result.stdout.splitlines())
+    assert ({"plan": "gold"}, {}) == (fits["records"][0]["tags"], does_not["records"][0]["tags"])
+    assert (False, 1) == ("left_out" in fits, does_not["left_out"])

@@ -56,6 +56,7 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
         ("ai-telemetry", "ignored", "not_ai"): 2,
         ("ai-telemetry", "rejected", "malformed"): 1,
         ("ai-telemetry", "pending", ""): -1,
+        ("ai-telemetry", "left_out", ""): 7,
     }
     metrics.committed(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
     metrics.committed(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
@@ -66,6 +67,7 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
     assert 2 == read["tollhouse_records_duplicate_total", (("source", "litellm"), topic)]
     assert 4 == read["tollhouse_records_ignored_total", (("reason", "not_ai"), topic)]
     assert 2 == read["tollhouse_records_rejected_total", (("reason", "malformed"), topic)]
+    assert 14 == read["tollhouse_tags_left_out_total", (topic,)]
     assert 2 == read["tollhouse_commit_seconds_count", ()]
     assert 0.004 == read["tollhouse_flush_seconds_sum", ()]
 

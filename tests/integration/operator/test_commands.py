@@ -241,6 +241,22 @@ def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.Monk
     assert "ai-telemetry: 2 is not 1" in result.stderr
 
 
+def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a term in JSON and a sentence beneath the tables: they are no records."""
+    from spool.log.values import Books
+    from spool.sqlite.log.log import SqliteLog
+
+    async def verify(self: object) -> Books:
+        return Books(topics={"ai-telemetry": {"received": 2, "left_out": 3}}, routes={}, imbalances=[])
+
+    monkeypatch.setattr(SqliteLog, "verify", verify)
+    assert 3 == answer(run("spool", "verify", "--json"))["topics"]["ai-telemetry"]["left_out"]
+    lines = run("spool", "verify").stdout.splitlines()
+    assert ["ai-telemetry: 3 tags were left out, over a bound or under a name of content"] == [
+        line for line in lines if "left" in line
+    ]
+
+
 def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> None:
     """A lock file, a socket and a pointer without a process behind them."""
     run("spool", "status")

@@ -235,6 +235,18 @@ async def test_without_an_identity_nothing_is_a_duplicate(open_spool: Opener, ob
     await assert_books_balance(log)
 
 
+async def test_tags_left_out_are_counted_beside_the_equations(open_spool: Opener, observed: Observed) -> None:
+    """Their number is a term of the commit, of the books and for observers; no equation holds it."""
+    log = (await open_spool()).log
+    await add(log, call(1), left_out=3)
+    await add(log, call(2))
+    await add(log, call(3), left_out=4)
+
+    assert 7 == observed.terms["left_out", ""]
+    assert 7 == (await topic_terms(log))["left_out"]
+    await assert_books_balance(log)
+
+
 async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
     """An id that comes again after the duplicate window is a new record, within it a duplicate."""
     log = (await open_spool(duplicate_window=3600.0)).log
