@@ -6,10 +6,11 @@ from typing import Any
 
 from gateway.api import costs, insights
 from gateway.api.insight_lists import COMMENTS, INSIGHTS
-from gateway.http.address import READ, TEXT, WRITE, Address, Schema, array, closed
+from gateway.http.address import READ, WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler
+from gateway.schemas import TEXT, Schema, array, closed
 from spool.sqlite.ledger.queries import DIMENSIONS
 
 

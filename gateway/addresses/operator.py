@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from gateway.addresses.paths import OPERATOR_API
 from gateway.api import insight_lists
-from gateway.http.address import OBJECT
 from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import Result
@@ -26,6 +25,7 @@ from gateway.operator import (
 )
 from gateway.operator.address import OperatorAddress
 from gateway.operator.requests import OperatorRequest
+from gateway.schemas import OBJECT
 from spool.registry.operators import ADMIN, OPERATOR, VIEWER
 
 Body = TypeVar("Body")

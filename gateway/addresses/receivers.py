@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from gateway.http.address import (
-    ANYTHING,
-    BYTES,
-    COUNT,
-    ERROR,
-    OBJECT,
-    READ,
-    TEXT,
-    WRITE,
-    Address,
-    Content,
-    Schema,
-    array,
-    closed,
-)
+from gateway.http.address import ERROR, READ, WRITE, Address, Content
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.key_carriage import AS_BASIC, AS_BEARER, IN_HEADER, IN_PATH, KEY, KeyCarriage
 from gateway.http.requests import AddressHandler
-from gateway.normalise.formats.list import FORMAT_NAMES
+from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
-from gateway.receivers import ai_telemetry, billing, devices, events, foreign, otlp_http, unit_cost
+from gateway.receivers import ai_telemetry, billing, devices, events, helicone, langfuse, otlp_http, unit_cost
+from gateway.schemas import ANYTHING, BYTES, COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.registry.scopes import (
     BILLING_DROP,
     CREATE_EVENT,
@@ -101,13 +88,24 @@ OTLP = (
 
 # AI telemetry of gateways, in their own formats, and other products' protocols.
 
+
+def _with_own(taken: Schema) -> Mapping[int, Content]:
+    """The answers to a payload that was taken, by status: Tollhouse's own, and those that the formats declare."""
+    by_status: dict[int, list[Schema]] = {200: [taken]}
+    for format in FORMATS:
+        for status, schema in format.answer_schemas.items():
+            by_status.setdefault(status, []).extend([] if schema is None else [schema])
+    return {
+        status: {JSON: schemas[0] if len(schemas) == 1 else {"anyOf": schemas}} if schemas else {}
+        for status, schemas in sorted(by_status.items())
+    }
+
+
 _REJECT = closed({"item": COUNT, "reason": TEXT, "message": TEXT})
 _TAKEN = closed({"format": TEXT, "accepted": COUNT, "ignored": COUNT, "rejected": array(_REJECT)})
-_FIREHOSE = closed({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
-_FATE = closed({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": TEXT})
-_FATES: Content = {JSON: closed({"successes": array(_FATE), "errors": array(_FATE)})}
-_INGESTED: Mapping[int, Content] = {200: {JSON: {"anyOf": [_TAKEN, _FIREHOSE]}}, 204: {}, 207: _FATES}
-_INGEST_ERRORS: Content = {JSON: {"anyOf": [ERROR, _FIREHOSE]}}
+_INGESTED: Mapping[int, Content] = _with_own(_TAKEN)
+_OWN_REFUSALS = [format.refusal_schema for format in FORMATS if format.refusal_schema is not None]
+_INGEST_ERRORS: Content = {JSON: {"anyOf": [ERROR, *_OWN_REFUSALS]}}
 _LANGFUSE_ERRORS: Content = {JSON: closed({"error": TEXT, "message": TEXT})}
 
 AI_TELEMETRY = (
@@ -130,7 +128,7 @@ AI_TELEMETRY = (
         path="/v1/ai-telemetry/helicone/{hook}",
         name="helicone_webhook",
         summary="Helicone's webhook; the last part of the address is a key for AI telemetry and nothing else",
-        handler=foreign.helicone_webhook,
+        handler=helicone.helicone_webhook,
         endpoint="helicone",
         scope=INGEST,
         key=IN_PATH,
@@ -168,9 +166,9 @@ AI_TELEMETRY = (
         key=AS_BASIC,
         body=bytes,
         takes={JSON: OBJECT},
-        gives={207: _FATES},
+        gives={207: _INGESTED[207]},
         errors=_LANGFUSE_ERRORS,
-        error_form=ai_telemetry.langfuse_error,
+        error_form=langfuse.langfuse_error,
     ),
     _otlp(
         "/api/public/otel/v1/traces",
@@ -185,26 +183,26 @@ AI_TELEMETRY = (
         path="/api/public/health",
         name="langfuse_health",
         summary="What Langfuse's clients ask first",
-        handler=foreign.langfuse_health,
+        handler=langfuse.langfuse_health,
         endpoint="langfuse/health",
         gives={200: {JSON: closed({"status": TEXT, "version": TEXT})}},
         errors=_LANGFUSE_ERRORS,
         refusals=(415, 500, 503),
-        error_form=ai_telemetry.langfuse_error,
+        error_form=langfuse.langfuse_error,
     ),
     Address(
         methods=("GET",),
         path="/api/public/projects",
         name="langfuse_projects",
         summary="How Langfuse's clients check a key: the same answer for everybody",
-        handler=foreign.langfuse_projects,
+        handler=langfuse.langfuse_projects,
         endpoint="langfuse/projects",
         scope=INGEST,
         key=AS_BASIC,
         gives={200: {JSON: closed({"data": array(OBJECT)})}},
         errors=_LANGFUSE_ERRORS,
         refusals=(401, 403, 415, 429, 500, 503),
-        error_form=ai_telemetry.langfuse_error,
+        error_form=langfuse.langfuse_error,
     ),
     Address(
         methods=("POST",),

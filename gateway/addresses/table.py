@@ -10,9 +10,10 @@ from gateway.addresses.api import API
 from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.addresses.receivers import RECEIVERS
 from gateway.api import status
-from gateway.http.address import COUNT, OBJECT, TEXT, Address, Schema, array, closed
+from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler
+from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array, closed
 
 _ROUTE = closed({
     "route": TEXT, "state": TEXT, "reason": {"type": ["string", "null"]}, "queued": COUNT,

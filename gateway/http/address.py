@@ -20,8 +20,8 @@ from gateway.http.answers import JSON
 from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler
+from gateway.schemas import OBJECT, Schema
 
-Schema: TypeAlias = "Mapping[str, Any]"
 Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> the type of the body, or its schema
 Check: TypeAlias = "Callable[[web.Request], None]"
 ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"  # the time is that of the answer
@@ -44,11 +44,6 @@ READ = (400, 401, 403, 415, 429, 500, 503)
 WRITE = (400, 401, 403, 408, 413, 415, 429, 500, 503)
 
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
-TEXT: Schema = {"type": "string"}
-COUNT: Schema = {"type": "integer", "minimum": 0}
-BYTES: Schema = {"type": "string", "contentMediaType": "application/octet-stream"}
-ANYTHING: Schema = {}
-OBJECT: Schema = {"type": "object"}
 
 _PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
 
@@ -126,17 +121,3 @@ class Address:
     def security(self) -> list[dict[str, list[str]]]:
         """Ways to be admitted, as the OpenAPI document says them; empty where everybody is."""
         return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []
-
-
-def closed(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """The schema of an object with these members and no others."""
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def array(items: Schema) -> Schema:
-    return {"type": "array", "items": items}

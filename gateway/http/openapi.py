@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 import orjson
 
-from gateway.http.address import Address, Content, Schema
+from gateway.http.address import Address, Content
 from gateway.http.answers import JSON
 from gateway.http.key_carriage import BASIC, BEARER, KEY
 from gateway.http.lists import ORDERS, List
 from gateway.operator.address import CSRF
+from gateway.schemas import Schema
 
 _REF = "#/components/schemas/{name}"
 _JSON_TYPES = ("string", "integer", "number", "boolean")  # a parameter of any other type is text in its form

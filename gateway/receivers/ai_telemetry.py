@@ -17,7 +17,6 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.declaration.answer import FormatAnswer
 from gateway.normalise.formats.engine.answers import answer_to, refusal_to
 from gateway.normalise.formats.engine.recognise import recognised
-from gateway.normalise.formats.langfuse import format as langfuse
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES
 
 
@@ -58,10 +57,6 @@ def find_key(request: web.Request) -> str | None:
 def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
     """The plain form, or that of a product that shows itself in the headers."""
     return answers.with_retry_after(_response(refusal_to(request.headers, b"", error, now=now)), error)
-
-
-def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
-    return answers.with_retry_after(_response(langfuse.refusal(error)), error)
 
 
 def _response(answer: FormatAnswer) -> web.Response:

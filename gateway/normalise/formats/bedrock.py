@@ -26,11 +26,13 @@ from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.usage import Tokens
 from gateway.normalise.reading.values import Other, count, mapping, nested, text
+from gateway.schemas import COUNT, TEXT, closed
 from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
+FIREHOSE_ANSWER = closed({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
 _MAX_WRAPPERS: Final = 4  # Firehose, its data, the subscription, its messages
 
 
@@ -230,7 +232,9 @@ FORMAT = ItemFormat(
     unfold=unfold,
     key_header="X-Amz-Firehose-Access-Key",
     answer=answer,
+    answer_schemas={200: FIREHOSE_ANSWER},
     refuse=refuse,
+    refusal_schema=FIREHOSE_ANSWER,
     origins={
         "request_id": "requestId",
         "start_time": "timestamp",

@@ -13,7 +13,7 @@ from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
 from gateway.normalise.formats.declaration.rules import count_tokens, is_call, known_cost
 from gateway.normalise.formats.declaration.signs import Members
-from gateway.normalise.payload.provider_bodies import Body
+from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.usage import Tokens, Usage, settled
@@ -32,8 +32,8 @@ class HeliconeFigures(msgspec.Struct):
 class HeliconeEvent(msgspec.Struct):
     request_id: Any = None
     user_id: Any = None
-    request_body: Body | Other = None
-    response_body: Body | Other = None
+    request_body: ProviderBody | Other = None
+    response_body: ProviderBody | Other = None
     model: Any = None
     provider: Any = None
     metadata: HeliconeFigures | Other = None
@@ -51,7 +51,7 @@ def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
 
 def calls(event: HeliconeEvent) -> Iterable[Call]:
     """One object is one call; it has no time, no operation and no status."""
-    asked, answered = nested(event.request_body, Body), nested(event.response_body, Body)
+    asked, answered = nested(event.request_body, ProviderBody), nested(event.response_body, ProviderBody)
     figures = nested(event.metadata, HeliconeFigures)
     model = first(event.model, asked.model)
     record = Inference(
@@ -71,7 +71,7 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
     return (Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out),)
 
 
-def _tokens(figures: HeliconeFigures, answered: Body) -> Tokens:
+def _tokens(figures: HeliconeFigures, answered: ProviderBody) -> Tokens:
     """The webhook's own totals first; Anthropic's body says what they leave out, the cache."""
     said = answered.tokens()
     came_in = count(figures.promptTokens, "metadata.promptTokens")

@@ -88,6 +88,7 @@ FORMAT = ItemFormat(
     event=OpenMeterEvent,
     calls=calls,
     answer=answer,
+    answer_schemas={204: None},
     origins={
         "request_id": "id",
         "start_time": "time",

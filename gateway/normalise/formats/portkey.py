@@ -12,7 +12,7 @@ from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
 from gateway.normalise.formats.declaration.rules import count_tokens, fail, fail_by_status, is_call, known_cost
 from gateway.normalise.formats.declaration.signs import Members, any_inside
-from gateway.normalise.payload.provider_bodies import Body
+from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -44,7 +44,7 @@ class PortkeyHeaders(msgspec.Struct):
 
 class PortkeyRequest(msgspec.Struct):
     url: Any = None
-    body: Body | Other = None
+    body: ProviderBody | Other = None
     portkeyHeaders: PortkeyHeaders | Other = None
 
 
@@ -52,7 +52,7 @@ class PortkeyResponse(msgspec.Struct):
     status: Any = None
     responseTime: Any = None
     headers: PortkeyHeaders | Other = None
-    body: Body | Other = None
+    body: ProviderBody | Other = None
 
 
 class PortkeyEvent(msgspec.Struct):
@@ -130,7 +130,7 @@ def _of_row(event: PortkeyEvent) -> Call:
 
 def _of_file(event: PortkeyEvent) -> Call:
     request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
-    asked, answered = nested(request.body, Body), nested(response.body, Body)
+    asked, answered = nested(request.body, ProviderBody), nested(response.body, ProviderBody)
     headers, said = nested(request.portkeyHeaders, PortkeyHeaders), nested(response.headers, PortkeyHeaders)
     row = nested(event.metrics, PortkeyEvent)
     written_provider = nested(headers.config, PortkeyConfig).provider or headers.provider

@@ -13,7 +13,7 @@ from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
 from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
 from gateway.normalise.formats.declaration.signs import all_of
-from gateway.normalise.payload.provider_bodies import Body
+from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, GENERATE
@@ -38,7 +38,7 @@ class VertexFailure(msgspec.Struct):
     type: Any = None
 
 
-class VertexAnswer(Body):
+class VertexAnswer(ProviderBody):
     error: VertexFailure | Other = None
 
 

@@ -23,14 +23,14 @@ def slim(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
     shape = _shape(type)
     members = payload.decode(raw, shape.decoder)
     kept = {}
-    for name, reader in shape.readers.items():
+    for name, rule in shape.rules.items():
         value: msgspec.Raw = getattr(members, name)
-        if (read := _read(value, reader)) is not None:
-            kept[reader.name] = read
+        if (read := _read(value, rule)) is not None:
+            kept[rule.name] = read
     return msgspec.Raw(msgspec.json.encode(kept))
 
 
-class _Reader(NamedTuple):
+class _FieldRule(NamedTuple):
     """One field: its name in the payload, the object it may be, and whether anything may stand there."""
 
     name: str
@@ -40,16 +40,16 @@ class _Reader(NamedTuple):
 
 class _Shape(NamedTuple):
     decoder: msgspec.json.Decoder[Any]
-    readers: dict[str, _Reader]
+    rules: dict[str, _FieldRule]
 
 
-def _read(value: msgspec.Raw, reader: _Reader) -> msgspec.Raw | None:
+def _read(value: msgspec.Raw, rule: _FieldRule) -> msgspec.Raw | None:
     if len(value) <= MAX_VALUE:
         return value if len(value) else None
     begin = bytes(memoryview(value)[:1])
-    if begin == b"{" and reader.inner is not None:
-        return slim(value, reader.inner)
-    is_noise = begin != b'"' and (reader.is_open or reader.inner is not None)
+    if begin == b"{" and rule.inner is not None:
+        return slim(value, rule.inner)
+    is_noise = begin != b'"' and (rule.is_open or rule.inner is not None)
     return None if is_noise else value
 
 
@@ -61,8 +61,8 @@ def _shape(type: type[msgspec.Struct]) -> _Shape:
         [(field.name, msgspec.Raw, msgspec.Raw()) for field in fields],
         rename={field.name: field.encode_name for field in fields},
     )
-    readers = {field.name: _Reader(field.encode_name, struct_in(field.type), _is_open(field.type)) for field in fields}
-    return _Shape(msgspec.json.Decoder(members), readers)
+    rules = {field.name: _FieldRule(field.encode_name, struct_in(field.type), _is_open(field.type)) for field in fields}
+    return _Shape(msgspec.json.Decoder(members), rules)
 
 
 def _is_open(annotation: Any) -> bool:

@@ -28,7 +28,7 @@ _ESCAPED = re.compile(r"""\\(['"\\])""")
 _NAME, _SIGN, _VALUE, _COMMA = range(4)  # what is waited for
 
 
-class _Member(NamedTuple):
+class _LiteralMember(NamedTuple):
     name: str
     value: str
     has_members: bool = False
@@ -52,7 +52,7 @@ def _struct(written: str, type: type[Struct]) -> Struct:
     return type(**found)
 
 
-def _members(written: str) -> Iterator[_Member]:
+def _members(written: str) -> Iterator[_LiteralMember]:
     """What stands right inside the outermost bracket; None is left out, and so is a list."""
     head = _HEAD.match(written)
     depth, opened, stage, name = 0, 0, _NAME, ""
@@ -69,7 +69,7 @@ def _members(written: str) -> Iterator[_Member]:
             if depth == 0 and stage == _VALUE:
                 stage = _COMMA
                 if token[0] != "]":
-                    yield _Member(name, written[opened : token.end()], has_members=True)
+                    yield _LiteralMember(name, written[opened : token.end()], has_members=True)
         elif depth:
             continue
         elif kind == "comma":
@@ -81,7 +81,7 @@ def _members(written: str) -> Iterator[_Member]:
         elif stage == _VALUE:
             stage = _COMMA
             if token[0] != "None":
-                yield _Member(name, _plain(token[0]))
+                yield _LiteralMember(name, _plain(token[0]))
 
 
 def _plain(token: str) -> str:

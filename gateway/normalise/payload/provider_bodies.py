@@ -12,7 +12,7 @@ from spool.identity import Identity, is_long, of_call
 from spool.record import Inference
 
 
-class Body(msgspec.Struct):
+class ProviderBody(msgspec.Struct):
     id: Any = None
     model: Any = None
     usage: Usage | Other = None

@@ -17,6 +17,7 @@ from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.values import BadValue
+from gateway.schemas import Schema
 from spool.identity import Identity
 from spool.record import Inference
 
@@ -72,8 +73,10 @@ class Format:
     origins: Mapping[str, str] = field(default_factory=dict)  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # where its sender can set no Authorization header
     answer: Callable[[bytes, Outcome, float], FormatAnswer | None] | None = None
+    answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)  # by status; None: no body
     answers_each_item: bool = False  # `answer` also reports the items of a body in which all are malformed
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None
+    refusal_schema: Schema | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

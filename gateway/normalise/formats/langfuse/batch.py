@@ -75,7 +75,7 @@ class LangfuseEvent(msgspec.Struct):
 
 def read(body: bytes, options: Options) -> Generator[None, None, Normalised]:
     """Read one batch; BadPayload when its envelope cannot be read."""
-    batch = _Batch(Outcome(why=[] if options.explain else None))
+    batch = _BatchReader(Outcome(why=[] if options.explain else None))
     worked = 0
     for item in events(body):
         if worked and worked + len(item) > SLICE_BYTES:
@@ -86,7 +86,7 @@ def read(body: bytes, options: Options) -> Generator[None, None, Normalised]:
     return (yield from batch.finish())
 
 
-class _Batch:
+class _BatchReader:
     """The events of one request, by what they are about."""
 
     def __init__(self, outcome: Outcome) -> None:

@@ -6,7 +6,6 @@ from itertools import chain
 from typing import Any
 from uuid import uuid4
 
-from gateway.errors import Refusal
 from gateway.normalise.formats.declaration.answer import FormatAnswer, json_answer
 from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import BatchFormat
@@ -16,6 +15,10 @@ from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.values import decoded
+from gateway.schemas import COUNT, TEXT, array, closed
+
+FATE = closed({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": TEXT})
+FATES = closed({"successes": array(FATE), "errors": array(FATE)})
 
 
 def has_sign(members: Members) -> bool:
@@ -55,11 +58,6 @@ def answer(body: bytes, outcome: Outcome, _: float) -> FormatAnswer:
     return json_answer(207, {"successes": successes, "errors": errors})
 
 
-def refusal(error: Refusal) -> FormatAnswer:
-    """The answer to a request that was refused at one of Langfuse's own addresses."""
-    return json_answer(error.status, {"error": error.type, "message": error.message})
-
-
 def _event_id(raw: payload.Raw) -> str:
     try:
         event_id = decoded(raw, LangfuseEvent).id
@@ -74,6 +72,7 @@ FORMAT = BatchFormat(
     example=example,
     origins=ORIGINS,
     answer=answer,
+    answer_schemas={207: FATES},
     answers_each_item=True,
     read=read,
 )

@@ -8,12 +8,12 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from gateway.errors import Refusal
-from gateway.normalise.formats.declaration.answer import FormatAnswer
 from gateway.normalise.formats.engine import answers
 from gateway.normalise.formats.helicone import helicone_signed
-from gateway.normalise.formats.langfuse import format as langfuse
+from gateway.receivers.langfuse import langfuse_error
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import cases, read
 
@@ -111,17 +111,18 @@ def test_openmeter_hears_nothing() -> None:
 LATER = Refusal(429, "too_many", "later")
 
 
-@pytest.mark.parametrize(
-    ("answer", "key"),
-    [
-        (langfuse.refusal(LATER), "message"),
-        (answers.refusal_to({}, b"{}", LATER, now=NOW, format="kong"), "error"),
-        (answers.refusal_to({}, b"{}", LATER, now=NOW), "error"),
-    ],
-)
-def test_a_refusal_is_in_the_form_that_its_sender_reads(answer: FormatAnswer, key: str) -> None:
+@pytest.mark.parametrize("format", ["kong", None])
+def test_a_refusal_is_in_the_form_that_its_sender_reads(format: str | None) -> None:
     """With the same status."""
-    assert (429, True) == (answer.status, key in json.loads(answer.body))
+    answer = answers.refusal_to({}, b"{}", LATER, now=NOW, format=format)
+    assert (429, True) == (answer.status, "error" in json.loads(answer.body))
+
+
+def test_langfuses_clients_are_refused_in_their_form() -> None:
+    """With the same status, and the message at the top."""
+    response = langfuse_error(make_mocked_request("POST", "/"), LATER, NOW)
+    assert isinstance(response.body, bytes)
+    assert (429, {"error": "too_many", "message": "later"}) == (response.status, json.loads(response.body))
 
 
 def test_helicones_signature_is_of_the_raw_body() -> None:

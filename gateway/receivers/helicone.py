@@ -1,9 +1,8 @@
 """
-What other products' clients want to find beside the address that takes their payloads.
+Helicone's webhook, which can set no header: the key is the last part of the address.
 
-Helicone can set no header, so the key is the last part of the webhook's address. Addresses end up in other people's
-logs: that one takes only keys that can send AI telemetry and nothing else, and its path is never logged here. Helicone
-also signs its bodies.
+Addresses end up in other people's logs, so this one takes only keys that can send AI telemetry and nothing else, and
+its path is never logged here. Helicone also signs its bodies.
 """
 
 from __future__ import annotations
@@ -12,31 +11,15 @@ from aiohttp import web
 
 from gateway.configuration.secret_file import SecretFile
 from gateway.errors import Refusal
-from gateway.http.requests import KeyRequest, Result
+from gateway.http.requests import KeyRequest
 from gateway.normalise.formats.helicone import helicone_signed
 from gateway.receivers.ai_telemetry import ingest
-
-# What Langfuse's clients want to find behind a key. It is the same for everybody: a write-only key learns nothing.
-_PROJECT = {
-    "id": "tollhouse",
-    "name": "Tollhouse",
-    "organization": {"id": "tollhouse", "name": "Tollhouse"},
-    "metadata": {},
-}
 
 SIGNATURE = "Helicone-Signature"
 
 
-async def langfuse_health(request: KeyRequest[None]) -> Result:
-    return {"status": "OK", "version": request.services.operators.version}
-
-
-async def langfuse_projects(_: KeyRequest[None]) -> Result:
-    return {"data": [_PROJECT]}
-
-
 async def helicone_webhook(request: KeyRequest[bytes]) -> web.Response:
-    """Take a webhook's payload; where a signing secret is set, the body must be signed: others may know the address."""
+    """Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the address."""
     secret = request.receivers.signing_secret
     if secret is not None:
         _check_signature(request.http.headers.get(SIGNATURE, ""), request.body, secret)

@@ -1,0 +1,28 @@
+"""Pieces of JSON schemas for what is answered: `/openapi.json` is made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = "Mapping[str, Any]"
+
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+BYTES: Schema = {"type": "string", "contentMediaType": "application/octet-stream"}
+ANYTHING: Schema = {}
+OBJECT: Schema = {"type": "object"}
+
+
+def closed(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
+    """The schema of an object with these members and no others."""
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
