@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.authentication.access import Access
 from gateway.configuration.secret_file import SecretFile
@@ -18,9 +19,9 @@ from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.normalise.options import Options
 from gateway.operator.services import OperatorServices
 from spool.clock import Clock
-from spool.registry.registry import Registry
-from spool.sqlite import SqliteSpool
-from spool.sqlite.ledger.ledger import Ledger
+from spool.storage import Storage
+
+Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]  # by name, what runs as long as the server does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +42,14 @@ class ReceiverServices:
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """Everything that a started Tollhouse consists of. `registry` is None while its file is damaged."""
+    """Everything that a started Tollhouse consists of."""
 
-    spool: SqliteSpool
-    registry: Registry | None
+    storage: Storage
     receivers: ReceiverServices
-    ledger: Ledger
     devices: Registrar
     deposits: Deposits
     operators: OperatorServices
     health: Health
     exposition: Exposition
     poke: Callable[[], None]  # lets every route try again at once
+    background: Background

@@ -45,18 +45,18 @@ class Item:
 
 
 async def read_costs(request: KeyRequest[None]) -> Result:
-    ledger = request.services.ledger
+    ledger = request.services.storage.ledger
     rows = _Rows(ledger, request.receivers.clock.now())
     return await request.list(cost_list(ledger.dimensions()), rows)
 
 
 async def read_dimensions(request: KeyRequest[None]) -> Result:
-    dimensions = [{"id": name, "name": _name(name)} for name in request.services.ledger.dimensions()]
+    dimensions = [{"id": name, "name": _name(name)} for name in request.services.storage.ledger.dimensions()]
     return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
 
 
 async def read_resource_tags(request: KeyRequest[None]) -> Result:
-    ledger = request.services.ledger
+    ledger = request.services.storage.ledger
     tags = [
         {"id": name, "name": _name(name), "values": await ledger.values(name)}
         for name in ledger.dimensions()

@@ -153,7 +153,7 @@ def check_media_type(request: web.Request) -> None:
 
 def _registry(request: KeyRequest[Any]) -> Registry:
     """The registry. Refusal 503 while its file is damaged."""
-    registry = request.services.registry
+    registry = request.services.storage.registry
     if registry is None:
         raise registry_unavailable()
     return registry

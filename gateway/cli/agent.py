@@ -153,7 +153,7 @@ async def _linked(config: Config, who: Identity, tally: Tally, app: App) -> Asyn
     key_file = config.data_dir / KEY_FILE
 
     async def report() -> Mapping[str, object]:
-        routes = await app.services.spool.deliveries.routes()
+        routes = await app.services.storage.deliveries.routes()
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
         return {
             "sent_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

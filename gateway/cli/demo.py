@@ -10,7 +10,7 @@ import click
 
 from gateway.cli import fail
 from gateway.demo.filling import fill
-from gateway.demo.month import Span
+from gateway.demo.month import Period
 from gateway.demo.plants import PLANTS
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
@@ -38,12 +38,17 @@ def demo(data: Path, seed: int, days: int, records: int, until: datetime | None,
     """Fill a data directory with a plausible month of AI traffic. --plant adds what there is to find in it."""
     clock = SystemClock()
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
-    span = Span(end=end, days=days, records=records)
+    period = Period(end=end, days=days, records=records)
     try:
         with click.progressbar(length=records, label="a month of calls") as bar:
             filled = asyncio.run(
                 fill(
-                    data, span, seed=seed, plants=plants, clock=clock, progress=lambda sent: bar.update(sent - bar.pos)
+                    data,
+                    period,
+                    seed=seed,
+                    plants=plants,
+                    clock=clock,
+                    progress=lambda sent: bar.update(sent - bar.pos),
                 )
             )
     except NotAllowed as error:

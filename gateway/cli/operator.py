@@ -26,11 +26,10 @@ import orjson
 from yarl import URL
 
 from gateway.addresses.paths import OPERATOR_API
-from gateway.app import billing_of
 from gateway.cli import config_option, configured, data_option, fail
 from gateway.configuration.sections import Config, ConfigError
 from gateway.operator.admission import AS
-from gateway.operator.offline import opened
+from gateway.operator.offline import open_offline
 from gateway.operator.socket import socket_path
 from spool.errors import SpoolError, SpoolLocked
 from spool.sqlite import FILE
@@ -88,9 +87,7 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            async with opened(
-                config, version=version("tollhouse"), billing=billing_of, names_routes=names_routes
-            ) as socket:
+            async with open_offline(config, version=version("tollhouse"), names_routes=names_routes) as socket:
                 yield socket
                 return
         except SpoolLocked:

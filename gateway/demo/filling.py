@@ -5,15 +5,16 @@ Fills a data directory with a month: through the intake into the log, counted by
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.assembly import open_storage
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
-from gateway.demo.furniture import SetClock, furnish
-from gateway.demo.month import Month, Report, Span
+from gateway.demo.month import Month, Period, Report
 from gateway.demo.plants import Plants
+from gateway.demo.samples import SetClock, add_samples
 from gateway.insights.gathering import Sources
 from gateway.insights.inspector import Inspected, Inspector
 from gateway.intake.attribution import Attribution
@@ -22,14 +23,12 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
-from spool.errors import NotAllowed
+from spool.errors import NotAllowed, RegistryDamaged
 from spool.record import AI_TELEMETRY
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool, open_spool
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.registry.store import open_registry
+from spool.storage import Storage
 
 BATCH = 500  # records of a submission, as a busy sender's would have
 
@@ -43,19 +42,9 @@ class Filled:
     inspected: Inspected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rooms:
-    """What a server opens, without its doors."""
-
-    spool: SqliteSpool
-    ledger: Ledger
-    registry: Registry
-    clock: SetClock  # the registry's
-
-
 async def fill(
     directory: Path,
-    span: Span,
+    period: Period,
     *,
     seed: int,
     plants: Collection[str] = (),
@@ -65,53 +54,48 @@ async def fill(
     """
     Fill an empty directory; NotAllowed when it holds records, SpoolLocked while a server runs in it.
 
-    `progress` hears the number of reports after each batch.
+    `progress` is called with the number of reports after each batch.
     """
-    planted = Plants(plants, end=span.end)
+    plan = Plants(plants, end=period.end)
     book = PriceBook.load()
-    async with _opened(directory, clock) as rooms:
-        await _send(rooms.spool, Month(span, seed=seed, plants=planted, prices=book), book, clock, progress)
-        await furnish(rooms.spool, rooms.registry, rooms.clock, begin=span.begin, words=planted.words)
-        await rooms.ledger.catch_up(rooms.spool.log)
-        await rooms.ledger.tidy()
-        inspected = await _inspected(rooms, book, clock)
-        terms = (await rooms.spool.log.books()).topics[AI_TELEMETRY]
+    registry_clock = SetClock(clock.now())
+    async with _open_empty(directory, clock, registry_clock) as (storage, registry):
+        ledger = storage.ledger
+        await _send(storage, Month(period, seed=seed, plants=plan, prices=book), book, clock, progress)
+        await add_samples(storage, registry, registry_clock, begin=period.begin, words=plan.words)
+        await ledger.catch_up(storage.log)
+        await ledger.tidy()
+        inspected = await _inspect(storage, registry, book, clock)
+        terms = (await storage.log.books()).topics[AI_TELEMETRY]
         return Filled(records=terms["accepted"], duplicates=terms.get("duplicates", 0), inspected=inspected)
 
 
 @asynccontextmanager
-async def _opened(directory: Path, clock: Clock) -> AsyncIterator[_Rooms]:
-    async with AsyncExitStack() as stack:
-        # Nothing is held open: no later report fills in what an earlier one left out.
-        spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=clock)
-        stack.push_async_callback(spool.close)
-        if spool.log.closed_below(AI_TELEMETRY) > 1:
+async def _open_empty(directory: Path, clock: Clock, registry_clock: Clock) -> AsyncIterator[tuple[Storage, Registry]]:
+    # Nothing is held open: no later report fills in what an earlier one left out.
+    config = Config(data_dir=directory, spool=SpoolSettings(hold=0.0))
+    async with open_storage(config, clock=clock, registry_clock=registry_clock) as storage:
+        if storage.registry is None:
+            raise RegistryDamaged(storage.registry_problem)
+        if storage.log.closed_below(AI_TELEMETRY) > 1:
             raise NotAllowed("this directory holds records already: a demo needs a data directory of its own")
-        ledger = await Ledger.open(directory, clock=clock)
-        stack.push_async_callback(ledger.close)
-        spool.log.holders.append(ledger.needs)
-        set_clock = SetClock(clock.now())
-        registry = await open_registry(directory, secret=spool.secret, clock=set_clock)
-        stack.push_async_callback(registry.close)
-        yield _Rooms(spool=spool, ledger=ledger, registry=registry, clock=set_clock)
+        yield storage, storage.registry
 
 
-async def _inspected(rooms: _Rooms, book: PriceBook, clock: Clock) -> Inspected:
+async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock: Clock) -> Inspected:
     sources = Sources(
-        ledger=rooms.ledger,
-        log=rooms.spool.log,
-        deliveries=rooms.spool.deliveries,
-        keys=rooms.registry.keys.all,
-        devices=rooms.spool.devices.all,
+        ledger=storage.ledger,
+        log=storage.log,
+        deliveries=storage.deliveries,
+        keys=registry.keys.all,
+        devices=storage.devices.all,
         prices=lambda: book,
     )
-    return await Inspector(sources, rooms.registry.insights, clock).inspect()
+    return await Inspector(sources, registry.insights, clock).inspect()
 
 
-async def _send(
-    spool: SqliteSpool, month: Month, book: PriceBook, clock: Clock, progress: Callable[[int], None]
-) -> None:
-    intake = Intake(spool.log, attribution=Attribution(Config()), prices=book, shadows=Shadows(clock))
+async def _send(storage: Storage, month: Month, book: PriceBook, clock: Clock, progress: Callable[[int], None]) -> None:
+    intake = Intake(storage.log, attribution=Attribution(Config()), prices=book, shadows=Shadows(clock))
     bearer = Bearer("demo", frozenset({INGEST}))
     sent = 0
     for _, reports in month.days():

@@ -33,7 +33,7 @@ Report = tuple[AiRecord, Identity]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Period:
     """The month: `end` is now, `records` about how many calls there are."""
 
     end: int  # epoch seconds
@@ -48,14 +48,14 @@ class Span:
 class Month:
     """Makes the reports day by day, each day's in order of time."""
 
-    def __init__(self, span: Span, *, seed: int, plants: Plants, prices: PriceBook) -> None:
-        self._span = span
+    def __init__(self, period: Period, *, seed: int, plants: Plants, prices: PriceBook) -> None:
+        self._period = period
         self._random = random.Random(seed)
         self._plants = plants
         self._prices = prices
         self._hours = {office: list(accumulate(OFFICE if office else ALWAYS)) for office in (True, False)}
         weights = sum(_weight(day, workload) for day in self._day_starts() for workload in self._workloads())
-        self._scale = span.records / weights
+        self._scale = period.records / weights
 
     def days(self) -> Iterator[tuple[int, list[Report]]]:
         """(the day's start, its reports). The last day ends now."""
@@ -70,7 +70,7 @@ class Month:
         return (*WORKLOADS, *self._plants.workloads)
 
     def _day_starts(self) -> range:
-        return range(self._span.begin // DAY_S * DAY_S, self._span.end, DAY_S)
+        return range(self._period.begin // DAY_S * DAY_S, self._period.end, DAY_S)
 
     def _of_day(self, day: int, workload: Workload) -> Iterator[Report]:
         expected = self._scale * _weight(day, workload) * self._plants.times(day, workload)
@@ -93,7 +93,7 @@ class Month:
         given = self._tokens(workload.given)
         held = 0
         for _ in range(calls):
-            if not self._span.begin * NS <= at < self._span.end * NS:
+            if not self._period.begin * NS <= at < self._period.end * NS:
                 return
             made = self._tokens(workload.made)
             turn = Turn(at=at, given=given, made=made, held=held, session=session, user=user)
@@ -104,7 +104,7 @@ class Month:
 
     def _reports(self, day: int, workload: Workload, turn: Turn) -> Iterator[Report]:
         call = self._call(workload, turn)
-        call = self._plants.bend(day, workload, call)
+        call = self._plants.apply(day, workload, call)
         call.cost = self._reported(workload, call)
         yield self._identified(workload, call)
         if self._random.random() < REPEATS:

@@ -1,5 +1,5 @@
 """
-What can be planted in a month, each for one detector: how it bends the traffic. What is no traffic is in `filling.py`.
+What can be planted in a month, each for one detector: how the calls change. Keys, devices and routes: `samples.py`.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Plants:
         """The hour of the day in which all calls of a workload are; None: as usual."""
         return STORM_HOUR if self._storms(day, workload) else None
 
-    def bend(self, day: int, workload: Workload, call: Inference) -> Inference:
-        """The call as it is with what was planted; a workload bends for one word only."""
+    def apply(self, day: int, workload: Workload, call: Inference) -> Inference:
+        """The call with what was planted in it; a workload changes for one word only."""
         if day < self._late:
             return call
         if "no-owner" in self.words and workload is SUMMARIES:
@@ -99,7 +99,7 @@ class Plants:
         return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
 
     def twin(self, day: int, workload: Workload, call: Inference) -> Inference | None:
-        """The same call as another source tells it."""
+        """The same call as another source reports it."""
         if "doubled-source" not in self.words or workload is not SUPPORT or day < self._late or call.status != "ok":
             return None
         return msgspec.structs.replace(

@@ -57,7 +57,7 @@ async def manage_records(request: KeyRequest[bytes]) -> web.Response:
 
 async def create_stream(request: KeyRequest[bytes]) -> web.Response:
     """201 for a new stream, 200 for one that is there already."""
-    book = request.services.spool.book
+    book = request.services.storage.book
     name, type = unit_cost.stream_name(request.word("stream")), request.word("type")
     is_new = book.find(name) is None
     operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
@@ -72,7 +72,7 @@ async def read_records(request: KeyRequest[None]) -> Result:
     stream = _known(request, name)
     if stream.type != request.http.match_info.get("type", stream.type):
         raise _no_stream()
-    return await request.list(RECORDS, StoredRows(partial(request.services.spool.streams.page, name)))
+    return await request.list(RECORDS, StoredRows(partial(request.services.storage.streams.page, name)))
 
 
 async def delete_stream(request: KeyRequest[bytes]) -> web.Response:
@@ -80,12 +80,12 @@ async def delete_stream(request: KeyRequest[bytes]) -> web.Response:
     is_forced = unit_cost.forced(request.body)
     name = unit_cost.stream_name(request.word("stream"))
     stream = _known(request, name)
-    if not is_forced and await request.services.spool.streams.totals(name):
+    if not is_forced and await request.services.storage.streams.totals(name):
         message = 'The stream holds records; send {"force": true} to delete it with them.'
         raise Refusal(409, "stream_not_empty", message)
     dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
     receipt = await _keep(request, [dropped], [None], {})
-    request.services.spool.book.forget(name)
+    request.services.storage.book.forget(name)
     return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
 
 
@@ -107,7 +107,7 @@ async def _operate(request: KeyRequest[bytes], operation: str) -> web.Response:
         type=type,
         stream=None if stream is None else unit_cost.stream_name(stream),
         operation=operation,
-        find=request.services.spool.book.find,
+        find=request.services.storage.book.find,
         now=request.receivers.clock.now(),
     )
     receipt = await _keep(request, operations.records, operations.ids, operations.streams)
@@ -130,7 +130,7 @@ async def _keep(
         identities.append(identity)
     with ExitStack() as claims:
         for stream in after.values():
-            claims.enter_context(request.services.spool.book.claim(stream))
+            claims.enter_context(request.services.storage.book.claim(stream))
         return await request.services.deposits.operations(records, identities)
 
 
@@ -143,7 +143,7 @@ def _identity(given: bytes | None, bearer: Bearer, path: str, key: str | None, p
 
 
 def _known(request: KeyRequest[Any], name: str) -> Stream:
-    stream = request.services.spool.book.find(name)
+    stream = request.services.storage.book.find(name)
     if stream is None:
         raise _no_stream()
     return stream

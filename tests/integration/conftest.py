@@ -77,14 +77,14 @@ class Serving:
             return Answer(response, await response.read())
 
     async def make_key(self, name: str, *, scopes: Sequence[str] = (), use_cases: Sequence[str] = ()) -> str:
-        registry = self.app.services.registry
+        registry = self.app.services.storage.registry
         assert registry is not None
         _, secret = await registry.keys.create(name=name, scopes=scopes, use_cases=use_cases, actor=ACTOR)
         return secret
 
     async def records(self) -> list[Inference | UsageMetric]:
         """Every closed record of a call or a counter, in order."""
-        log = self.app.services.spool.log
+        log = self.app.services.storage.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
         records = (record for entry in entries for record in entry.records)
         return [record for record in records if isinstance(record, Inference | UsageMetric)]

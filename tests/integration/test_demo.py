@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.demo.filling import Filled, fill
-from gateway.demo.month import DAY_S, Month, Span
+from gateway.demo.month import DAY_S, Month, Period
 from gateway.demo.plants import PLANTS, Plants
 from gateway.demo.workloads import WORKLOADS
 from gateway.insights.inspector import DETECTORS
@@ -29,7 +29,7 @@ from tests.spool.kept import kept_insights
 from tests.spool.ledger_world import FakeClock
 
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday
-SPAN = Span(end=NOON, days=35, records=12_000)
+PERIOD = Period(end=NOON, days=35, records=12_000)
 
 # word that is planted -> the detector that is to find it
 FOUND_BY = {
@@ -42,8 +42,8 @@ FOUND_BY = {
 ALSO = {"cost-gap": {"spend_spike"}, "dear-model": {"spend_spike"}, "doubled-source": {"spend_spike"}}
 
 
-async def filled(directory: Path, plants: Collection[str] = (), *, span: Span = SPAN, seed: int = 1) -> Filled:
-    return await fill(directory, span, seed=seed, plants=plants, clock=FakeClock(NOON))
+async def filled(directory: Path, plants: Collection[str] = (), *, period: Period = PERIOD, seed: int = 1) -> Filled:
+    return await fill(directory, period, seed=seed, plants=plants, clock=FakeClock(NOON))
 
 
 async def findings(directory: Path) -> set[str]:
@@ -78,7 +78,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
                                    ("cost-gap",), ("dear-model",), ("doubled-source",)])  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, words: tuple[str, ...]) -> None:
     """By its own detector, and by no other than those that have reason to."""
-    await filled(tmp_path, words, span=Span(end=NOON, days=35, records=30_000))
+    await filled(tmp_path, words, period=Period(end=NOON, days=35, records=30_000))
     detectors = await findings(tmp_path)
     wanted = {FOUND_BY[word] for word in words}
     assert wanted <= detectors
@@ -86,8 +86,8 @@ async def test_what_is_planted_is_found(tmp_path: Path, words: tuple[str, ...]) 
 
 
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
-    span = Span(end=end, days=3, records=600)
-    month = Month(span, seed=seed, plants=Plants(PLANTS, end=end), prices=PriceBook.load())
+    period = Period(end=end, days=3, records=600)
+    month = Month(period, seed=seed, plants=Plants(PLANTS, end=end), prices=PriceBook.load())
     return [as_json(record) for _, reports in month.days() for record, _ in reports]
 
 
@@ -99,12 +99,12 @@ def test_the_same_seed_gives_the_same_month() -> None:
 
 def test_a_month_is_what_was_asked_for() -> None:
     """About so many calls, all of them within the days, from every source, in order of time within a day."""
-    month = Month(SPAN, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
+    month = Month(PERIOD, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
     days = list(month.days())
     calls = [record for _, reports in days for record, _ in reports if isinstance(record, Inference)]
-    assert 0.95 * SPAN.records < len(calls) < 1.05 * SPAN.records
+    assert 0.95 * PERIOD.records < len(calls) < 1.05 * PERIOD.records
     starts = [call.start_time or 0 for call in calls]
-    assert SPAN.begin * NS <= min(starts) <= max(starts) < SPAN.end * NS
+    assert PERIOD.begin * NS <= min(starts) <= max(starts) < PERIOD.end * NS
     assert {workload.source for workload in WORKLOADS} == {call.source for call in calls}
     for _, reports in days:
         times = [record.start_time or 0 for record, _ in reports]
@@ -114,7 +114,7 @@ def test_a_month_is_what_was_asked_for() -> None:
 @pytest.mark.asyncio
 async def test_it_goes_through_the_real_house(tmp_path: Path) -> None:
     """The books balance, the ledger holds every call of the log, and counters of assistants are shadows."""
-    done = await filled(tmp_path, span=Span(end=NOON, days=10, records=2_000))
+    done = await filled(tmp_path, period=Period(end=NOON, days=10, records=2_000))
     spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
     ledger = await Ledger.open(tmp_path, clock=FakeClock(NOON))
     try:
@@ -139,10 +139,10 @@ def _at(seconds: int) -> datetime:
 @pytest.mark.asyncio
 async def test_a_house_in_use_is_left_alone(tmp_path: Path) -> None:
     """Made-up calls never come among real ones."""
-    span = Span(end=NOON, days=1, records=100)
-    await filled(tmp_path, span=span)
+    period = Period(end=NOON, days=1, records=100)
+    await filled(tmp_path, period=period)
     with pytest.raises(NotAllowed, match="holds records already"):
-        await filled(tmp_path, span=span)
+        await filled(tmp_path, period=period)
 
 
 def run(*words: str, code: int = 0) -> str:

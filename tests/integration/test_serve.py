@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from gateway import app as apps
+from gateway import assembly
 from gateway.app import App
 from gateway.configuration.sections import Config, ServerSettings
 from spool.clock import SystemClock
@@ -189,13 +190,13 @@ async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) ->
 async def test_a_background_task_that_dies_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit 1, and the name of the task is told."""
+    """Exit 1, and the message names the task."""
     from gateway.cli import serve
 
     async def die(*_: object) -> None:
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(App, "_retain", die)
+    monkeypatch.setattr(assembly, "_retain", die)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     code = await serve.run(Config(data_dir=tmp_path / "data", server=server), embedded=True)
     assert 1 == code

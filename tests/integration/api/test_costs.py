@@ -56,7 +56,7 @@ async def reader(serve: Serve, *spans: dict[str, Any], scopes: Sequence[str] = R
     if spans:
         answer = await serving.send("/v1/traces", json_traces(*spans))
         assert answer.status == 200
-    await serving.app.services.ledger.catch_up(serving.app.services.spool.log)
+    await serving.app.services.storage.ledger.catch_up(serving.app.services.storage.log)
     return Reader(serving, await serving.make_key("reader", scopes=scopes))
 
 
@@ -156,7 +156,7 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
     body["resourceSpans"][0]["resource"] = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
     serving = await serve()
     await serving.send("/v1/traces", json.dumps(body).encode())
-    await serving.app.services.ledger.catch_up(serving.app.services.spool.log)
+    await serving.app.services.storage.ledger.catch_up(serving.app.services.storage.log)
     read = Reader(serving, await serving.make_key("reader", scopes=READ))
     names = {item["id"]: item["name"] for item in (await read.get("/v2/billing/dimensions"))["dimensions"]}
     tags = (await read.get("/v2/billing/resource_tags"))["resource_tags"]

@@ -213,7 +213,7 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
     gone = await reading.ask("DELETE", f"/v2/insights/{id}")
     assert {"insight_id": id, "comment_ids": [first["id"], second["id"]]} == gone
     await reading.ask("GET", f"/v2/insights/{id}", status=404)
-    registry = reading.serving.app.services.registry
+    registry = reading.serving.app.services.storage.registry
     assert registry is not None
     rows = [row for row in await audit_rows(registry) if row.actor == "desk"]
     actions = ["create", "change", "comment", "comment", "comment.change", "delete"]
@@ -275,7 +275,7 @@ async def test_every_method_has_its_scope(serve: Serve) -> None:
 async def test_found_again(serve: Serve) -> None:
     """Status and comments stay with what is found again; what was addressed is new when it returns."""
     reading = await desk(serve)
-    registry = reading.serving.app.services.registry
+    registry = reading.serving.app.services.storage.registry
     assert registry is not None
     table = registry.insights
 

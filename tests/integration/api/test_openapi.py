@@ -121,10 +121,10 @@ def _config(directory: Path) -> Config:
 
 
 async def _headers(app: App) -> dict[str, str]:
-    registry = app.services.registry
+    registry = app.services.storage.registry
     assert registry is not None
     _, secret = await registry.keys.create(name="everything", scopes=sorted(SCOPES), actor=ACTOR)
-    socket = str(app._config.data_dir / "operator.sock")
+    socket = str(app.config.data_dir / "operator.sock")
     async with ClientSession(connector=UnixConnector(socket)) as client:
         as_ada = {"X-Tollhouse-As": "ada@example.com"}
         async with client.post(f"http://tollhouse{OPERATOR_API}/console-links", json={}, headers=as_ada) as answer:

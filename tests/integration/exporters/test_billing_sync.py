@@ -22,7 +22,7 @@ from exporters.service.billing import Lanes
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.demo.filling import fill
-from gateway.demo.month import Span
+from gateway.demo.month import Period
 from gateway.normalise import billing as rules
 from spool.identity import Identity
 from spool.log.values import Submission
@@ -260,7 +260,7 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
     """A demo's month, interrupted, restarted and added to: the service has the ledger's sum to the digit."""
     end = 1_790_000_000 // 3600 * 3600
     clock = StoppedClock(at=float(end))
-    await fill(tmp_path, Span(end=end, days=30, records=15_000), seed=5, clock=clock)
+    await fill(tmp_path, Period(end=end, days=30, records=15_000), seed=5, clock=clock)
     clock.move(2 * 3600)
     (tmp_path / "billing.key").write_text(SECRET)
     key = UpstreamKey(name="billing", secret_file=tmp_path / "billing.key", use_cases=(SEND_BILLING_DATA,))

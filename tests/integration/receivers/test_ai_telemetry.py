@@ -327,6 +327,6 @@ async def test_no_prompt_is_kept_answered_or_logged(serving: Serving, caplog: py
     assert len(await serving.records()) >= 2
     seen = str(await serving.records()) + str([vars(record) for record in caplog.records])
     assert CANARY not in seen + str([answer.body for answer in answers])
-    for file in serving.app.services.spool.directory.iterdir():
+    for file in serving.app.config.data_dir.iterdir():
         if file.is_file():
             assert CANARY.encode() not in file.read_bytes(), file.name

@@ -62,7 +62,7 @@ def found(house: Serving, id: str = "laptop-1") -> Device:
 
 
 async def audited(house: Serving) -> list[tuple[str, str, str]]:
-    registry = house.app.services.registry
+    registry = house.app.services.storage.registry
     assert registry is not None
     rows = await audit_rows(registry)
     return [(row.actor, row.action, row.target) for row in rows if row.action.startswith("device.")]
@@ -252,7 +252,7 @@ async def test_a_revoked_device_among_others(serving: Serving) -> None:
     answer = await serving.send("/v1/traces", body, key=fleet)
     assert "1" == said(answer)["partialSuccess"]["rejectedSpans"]
     assert ["good"] == [record.device for record in await serving.records()]
-    books = await serving.app.services.spool.log.books()
+    books = await serving.app.services.storage.log.books()
     assert ([], 1) == (list(books.imbalances), books.topics["ai-telemetry"]["rejected.device_revoked"])
 
 

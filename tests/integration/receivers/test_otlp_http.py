@@ -424,7 +424,7 @@ async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
     answer = await serving.send("/v1/traces", traces(JSON, 3))
     fields = dict(part.split("=", 1) for part in answer.headers["Tollhouse-Receipt"].split("; "))
     assert ("3", "fsync") == (fields["records"], fields["durability"])
-    assert await serving.app.services.spool.log.receipt(fields["id"])
+    assert await serving.app.services.storage.log.receipt(fields["id"])
 
 
 async def test_every_item_malformed_is_400(serving: Serving) -> None:

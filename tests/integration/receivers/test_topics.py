@@ -23,7 +23,7 @@ SUM = "/unit-cost/v1/telemetry/allocation/api-calls/sum"
 
 
 async def kept(serving: Serving, topic: str) -> list[Record]:
-    log = serving.app.services.spool.log
+    log = serving.app.services.storage.log
     entries = await log.read(topic, 1, log.closed_below(topic) - 1)
     return [record for entry in entries for record in entry.records if record is not None]
 
@@ -203,7 +203,7 @@ async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> No
     await first.send(SUM, body(usage(value=7)), key=key)
     config = dataclasses.replace(
         Config(spool=SpoolSettings(hold=0)),
-        data_dir=first.app.services.spool.directory,
+        data_dir=first.app.config.data_dir,
         server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
     )
     await first.app.stop()
@@ -212,12 +212,12 @@ async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> No
     again = App(config, version="0")
     await again.start()
     try:
-        spool = again.services.spool
-        assert ["7"] == [total.value for total in await spool.streams.totals("api-calls")]
-        known = spool.book.find("api-calls")
+        storage = again.services.storage
+        assert ["7"] == [total.value for total in await storage.streams.totals("api-calls")]
+        known = storage.book.find("api-calls")
         assert known is not None
         assert ("allocation", "HOURLY", ("Region",)) == (known.type, known.granularity, known.keys)
-        assert [] == list((await spool.log.verify()).imbalances)
+        assert [] == list((await storage.log.verify()).imbalances)
     finally:
         await again.stop()
         first.app = again

@@ -35,7 +35,7 @@ async def settled(serving: Serving, topics: tuple[str, ...]) -> None:
     """Until nothing of the topics waits to leave."""
     async with asyncio.timeout(20):
         while True:
-            routes = {route.topic: route for route in await serving.app.services.spool.deliveries.routes()}
+            routes = {route.topic: route for route in await serving.app.services.storage.deliveries.routes()}
             if all(routes[topic].queued == 0 and routes[topic].delivered for topic in topics):
                 return
             await asyncio.sleep(0.02)
@@ -78,8 +78,8 @@ async def test_topics_pass_through_two_houses(serve: Serve, tmp_path: Path) -> N
     (there,) = await kept(site, BILLING_DATA)
     assert isinstance(there, BillingDrop)
     assert drop == there.body
-    totals = {total.stream: total.value for total in await site.app.services.spool.streams.totals("api-calls")}
+    totals = {total.stream: total.value for total in await site.app.services.storage.streams.totals("api-calls")}
     assert {"api-calls": "3.5"} == totals
-    assert ["api-calls"] == [stream.name for stream in site.app.services.spool.book.all()]
+    assert ["api-calls"] == [stream.name for stream in site.app.services.storage.book.all()]
     for serving in (first, site):
-        assert [] == list((await serving.app.services.spool.log.verify()).imbalances)
+        assert [] == list((await serving.app.services.storage.log.verify()).imbalances)

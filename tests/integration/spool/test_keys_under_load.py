@@ -24,7 +24,7 @@ CONNECTIONS = 50
 @pytest.mark.parametrize("verb", ["delete", "disable", "rotate"])
 async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
     """50 connections stream with a key: no request that starts after the change's answer is accepted."""
-    registry = serving.app.services.registry
+    registry = serving.app.services.storage.registry
     assert registry is not None
     secret = await serving.make_key("streaming", use_cases=[SEND_AI_TELEMETRY])
     body, headers = traces(JSON), {"Authorization": secret, "Content-Type": JSON}
@@ -65,7 +65,7 @@ async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
 async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) -> None:
     """50 connections of their own call without a pause: no call that starts after the change's answer is accepted."""
     serving = await serve(grpc_listen="127.0.0.1:0")
-    registry = serving.app.services.registry
+    registry = serving.app.services.storage.registry
     assert registry is not None
     metadata = (("authorization", await serving.make_key("streaming", use_cases=[SEND_AI_TELEMETRY])),)
     body = traces(PROTOBUF)
@@ -108,7 +108,7 @@ async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) ->
 async def test_over_tls_the_session_cookie_is_secure(serve: Serve, certificates: Certificates) -> None:
     """A browser never sends it in the clear."""
     house = await serve(tls_cert_file=certificates.path("server.pem"), tls_key_file=certificates.path("server.key"))
-    registry = house.app.services.registry
+    registry = house.app.services.storage.registry
     assert registry is not None
     link = await registry.operators.link(role="viewer", actor=ACTOR)
     url = f"{house.app.url}/console/api/sessions"

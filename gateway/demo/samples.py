@@ -1,4 +1,4 @@
-"""What a house has beside traffic: keys, devices, routes, shapes that nobody understands, and the plants among them."""
+"""What a demo holds beside calls: sample keys, devices, routes and unrecognised items, some for a detector to find."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
-from spool.sqlite import SqliteSpool
+from spool.storage import Storage
 
 ACTOR = Actor("tollhouse demo", "local")
 OLD_S = 60 * DAY_S  # how long the keys have been there
@@ -27,7 +27,7 @@ DEAD = 5
 
 @dataclass
 class SetClock:
-    """Stands where it is put: keys of two months ago are made two months ago."""
+    """A clock that is set by hand: keys of two months ago are made two months ago."""
 
     at: float
 
@@ -38,20 +38,20 @@ class SetClock:
         return self.at
 
 
-async def furnish(
-    spool: SqliteSpool, registry: Registry, clock: SetClock, *, begin: int, words: frozenset[str]
+async def add_samples(
+    storage: Storage, registry: Registry, clock: SetClock, *, begin: int, words: frozenset[str]
 ) -> None:
-    """Keys, devices, and the plants among them; `begin` is when the month did."""
+    """Add keys and devices, and what `words` ask for; `begin` is the start of the month."""
     now = clock.now()
-    await _devices(spool, now, begin, "mute-device" in words)
+    await _devices(storage, now, begin, "mute-device" in words)
     if "unrecognised" in words:
         ignored = {UNRECOGNISED_AI: SHAPES}
-        await spool.log.append(
+        await storage.log.append(
             Submission(topic=AI_TELEMETRY, received=SHAPES, ignored=ignored, unrecognised=[SHAPE] * SHAPES)
         )
     routes = [word for word in ("parked-route", "dead-letters") if word in words]
     if routes:
-        await _routes(spool.deliveries, routes, now)
+        await _routes(storage.deliveries, routes, now)
     clock.at = now - OLD_S
     await _keys(registry, clock, now, words)
     clock.at = now
@@ -69,7 +69,7 @@ async def _keys(registry: Registry, clock: SetClock, now: float, words: frozense
     await registry.keys.accessed(last)
 
 
-async def _devices(spool: SqliteSpool, now: float, begin: int, mute: bool) -> None:
+async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None:
     for place, person in enumerate(PEOPLE):
         silent = mute and place == 0
         device = Device(
@@ -83,7 +83,7 @@ async def _devices(spool: SqliteSpool, now: float, begin: int, mute: bool) -> No
             last_heartbeat=now,
             last_telemetry=now - LATE_DAYS * DAY_S if silent else now - 600,
         )
-        await spool.devices.keep(device)
+        await storage.devices.keep(device)
 
 
 async def _routes(deliveries: Deliveries, words: Sequence[str], now: float) -> None:

@@ -1,0 +1,325 @@
+"""
+Assembles Tollhouse from the storage up: for the server, for commands without one, and for `tollhouse demo`.
+
+Each function is a context manager: what it opened is closed in reverse order at its end, also when a later part cannot
+be opened. The only module beside the command line that knows exporters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from exporters import routes as outbound
+from exporters.routes import Routes
+from exporters.service import topics as outbound_topics
+from exporters.service.billing import Lanes
+from exporters.service.billing_sync import BillingSync
+from gateway.authentication.access import Access, Bearer
+from gateway.configuration.secret_file import signing_secret
+from gateway.configuration.sections import Config, ConfigError, split_address
+from gateway.devices.naming import Naming
+from gateway.devices.registrar import Registrar
+from gateway.http import bodies
+from gateway.http.cors import Cors
+from gateway.http.listener import operator_listen
+from gateway.intake.attribution import Attribution
+from gateway.intake.deposits import Deposits
+from gateway.intake.emails import Emails
+from gateway.intake.intake import Intake
+from gateway.intake.merge_window import MergeWindow
+from gateway.intake.prices import PriceBook
+from gateway.intake.publisher import Publisher
+from gateway.intake.shadows import Shadows
+from gateway.monitoring.health import Health
+from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
+from gateway.monitoring.observers import Observers
+from gateway.normalise.formats.langfuse.merger import Merger
+from gateway.normalise.options import Options
+from gateway.operator.insights import inspector
+from gateway.operator.services import OperatorServices
+from gateway.services import Background, ReceiverServices, Services
+from spool import engines
+from spool.clock import Clock
+from spool.installation import derived
+from spool.log.protocols import Log, Observer
+from spool.sqlite.ledger.ledger import CHUNK
+from spool.storage import Storage, StorageOptions
+
+_log = logging.getLogger(__name__)
+
+RETAIN_EVERY_S = 60.0
+AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
+AGENT_LEDGER_CHUNK = 512
+REGISTRY_PROBLEM = "the key table cannot be read; the log of the start says why"
+
+
+@asynccontextmanager
+async def open_storage(
+    config: Config,
+    *,
+    clock: Clock,
+    registry_clock: Clock | None = None,
+    observer: Observer | None = None,
+    is_agent: bool = False,
+) -> AsyncIterator[Storage]:
+    """Everything that is kept; SpoolLocked while another process has the data directory open. See spool.engines."""
+    storage = await engines.open_storage(
+        StorageOptions(
+            directory=config.data_dir,
+            settings=config.spool,
+            clock=clock,
+            observer=observer,
+            cache_bytes=AGENT_CACHE_BYTES if is_agent else None,
+            ledger_tags=config.ledger.tags,
+            ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
+            registry_clock=registry_clock,
+        )
+    )
+    try:
+        if storage.registry is not None:
+            storage.devices.auditor = storage.registry.note_all
+        yield storage
+    finally:
+        await storage.close()
+
+
+@asynccontextmanager
+async def open_operator_services(
+    config: Config, storage: Storage, *, clock: Clock, version: str, console_url: Callable[[], str]
+) -> AsyncIterator[OperatorServices]:
+    """What the operator API works on without a server: no route runs, and nothing is received."""
+    async with AsyncExitStack() as stack:
+        assembler = _Assembler(config, storage, clock, stack)
+        access = await assembler.start_access()
+        billing = assembler.billing_sync()
+        no_routes = Routes(storage.deliveries, storage.log, clock, [])
+        yield assembler.operator_services(access, billing, no_routes, version=version, console_url=console_url)
+
+
+@asynccontextmanager
+async def open_services(
+    config: Config,
+    *,
+    clock: Clock,
+    version: str,
+    console_url: Callable[[], str],
+    local: Bearer | None = None,
+    observer: Observer | None = None,
+) -> AsyncIterator[Services]:
+    """
+    Everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
+
+    `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics. ConfigError when
+    what the configuration points to is wrong.
+    """
+    metrics = Metrics()
+    observers = Observers([metrics, observer]) if observer else metrics
+    is_agent = local is not None
+    async with AsyncExitStack() as stack:
+        storage = await stack.enter_async_context(
+            open_storage(config, clock=clock, observer=observers, is_agent=is_agent)
+        )
+        if storage.registry is None:
+            problem = storage.registry_problem
+            _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
+            storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
+        assembler = _Assembler(config, storage, clock, stack)
+        access = await assembler.start_access(local)
+        attribution = Attribution(config, secret=assembler.email_secret)
+        window, shadows = await assembler.start_intake(attribution, metrics)
+        deposits = Deposits(storage.log, attribution)
+        receivers = assembler.receiver_services(access, window, metrics)
+        billing = assembler.billing_sync()
+        # An agent reports its device itself (exporters.link): it has no table of devices to bring upstream.
+        routes = await assembler.start_routes([] if is_agent else assembler.syncs(billing))
+        operators = assembler.operator_services(access, billing, routes, version=version, console_url=console_url)
+        background: Background = {
+            "routes": routes.wait,
+            "retention": lambda: _retain(storage.log),
+            "merge window": window.run,
+            "shadows": lambda: shadows.follow(storage.log, hold_s=config.spool.hold),
+            "ledger": lambda: storage.ledger.follow(storage.log),
+        }
+        if not is_agent:  # waking ten times a second drains a laptop's battery
+            background["loop lag"] = metrics.lag.run
+        if config.publish:
+            background["publisher"] = assembler.publisher(deposits).run
+        if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
+            background["insights"] = inspector(operators).run
+        yield Services(
+            storage=storage,
+            receivers=receivers,
+            devices=assembler.devices,
+            deposits=deposits,
+            operators=operators,
+            health=assembler.health(receivers, routes),
+            exposition=assembler.exposition(metrics, access, routes),
+            poke=routes.poke,
+            background=background,
+        )
+
+
+class _Assembler:
+    """Makes the parts from what all of them share. What must be closed goes on the stack."""
+
+    def __init__(self, config: Config, storage: Storage, clock: Clock, stack: AsyncExitStack) -> None:
+        self._config = config
+        self._storage = storage
+        self._clock = clock
+        self._stack = stack
+        self._lanes = Lanes()
+        self.email_secret = derived(storage.secret, "e-mails")
+        self.devices = Registrar(
+            storage.devices,
+            settings=config.devices,
+            clock=clock,
+            secret=storage.secret,
+            emails=Emails(config.privacy.emails, secret=self.email_secret),
+        )
+
+    async def start_access(self, local: Bearer | None = None) -> Access:
+        find = self.devices.keys.find
+        access = Access(self._storage.registry, self._config.server, clock=self._clock, devices=find, local=local)
+        await access.start()
+        self._stack.push_async_callback(access.stop)
+        return access
+
+    async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[MergeWindow, Shadows]:
+        log, section = self._storage.log, self._config.spool
+        naming = Naming(self.devices, claimed=metrics.claimed)
+        shadows = Shadows(self._clock, stand_in=lambda call: attribution.stand_in(call, {}, naming.labels(call.device)))
+        await shadows.remember(log)
+        prices = PriceBook.load(self._config.prices)
+        intake = Intake(log, attribution=attribution, prices=prices, shadows=shadows, naming=naming)
+        merger = Merger(
+            window_s=section.pending_window,
+            hold_s=section.hold,
+            max_reports=section.pending_items,
+            max_bytes=section.pending_bytes,
+        )
+        window = MergeWindow(self._storage.partial_reports, intake, self._clock, merger)
+        await window.start()
+        return window, shadows
+
+    def receiver_services(self, access: Access, window: MergeWindow, metrics: Metrics) -> ReceiverServices:
+        server, config = self._config.server, self._config
+        return ReceiverServices(
+            access=access,
+            intake=window,
+            metrics=metrics,
+            clock=self._clock,
+            budget=bodies.Budget(server.max_inflight_bytes),
+            max_body_bytes=server.max_body_bytes,
+            options=Options(keep_attributes=frozenset(config.privacy.keep_attributes), host_id=config.devices.host_id),
+            cors=Cors(server.cors_origins),
+            signing_secret=signing_secret(config.sources),
+        )
+
+    def billing_sync(self) -> BillingSync:
+        """AI cost as billing drops; it only answers operators while nobody runs it."""
+        storage = self._storage
+        billing = outbound.billing_sync(
+            self._config.upstream, storage.ledger, storage.billing_hours, self._lanes, clock=self._clock
+        )
+        self._stack.push_async_callback(billing.close)
+        return billing
+
+    def syncs(self, billing: BillingSync) -> list[outbound.Sync]:
+        upstream = self._config.upstream
+        if not upstream.base_url:
+            return []
+        devices = outbound.device_sync(upstream, self._storage.devices, clock=self._clock)
+        return [devices, billing] if upstream.connection_id else [devices]
+
+    async def start_routes(self, syncs: Sequence[outbound.Sync]) -> Routes:
+        config, storage = self._config, self._storage
+        rooms = outbound_topics.Rooms(
+            log=storage.log,
+            streams=storage.streams,
+            learn=storage.book.learn,
+            lanes=self._lanes,
+            single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
+        )
+        try:
+            configs = outbound.build(config.upstream, config.destinations, clock=self._clock, rooms=rooms)
+        except ValueError as error:
+            raise ConfigError([str(error)]) from error
+        routes = Routes(storage.deliveries, storage.log, self._clock, configs, syncs)
+        self._stack.push_async_callback(routes.stop)
+        await routes.start()
+        return routes
+
+    def operator_services(
+        self,
+        access: Access,
+        billing: BillingSync,
+        routes: Routes,
+        *,
+        version: str,
+        console_url: Callable[[], str],
+    ) -> OperatorServices:
+        config, storage = self._config, self._storage
+        host, _ = split_address(operator_listen(config.server) or config.server.listen)
+        return OperatorServices(
+            log=storage.log,
+            deliveries=storage.deliveries,
+            streams=storage.streams,
+            billing=billing,
+            registry=storage.registry,
+            registry_problem=storage.registry_problem,
+            access=access,
+            clock=self._clock,
+            secret=storage.secret,
+            version=version,
+            hosts=frozenset({host}),
+            console_url=console_url,
+            wake=lambda _: routes.poke(),
+            devices=self.devices,
+            syncs=routes.syncs,
+            ledger=storage.ledger,
+            prices=lambda: PriceBook.load(config.prices),
+        )
+
+    def publisher(self, deposits: Deposits) -> Publisher:
+        return Publisher(
+            self._config.publish,
+            ledger=self._storage.ledger,
+            deposits=deposits,
+            streams=self._storage.streams,
+            book=self._storage.book,
+            clock=self._clock,
+        )
+
+    def health(self, receivers: ReceiverServices, routes: Routes) -> Health:
+        registry = self._storage.registry
+        return Health(
+            self._storage.log,
+            self._storage.deliveries,
+            clock=self._clock,
+            keys_read=lambda: registry is not None,
+            closing=lambda: receivers.in_hand.closed,
+            syncs=routes.syncs,
+        )
+
+    def exposition(self, metrics: Metrics, access: Access, routes: Routes) -> Exposition:
+        storage, devices = self._storage, self.devices
+
+        async def snapshot() -> Snapshot:
+            return Snapshot(
+                stats=await storage.log.stats(),
+                routes=[*await storage.deliveries.routes(), *routes.syncs()],
+                devices=devices.counts(),
+                failed_attempts=access.failed_attempts,
+            )
+
+        return Exposition(metrics, snapshot, self._clock.monotonic)
+
+
+async def _retain(log: Log) -> None:
+    while True:
+        await log.retain()
+        await asyncio.sleep(RETAIN_EVERY_S)
