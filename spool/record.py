@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import msgspec
@@ -171,6 +172,12 @@ def pack(records: Iterable[Record]) -> bytes:
 def unpack(packed: bytes) -> list[Record]:
     """The inverse of `pack`; msgspec.DecodeError when the bytes are not that."""
     return _decoder.decode(packed)
+
+
+def decimal_text(amount: Decimal) -> str:
+    """Every digit of an amount in plain notation: no exponent, no trailing zeros."""
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def rfc3339(time_ns: int | None) -> str | None:

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from spool.listing import ListPage, ListQuery
-from spool.record import NS, UnitCostOperation
+from spool.record import NS, UnitCostOperation, decimal_text
 
 ALLOCATION, METRIC = "allocation", "metric"
 TYPES = (ALLOCATION, METRIC)
@@ -144,11 +144,9 @@ def period_start(time_ns: int, granularity: str | None) -> int:
     return int(start.timestamp()) * NS
 
 
-def decimal_text(value: Decimal) -> str:
-    """Plain notation of at most 15 significant digits, without trailing zeros."""
-    rounded = Context(prec=15).plus(value)
-    text = format(rounded, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
+def rounded_text(value: Decimal) -> str:
+    """Decimal text of at most 15 significant digits: what sums of doubles agree on."""
+    return decimal_text(Context(prec=15).plus(value))
 
 
 class StreamBook:

@@ -22,7 +22,7 @@ from spool.identity import Identity, of_derived
 from spool.log.protocols import Log
 from spool.log.values import Entry, Submission
 from spool.record import NS, UNIT_COST, Scalar, UnitCostOperation, UsageEvent, rfc3339
-from spool.streams import decimal_text
+from spool.streams import rounded_text
 
 BATCH = "application/cloudevents-batch+json"
 STREAM = "usage-events"
@@ -157,7 +157,7 @@ def _amount(event: UsageEvent, where: str) -> str | None:
         amount = Decimal(str(found))
     except InvalidOperation:
         return None
-    return decimal_text(amount) if amount.is_finite() and amount > 0 else None
+    return rounded_text(amount) if amount.is_finite() and amount > 0 else None
 
 
 def _text(event: UsageEvent, where: str) -> str | None:

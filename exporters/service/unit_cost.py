@@ -22,7 +22,7 @@ from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import NS, UnitCostOperation, rfc3339
-from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Total, decimal_text, key_of
+from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Total, key_of, rounded_text
 
 STREAM = "unit-cost"
 DROPS = "unit-cost-streams"
@@ -214,7 +214,7 @@ def _of_total(total: Total, stream_type: str) -> UnitCostOperation:
         granularity=total.granularity,
         element_name=total.element_name,
         dimensions={name: list(values) for name, values in total.dimensions.items()},
-        value=decimal_text(Decimal(total.value)),
+        value=rounded_text(Decimal(total.value)),
     )
 
 

@@ -30,9 +30,9 @@ from spool.streams import (
     REPLACE,
     StreamBook,
     StreamReader,
-    decimal_text,
     key_of,
     merged,
+    rounded_text,
     stream_of,
 )
 
@@ -141,7 +141,7 @@ def _value(rule: Publication, row: CostRow) -> str | None:
             if not measures[rule.per]:
                 return None
             value /= measures[rule.per]
-        return decimal_text(value) if value > 0 else None
+        return rounded_text(value) if value > 0 else None
 
 
 def _measures(row: CostRow) -> Mapping[str, Decimal]:

@@ -1,26 +1,14 @@
-"""How LiteLLM names its calls: the same in its log, in its spans, and in what its integration sends to Langfuse."""
+"""What identifies a call of LiteLLM: in its log, in its spans, and in what its integration sends to Langfuse."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
-from gateway.normalise.reading.operations import CHAT, COMPLETION, EMBEDDINGS, GENERATE, IMAGE, SPEECH, TRANSCRIPTION
+from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
 from spool.identity import Identity, of_call
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_CHAT_CALLS = frozenset(
-    {"completion", "acompletion", "responses", "aresponses", "anthropic_messages", "aanthropic_messages"}
-)
-_CALLS = (
-    ("text_completion", COMPLETION),
-    ("embedding", EMBEDDINGS),
-    ("image_generation", IMAGE),
-    ("transcription", TRANSCRIPTION),
-    ("speech", SPEECH),
-    ("generate_content", GENERATE),
-)
 _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 
 
@@ -38,12 +26,3 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
 def _may_be_call_id(record: Inference, call_id: str | None) -> bool:
     """Of a UUID that is not the stated call id: some providers' response ids are UUIDs."""
     return record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
-
-
-@lru_cache(maxsize=256)
-def operation_of(call_type: str) -> str | None:
-    """The operation behind the name of LiteLLM's function."""
-    name = call_type.rpartition(".")[2]
-    if name in _CHAT_CALLS:
-        return CHAT
-    return next((operation for part, operation in _CALLS if part in name), None)

@@ -20,7 +20,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading.values import exact
 from spool.record import NS, UnitCostOperation
-from spool.streams import ALLOCATION, CREATE, DAILY, DELETE, GRANULARITIES, Stream, decimal_text, merged, stream_of
+from spool.streams import ALLOCATION, CREATE, DAILY, DELETE, GRANULARITIES, Stream, merged, rounded_text, stream_of
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000
@@ -308,7 +308,7 @@ def _value(value: Any) -> str:
         raise _Bad("value must be a number that is not absurd")
     if number <= 0:
         raise _Bad("value must be above 0")
-    return decimal_text(number)
+    return rounded_text(number)
 
 
 def _agree(known: Stream | None, operation: UnitCostOperation) -> None:

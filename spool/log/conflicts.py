@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from spool.log.counters import plain
-from spool.record import Inference
+from spool.record import Inference, decimal_text
 
 
 class Sum(msgspec.Struct, array_like=True):
@@ -23,7 +22,7 @@ class Sum(msgspec.Struct, array_like=True):
         return Sum(
             _added(self.input_tokens, other.input_tokens),
             _added(self.output_tokens, other.output_tokens),
-            other.cost if self.cost is None else plain(Decimal(self.cost) + Decimal(other.cost or 0)),
+            other.cost if self.cost is None else decimal_text(Decimal(self.cost) + Decimal(other.cost or 0)),
         )
 
 
@@ -99,7 +98,7 @@ def _money(text: str | None) -> str | None:
         cost = Decimal(text)
     except InvalidOperation:
         return None
-    return plain(cost) if cost.is_finite() else None
+    return decimal_text(cost) if cost.is_finite() else None
 
 
 def _named(one: Sum) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 from spool import identity
 from spool.identity import Identity
 from spool.log.values import CounterPoint
-from spool.record import UsageMetric
+from spool.record import UsageMetric, decimal_text
 
 UNCHANGED = "unchanged"
 LATE = "late"
@@ -77,17 +77,11 @@ def as_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]
     record = msgspec.structs.replace(
         point.template,
         id=known_as.id,
-        value=int(delta.value) if point.template.unit == TOKENS else plain(delta.value),
+        value=int(delta.value) if point.template.unit == TOKENS else decimal_text(delta.value),
         start_time=delta.start_time,
         end_time=delta.time or None,
     )
     return record, known_as
-
-
-def plain(value: Decimal) -> str:
-    """Decimal text without exponent or trailing zeros."""
-    text = format(value, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _unit(point: CounterPoint) -> Decimal:

@@ -15,7 +15,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import before, duration, instant
-from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import count, money, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -69,14 +69,14 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
         cost=money(event.cost, "agw.ai.usage.cost.total"),
     )
     record.start_time = before(record.end_time, duration(event.duration))
-    # Releases before August 2026 logged the provider's own number, without the cache: `settled` sees where it can.
-    count_tokens(record, settled(
+    # Releases before August 2026 logged the provider's own number, without the cache: `settle` sees where it can.
+    count_tokens(record, settle(Tokens(
         count(event.input_tokens, "gen_ai.usage.input_tokens"),
         count(event.output_tokens, "gen_ai.usage.output_tokens"),
         count(event.cache_read_tokens, "gen_ai.usage.cache_read.input_tokens"),
         count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
-    ))  # fmt: skip
+    )))  # fmt: skip
     if not is_call(record):
         return ()
     fail_by_status(record, event.http_status)

@@ -15,7 +15,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import Other, count, nested, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -77,13 +77,13 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
         response_model=model_name(said.model),
     )
     record.end_time = after(record.start_time, event.latency)
-    count_tokens(record, settled(
+    count_tokens(record, settle(Tokens(
         count(said.prompt_tokens, "llm_summary.prompt_tokens"),
         count(said.completion_tokens, "llm_summary.completion_tokens"),
         count(said.cache_read_input_tokens, "llm_summary.cache_read_input_tokens"),
         count(said.cache_creation_input_tokens, "llm_summary.cache_creation_input_tokens"),
         count(said.reasoning_tokens, "llm_summary.reasoning_tokens"),
-    ))  # fmt: skip
+    )))  # fmt: skip
     if not is_call(record):
         return ()
     fail_by_status(record, nested(event.response, ApisixResponse).status)

@@ -17,7 +17,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import count, text
 from spool.identity import is_long, of_call
 from spool.record import Inference
@@ -53,7 +53,9 @@ def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
 def calls(event: AzureApimEvent) -> Iterable[Call]:
     """The row with a deployment, or with figures, is the call."""
     deployment = text(event.DeploymentName)
-    tokens = settled(count(event.PromptTokens, "PromptTokens"), count(event.CompletionTokens, "CompletionTokens"))
+    tokens = settle(
+        Tokens(count(event.PromptTokens, "PromptTokens"), count(event.CompletionTokens, "CompletionTokens"))
+    )
     if deployment is None and not tokens:
         return ()
     record = Inference(

@@ -24,7 +24,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.usage import Tokens
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, mapping, nested, text
 from gateway.schemas import COUNT, TEXT, closed
 from spool.identity import of_call

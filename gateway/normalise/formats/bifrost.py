@@ -20,7 +20,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.usage import Tokens, settled
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import Other, count, first, money, nested, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -131,12 +131,14 @@ def _operation(name: str) -> str | None:
 def _tokens(said: BifrostAttributes) -> Tokens:
     reasoning = first(said.reasoning_tokens, said.older_reasoning_tokens, said.plain_reasoning_tokens)
     cache_write = first(said.cache_write_tokens, said.older_cache_write_tokens)
-    return settled(
-        count(first(said.input_tokens, said.prompt_tokens), "gen_ai.usage.prompt_tokens"),
-        count(first(said.output_tokens, said.completion_tokens), "gen_ai.usage.completion_tokens"),
-        count(first(said.cache_read_tokens, said.older_cache_read_tokens), "gen_ai.usage.cache_read.input_tokens"),
-        count(cache_write, "gen_ai.usage.cache_creation.input_tokens"),
-        count(reasoning, "gen_ai.usage.reasoning.output_tokens"),
+    return settle(
+        Tokens(
+            count(first(said.input_tokens, said.prompt_tokens), "gen_ai.usage.prompt_tokens"),
+            count(first(said.output_tokens, said.completion_tokens), "gen_ai.usage.completion_tokens"),
+            count(first(said.cache_read_tokens, said.older_cache_read_tokens), "gen_ai.usage.cache_read.input_tokens"),
+            count(cache_write, "gen_ai.usage.cache_creation.input_tokens"),
+            count(reasoning, "gen_ai.usage.reasoning.output_tokens"),
+        )
     )
 
 

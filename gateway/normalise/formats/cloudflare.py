@@ -16,7 +16,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import count, is_false, is_true, mapping, money, status_code, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -66,7 +66,7 @@ def calls(event: CloudflareEvent) -> Iterable[Call]:
         request_model=model_name(event.model, event.provider),
     )
     record.end_time = after(record.start_time, event.duration)
-    count_tokens(record, settled(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out")))
+    count_tokens(record, settle(Tokens(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out"))))
     if event.success is not None and is_false(event.success):
         fail(record, status_code(event.status_code) or None)
     elif not fail_by_status(record, event.status_code) and is_true(event.cached):

@@ -18,7 +18,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import count, first, status_code, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -74,13 +74,13 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     )
     record.end_time = after(record.start_time, event.duration)
     cached = first(event.cached_tokens, event.cache_read_tokens)
-    count_tokens(record, settled(
+    count_tokens(record, settle(Tokens(
         count(_filled(event.input_tokens, event.old_input_tokens), "gen_ai.usage.input_tokens"),
         count(_filled(event.output_tokens, event.old_output_tokens), "gen_ai.usage.output_tokens"),
         count(cached, "gen_ai.usage.cached_input_tokens"),
         count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
-    ))  # fmt: skip
+    )))  # fmt: skip
     if record.request_model is None and record.response_model is None:
         return ()
     if status_code(event.response_code) == 0:  # nobody answered

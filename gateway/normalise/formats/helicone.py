@@ -16,7 +16,7 @@ from gateway.normalise.formats.declaration.signs import Members
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.usage import Tokens, Usage, settled
+from gateway.normalise.reading.tokens import Tokens, Usage, settle
 from gateway.normalise.reading.values import Other, count, first, money, nested, text
 from spool.record import Inference
 
@@ -81,7 +81,7 @@ def _tokens(figures: HeliconeFigures, answered: ProviderBody) -> Tokens:
         came_in = said.input
     if came_out is None:
         came_out = said.output
-    return settled(came_in, came_out, said.cache_read, said.cache_write, said.reasoning)
+    return settle(Tokens(came_in, came_out, said.cache_read, said.cache_write, said.reasoning))
 
 
 def example(call: ExampleCall) -> Any:

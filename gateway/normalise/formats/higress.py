@@ -16,7 +16,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.usage import Details, settled
+from gateway.normalise.reading.tokens import Details, Tokens, settle
 from gateway.normalise.reading.values import Other, count, first, nested, text
 from spool.identity import Identity, is_long, of_call
 from spool.record import Inference
@@ -67,12 +67,12 @@ def calls(event: HigressEvent) -> Iterable[Call]:
     record.end_time = after(record.start_time, said.llm_service_duration)
     cached = first(said.cached_tokens, nested(said.input_token_details, Details).cached_tokens)
     reasoning = first(said.reasoning_tokens, nested(said.output_token_details, Details).reasoning_tokens)
-    count_tokens(record, settled(
+    count_tokens(record, settle(Tokens(
         count(said.input_token, "ai_log.input_token"),
         count(said.output_token, "ai_log.output_token"),
         count(cached, "ai_log.cached_tokens"),
         reasoning=count(reasoning, "ai_log.reasoning_tokens"),
-    ))  # fmt: skip
+    )))  # fmt: skip
     if not is_call(record):
         return ()
     if not fail_by_status(record, event.response_code) and said.cache_status == "hit":

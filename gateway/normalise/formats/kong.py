@@ -16,7 +16,7 @@ from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION, of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.usage import Usage, of_usage
+from gateway.normalise.reading.tokens import Usage, of_usage
 from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
 from spool.identity import of_call
 from spool.record import Inference

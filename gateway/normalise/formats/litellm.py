@@ -16,12 +16,13 @@ from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
 from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call, known_cost
 from gateway.normalise.formats.declaration.signs import Members
-from gateway.normalise.litellm_calls import identity_of, operation_of
+from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.operations import RERANK, of_function
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.usage import Tokens, Usage, of_usage, settled
+from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
 from gateway.normalise.reading.values import Other, count, first, is_true, mapping, money, nested, of_json, text
 from spool.record import Inference
 
@@ -151,7 +152,7 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
         start_time=instant(event.startTime),
         end_time=instant(event.endTime),
         provider=provider(event.custom_llm_provider, event.model),
-        operation=None if (call_type := text(event.call_type)) is None else operation_of(call_type),
+        operation=_operation(text(event.call_type)),
         request_model=model_name(event.model, event.custom_llm_provider),
     )
     count_tokens(record, _tokens(event, meta))
@@ -162,6 +163,11 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
         record.status = "cached"
     record.cost = known_cost(record, cost)
     return record
+
+
+def _operation(call_type: str | None) -> str | None:
+    operation = None if call_type is None else of_function(call_type)
+    return None if operation == RERANK else operation  # the cases' list of LiteLLM's calls leaves reranking unnamed
 
 
 def _describe(
@@ -194,13 +200,13 @@ def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     came_in, came_out = count(event.prompt_tokens, "prompt_tokens"), count(event.completion_tokens, "completion_tokens")
     if came_in is None and came_out is None:
         return details
-    return settled(came_in, came_out, details.cache_read, details.cache_write, details.reasoning)
+    return settle(Tokens(came_in, came_out, details.cache_read, details.cache_write, details.reasoning))
 
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """From where the version that sent it keeps the usage object; the oldest have it in the answer alone."""
     for said in (meta.usage_object, meta.additional_usage_values, event.usage):
-        if said is not None and (found := of_usage(nested(said, Usage))).stated:
+        if said is not None and (found := of_usage(nested(said, Usage))).reported():
             return found
     return of_usage(of_json(nested(event.response, LiteLLMResponse).usage, Usage) or Usage())
 

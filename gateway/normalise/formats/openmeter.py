@@ -16,7 +16,7 @@ from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.usage import Usage, of_usage
+from gateway.normalise.reading.tokens import Usage, of_usage
 from gateway.normalise.reading.values import Other, money, nested, text
 from spool.identity import Identity, of_call, of_event
 from spool.record import Inference

@@ -17,7 +17,7 @@ from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.usage import settled
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import Other, count, first, is_false, mapping, money, nested, number_of, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -114,7 +114,7 @@ def _of_row(event: PortkeyEvent) -> Call:
         api_key=key_name(event.api_key_id),
     )
     record.end_time = after(record.start_time, event.response_time)
-    count_tokens(record, settled(count(event.req_units, "req_units"), count(event.res_units, "res_units")))
+    count_tokens(record, settle(Tokens(count(event.req_units, "req_units"), count(event.res_units, "res_units"))))
     if not fail_by_status(record, event.response_status_code):
         if event.is_success is not None and is_false(event.is_success):
             fail(record)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.product import AttributeShape, Names, Product
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import values
 from gateway.normalise.reading.tags import is_secret
 
 
@@ -65,9 +65,9 @@ def caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:
 
 def end_user_of(attributes: Attributes, user: str | None) -> str | None:
     """The end user beside an authenticated principal, for the tag `end_user`."""
-    stated = words.text(attributes.get(semconv.END_USER))
+    stated = values.text(attributes.get(semconv.END_USER))
     if stated is None and semconv.PRINCIPAL in attributes:
-        stated = words.text(attributes.get("llm.user"))
+        stated = values.text(attributes.get("llm.user"))
     return stated if stated is not None and stated != user else None
 
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.product import Fields
-from gateway.normalise.reading import vocabulary as words
 
 _LONGEST = 4096
 _DEEPEST = 6
@@ -22,9 +22,10 @@ def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fie
     """The token counts of an object by field: of a field's names the first with a number."""
     found: dict[str, Any] = {}
     for field, keys in names.items():
-        value = next((tree[key] for key in keys if key in tree and words.count(tree[key]) is not None), None)
-        if value is not None:
-            found[field] = value
+        numbers = (semconv.count(tree[key], key) for key in keys if key in tree)
+        number = next((number for number in numbers if number is not None), None)
+        if number is not None:
+            found[field] = number
     return found
 
 

@@ -17,8 +17,8 @@ from msgspec import Struct
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.outcome import Outcome
-from gateway.normalise.reading import vocabulary as words
-from gateway.normalise.reading.cache_inclusion import Tokens, settle
+from gateway.normalise.reading import operations
+from gateway.normalise.reading.tokens import Tokens, settle
 from spool.record import Inference
 
 Names = tuple[str, ...]
@@ -84,7 +84,7 @@ class TokenNames:
     reasoning: Names = ()
 
     def counts(self, attributes: Attributes) -> Tokens:
-        """The counts under these names; Implausible when one cannot be."""
+        """The counts under these names; BadValue when one cannot be."""
         fields = (self.input, self.output, self.cache_read, self.cache_write, self.reasoning)
         return Tokens(*[semconv.first_count(attributes, names) for names in fields])
 
@@ -142,7 +142,7 @@ class LogDialect:
     without_cache: bool = False
     without_cache_at: frozenset[str] = frozenset()  # providers whose input is passed on as they count it
     without_reasoning: bool = False
-    operation: str = words.CHAT
+    operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
     own_span: bool = False  # trace and span id are those of the call, not of what encloses it
@@ -153,7 +153,7 @@ class LogDialect:
         return stated or self.unnamed_provider(attributes, model)
 
     def count(self, attributes: Attributes, provider: str | None) -> Tokens:
-        """The tokens of one call; Implausible when they cannot be."""
+        """The tokens of one call; BadValue when they cannot be."""
         stated = self.tokens.counts(attributes)
         tool_input = semconv.first_count(attributes, self.tool_input)
         if tool_input and stated.input is not None:

@@ -7,25 +7,20 @@ Knows names alone: what a value means is read by gateway.normalise.reading.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.normalise.otlp.model import Attributes
-from gateway.normalise.reading import models
+from gateway.normalise.outcome import MALFORMED
+from gateway.normalise.reading import models, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.error_types import first_readable
-from gateway.normalise.reading.values import ABSENT
-from gateway.normalise.reading.vocabulary import (
-    MAX_TEXT,
-    MAX_TOKENS,
-    count,
-    money,
-    plain,
-    text,
-)
+from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, text
 from spool.providers import FRAMEWORKS
+
+T = TypeVar("T")
 
 # --- Tokens: first present name wins, names never add up ------------------------------------------------------------
 
@@ -191,15 +186,35 @@ def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
         if type(value) is int and 0 <= value <= MAX_TOKENS:
             return value
         if value is not None and not (type(value) is str and value in ABSENT):
-            return count(value)
+            return count(value, name)
     return None
+
+
+def count(value: Any, name: str) -> int | None:
+    """A token count; None for text that is no number: other programs use the same names. Raises BadValue."""
+    return _number(values.count, value, name)
+
+
+def money(value: Any, name: str) -> str | None:
+    """An amount as decimal text; None for text that is no number, as in `count`. Raises BadValue."""
+    return _number(values.money, value, name)
+
+
+def _number(read: Callable[[Any, str], T], value: Any, name: str) -> T | None:
+    try:
+        return read(value, name)
+    except BadValue as error:
+        if error.reason == MALFORMED:
+            return None
+        raise
 
 
 def cost_of(attributes: Attributes, names: Iterable[str] = COST) -> str | None:
     """The reported cost of a call, in dollars."""
     for name in names:
-        if name in attributes and (amount := money(attributes[name])) is not None:
-            return plain(Decimal(amount).scaleb(-6)) if name == "cost_usd_micros" else amount
+        amount = money(attributes.get(name), name)
+        if amount is not None:
+            return money(Decimal(amount).scaleb(-6), name) if name == "cost_usd_micros" else amount
     return None
 
 
@@ -223,17 +238,17 @@ def looks_like_ai(attributes: Attributes) -> bool:
 def provider_of(attributes: Attributes, model: str | None, names: Iterable[str] = PROVIDER) -> str | None:
     """The stated provider unless it is a framework's name; else the one that the model's name gives away."""
     for name in names:
-        stated = provider(attributes.get(name))
+        written = text(attributes.get(name))
+        stated = None if written is None else provider(written)
         if stated is not None and stated not in FRAMEWORKS:
             return stated
     return model_provider(model) if model else None
 
 
-def provider(written: Any) -> str | None:
+@lru_cache(maxsize=1024)
+def provider(written: str) -> str | None:
     """A stated provider as records have it. In spans `google` is any of Google's services (cases/otlp/INDEX.md)."""
-    stated = models.stated_provider(written)
-    is_any_of_google = stated == "gcp.gemini" and str(written).lower() == "google"
-    return "gcp.gen_ai" if is_any_of_google else stated
+    return "gcp.gen_ai" if written.lower() == "google" else models.stated_provider(written)
 
 
 @lru_cache(maxsize=2048)

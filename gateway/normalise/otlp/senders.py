@@ -12,7 +12,7 @@ from gateway.normalise.otlp.product import AttributeShape, Product
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import values
 from gateway.normalise.reading.values import ABSENT
 from spool.record import AiRecord
 
@@ -41,7 +41,7 @@ class Senders:
         self.caller = caller_of_resource(attributes, shape)
         self.device = semconv.first_text(attributes, self._device_names)
         self.tags = {}
-        service = words.text(attributes.get("service.name"))
+        service = values.text(attributes.get("service.name"))
         if service is not None and not service.startswith("unknown_service"):
             tag_rules.put(self.tags, "service", service)
         if shape.named_tags or shape.metadata or self._keep:
@@ -75,7 +75,7 @@ def _add_product_tags(tags: dict[str, str], product: Product, user: str | None, 
         if (value := semconv.first_text(attributes, names)) is not None:
             left_out += not tag_rules.put(tags, tag, value)
     if product.installation is not None:
-        installation = words.text(attributes.get(product.installation))
+        installation = values.text(attributes.get(product.installation))
         if installation is not None and installation != user:
             left_out += not tag_rules.put(tags, "device", installation)
     return left_out
@@ -92,9 +92,9 @@ def _add_tags(tags: dict[str, str], attributes: Attributes, shape: AttributeShap
             continue
         if key is not None:
             value = attributes[name]
-            left_out += _add_one(tags, key, words.unquoted(value) if name.startswith("langfuse.") else value)
+            left_out += _add_one(tags, key, values.unquoted(value) if name.startswith("langfuse.") else value)
         elif name == semconv.METADATA_JSON:
-            left_out += sum(_add_one(tags, key, part) for key, part in words.json_object(attributes[name]).items())
+            left_out += sum(_add_one(tags, key, part) for key, part in values.mapping(attributes[name]).items())
         elif (joined := _joined(attributes[name])) is not None:
             left_out += not tag_rules.put(tags, "tags", joined)
     for name in keep.intersection(attributes) if keep else ():
@@ -104,7 +104,7 @@ def _add_tags(tags: dict[str, str], attributes: Attributes, shape: AttributeShap
 
 def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
     if type(value) is not str:
-        value = words.text(value)  # None for what is nested
+        value = tag_rules.text_of(value)  # None for what is nested
     if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
@@ -115,7 +115,8 @@ def _add_one(tags: dict[str, str], key: str, value: Any) -> int:
 def _joined(value: Any) -> str | None:
     """A list of words as one text, joined by commas."""
     if isinstance(value, str) and value.startswith("["):
-        value = words.unquoted(value)
+        value = values.unquoted(value)
     if isinstance(value, list):
-        return ",".join([text for part in value if (text := words.text(part)) is not None]) or None
-    return words.text(value)
+        texts = [tag_rules.text_of(part) for part in value]
+        return ",".join(text for text in texts if text is not None and text not in ABSENT) or None
+    return values.text(value)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import operations, values
 
 ERROR_CODE = 2
 
 _REQUEST_TYPES = {
-    "chat": words.CHAT,
-    "completion": words.TEXT_COMPLETION,
-    "embedding": words.EMBEDDINGS,
-    "rerank": words.RERANK,
+    "chat": operations.CHAT,
+    "completion": operations.COMPLETION,
+    "embedding": operations.EMBEDDINGS,
+    "rerank": operations.RERANK,
 }
 _NO_REQUEST_TYPE = "unknown"  # OpenLLMetry's, for methods that it has no word for: some asynchronous calls
 
@@ -52,15 +52,15 @@ def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
 def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
     """The operation that a span names; without a name, a model or provider and (usage or an error) are a chat."""
     attributes = span.attributes
-    if (named := words.text(attributes.get("gen_ai.operation.name"))) is not None:
-        return words.OPERATIONS.get(named)
-    request_type = words.text(attributes.get("llm.request.type"))
+    if (named := values.text(attributes.get("gen_ai.operation.name"))) is not None:
+        return operations.BY_NAME.get(named)
+    request_type = values.text(attributes.get("llm.request.type"))
     if request_type is not None and request_type != _NO_REQUEST_TYPE:
         return _REQUEST_TYPES.get(request_type)
     if _says_tool_or_agent(span, shape):
         return None
     identified = semconv.first_text(attributes, shape.request_model + shape.response_model + shape.provider) is not None
-    return words.CHAT if identified and (has_usage(span, shape) or failed(span, shape)) else None
+    return operations.CHAT if identified and (has_usage(span, shape) or failed(span, shape)) else None
 
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:

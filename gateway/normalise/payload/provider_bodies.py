@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.reading.usage import Gemini, Tokens, Usage, of_gemini, of_usage
+from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, of_gemini, of_usage
 from gateway.normalise.reading.values import Other, first, text
 from spool.identity import Identity, is_long, of_call
 from spool.record import Inference

@@ -9,22 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from gateway.normalise.reading.usage import added
+from gateway.normalise.reading.tokens import Tokens, added
 
 _TOTAL = ("total", "total_tokens")
 _WRITTEN = re.compile("creation|write|ephemeral")
-
-
-class Sums(NamedTuple):
-    """What the buckets come to; cache and reasoning are parts of the two totals."""
-
-    input: int | None
-    output: int | None
-    cache_read: int | None
-    cache_write: int | None
-    reasoning: int | None
 
 
 def is_bucket(name: str) -> bool:
@@ -32,14 +21,14 @@ def is_bucket(name: str) -> bool:
     return _is_input(name) or "output" in name or name in _TOTAL
 
 
-def sums(buckets: Mapping[str, int]) -> Sums:
-    """`buckets` by name; what no bucket tells is null."""
+def sums(buckets: Mapping[str, int]) -> Tokens:
+    """The sums of `buckets` by name; None where no bucket counts."""
     inputs = {name: number for name, number in buckets.items() if _is_input(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     came_in, came_out, total = (_either(buckets, name, f"{name}_tokens") for name in ("input", "output", "total"))
     if total is None or total != (came_in or 0) + (came_out or 0):
         came_in, came_out = added(*inputs.values()), added(*outputs.values())
-    return Sums(
+    return Tokens(
         came_in,
         came_out,
         cache_read=added(*(number for name, number in inputs.items() if "cache" in name and not _WRITTEN.search(name))),

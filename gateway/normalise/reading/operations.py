@@ -1,13 +1,36 @@
-"""What a call did, told by the path that it went to."""
+"""What a call did, in OpenTelemetry's words: by the name of the operation, of a LiteLLM function, or by a path."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from gateway.normalise.reading.values import text
 
-CHAT, COMPLETION, EMBEDDINGS = "chat", "text_completion", "embeddings"
+CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", "rerank"
 GENERATE, IMAGE, TRANSCRIPTION, SPEECH = "generate_content", "image_generation", "transcription", "speech"
+
+# Names of operations that are calls. In spans any other name is that of a step around calls.
+BY_NAME = {
+    "chat": CHAT, "text_completion": COMPLETION, "generate_content": GENERATE, "embeddings": EMBEDDINGS,
+    "rerank": RERANK,
+    # LiteLLM's functions
+    "completion": CHAT, "acompletion": CHAT, "responses": CHAT, "aresponses": CHAT, "messages": CHAT,
+    "anthropic_messages": CHAT, "aanthropic_messages": CHAT, "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS,
+    "arerank": RERANK,
+    "chat.completions": CHAT, "text.completions": COMPLETION,  # Semantic Kernel
+    "chat_completions": CHAT,  # Logfire
+}  # fmt: skip
+
+# LiteLLM's other functions by a part of their names: `aimage_generation`, `agenerate_content_stream`.
+_BY_PART = (
+    ("text_completion", COMPLETION),
+    ("embedding", EMBEDDINGS),
+    ("image_generation", IMAGE),
+    ("transcription", TRANSCRIPTION),
+    ("speech", SPEECH),
+    ("generate_content", GENERATE),
+)
 
 _BY_ENDING = (
     ("/chat/completions", CHAT),
@@ -22,6 +45,14 @@ _BY_ENDING = (
     (":generateContent", GENERATE),
     (":streamGenerateContent", GENERATE),
 )
+
+
+@lru_cache(maxsize=256)
+def of_function(name: str) -> str | None:
+    """The operation behind an operation's name or that of LiteLLM's function; None if it is no call to a model."""
+    last = name.rpartition(".")[2]
+    named = BY_NAME.get(name) or BY_NAME.get(last)
+    return named or next((operation for part, operation in _BY_PART if part in last), None)
 
 
 def of_path(path: Any) -> str | None:

@@ -24,6 +24,7 @@ _TEXT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
+_LONGEST_MS: Final = 10**10  # four months
 _MAX_DURATION: Final = 64  # the search for units takes the square of the length
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
 
@@ -45,28 +46,28 @@ def instant(value: Any) -> int | None:
 
 def after(start: int | None, milliseconds: Any) -> int | None:
     """The end of what began at `start` and took so long; None when either is unknown."""
-    took = span(milliseconds)
+    took = nanoseconds(milliseconds)
     return None if start is None or took is None else _bounded(start + took)
 
 
-def span(milliseconds: Any) -> int | None:
-    """A duration in milliseconds, as number or text, in nanoseconds."""
+def nanoseconds(milliseconds: Any) -> int | None:
+    """A duration that came in milliseconds, as number or text; None if it is none that a call can take."""
     try:
         number = number_of(milliseconds, "")
     except BadValue:
         return None
-    return int(number * MS) if number is not None and 0 <= number < MAX_NS // MS else None
+    return int(number * MS) if number is not None and 0 <= number <= _LONGEST_MS else None
 
 
 def duration(written: Any) -> int | None:
     """`804ms`, `1.5s`, `350us`, `1m2s` in nanoseconds; a bare number is milliseconds."""
     if not isinstance(written, str) or len(written) > _MAX_DURATION:
-        return span(written)
+        return nanoseconds(written)
     parts = _DURATION.findall(written)
     if not parts or "".join(number + unit for number, unit in parts) != written.strip():
-        return span(written)
+        return nanoseconds(written)
     total = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in parts)
-    return total if total < MAX_NS else None
+    return total if total <= _LONGEST_MS * MS else None
 
 
 def before(end: int | None, took: int | None) -> int | None:

@@ -10,23 +10,25 @@ from __future__ import annotations
 import re
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
 from gateway.normalise.payload.items import UNREADABLE, Raw, decode
 from gateway.normalise.payload.large_items import LARGE, slim
+from gateway.normalise.reading.tags import text_of
+from spool.record import decimal_text
 
 MAX_TEXT: Final = 2048  # longer text in an id, a name or a model is none
 MAX_TOKENS: Final = 10**9  # more than any model can take: a wrong unit or a time stamp
-MAX_COST: Final = 10**12
+MAX_COST: Final = Decimal(10**12)
 MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, and few enough for whoever adds them up
 SMALLEST_COST: Final = -40  # power of ten; below it a plain notation would be all zeros
 
 # Text that stands for nothing: gateways write "-", Micrometer "none", Python "None", JavaScript the others.
 ABSENT: Final = frozenset({"", "-", "none", "None", "undefined", "null"})
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -82,26 +84,41 @@ def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """A map of scalars as it is, or out of JSON text; empty for anything else."""
+    """A map as it is, or out of JSON text; empty for anything else."""
     if isinstance(value, dict):
         return value
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
+    if not isinstance(value, str) or value.lstrip()[:1] != "{":
+        return {}
+    if len(value) >= LARGE:
         found = of_json('{"map":' + value + "}", _Map)
         return found.map if found else {}
-    return {}
+    try:
+        return decode(value.encode("utf-8", "surrogatepass"), _MAPS)
+    except UNREADABLE:
+        return {}
+
+
+def unquoted(value: Any) -> Any:
+    """The value inside JSON text (a quoted text, an object or a list); anything else as it is."""
+    if type(value) is str and value[:1] in ('"', "{", "["):
+        try:
+            return msgspec.json.decode(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
 
 
 def text(value: Any) -> str | None:
-    """Text, or a number's digits; None for what stands for nothing and for what is no scalar."""
+    """Text, or a number's digits; None for what stands for nothing, is longer than any name or is no scalar."""
     if type(value) is not str:
-        if type(value) is not int and not isinstance(value, Decimal):
+        if isinstance(value, bool) or (written := text_of(value)) is None:
             return None
-        value = str(value)
-    return value if value not in ABSENT and len(value) <= MAX_TEXT else None
+        value = written
+    return None if value in ABSENT or len(value) > MAX_TEXT else value
 
 
 def first(*values: Any) -> str | None:
-    """The first that says something."""
+    """The text of the first value that is not absent."""
     for value in values:
         if (found := text(value)) is not None:
             return found
@@ -119,7 +136,7 @@ def is_false(value: Any) -> bool:
 
 
 def count(value: Any, field: str) -> int | None:
-    """A number of tokens, None when the source did not say."""
+    """A number of tokens; None if absent. Raises BadValue for text and for a number that no call can have."""
     if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
     if value is None:
@@ -137,7 +154,7 @@ def count(value: Any, field: str) -> int | None:
 
 
 def money(value: Any, field: str) -> str | None:
-    """Decimal text in plain notation with the source's digits, None when the source did not say."""
+    """Decimal text in plain notation with the source's digits; None if absent. Raises BadValue like `count`."""
     if value is None:
         return None
     number = number_of(value, field)
@@ -147,16 +164,12 @@ def money(value: Any, field: str) -> str | None:
         raise BadValue(IMPLAUSIBLE, f"{field} is negative")
     if not number:
         return "0"
-    absurd = number > MAX_COST or number.adjusted() < SMALLEST_COST
-    if absurd or len(written := plain(number)) > MAX_COST_DIGITS:
+    if number > MAX_COST or number.adjusted() < SMALLEST_COST:
+        raise BadValue(IMPLAUSIBLE, f"{field} is beyond any price")
+    written = decimal_text(number)
+    if len(written) > MAX_COST_DIGITS:
         raise BadValue(IMPLAUSIBLE, f"{field} is beyond any price")
     return written
-
-
-def plain(number: Decimal) -> str:
-    """Without an exponent and without zeros that say nothing."""
-    written = f"{number:f}"
-    return written.rstrip("0").rstrip(".") if "." in written else written
 
 
 def status_code(value: Any) -> int | None:
@@ -169,15 +182,16 @@ def status_code(value: Any) -> int | None:
 
 
 def number_of(value: Any, field: str) -> Decimal | None:
-    """A number however it was written; None for what stands for nothing."""
-    if type(value) is int:
+    """A number however it was written; None if absent. Raises BadValue if it is no number."""
+    kind = type(value)
+    if kind is Decimal:
+        return cast(Decimal, value)
+    if kind is int:
         return Decimal(value)
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, str):
-        return _read(value.strip(), field)
-    if isinstance(value, float):  # only in unions, where no hook is asked
+    if kind is float:  # of OTLP, and of unions in JSON: the digits are those of its shortest text
         return _read(repr(value), field)
+    if kind is str:
+        return _read(value.strip(), field)
     if value is None:
         return None
     raise BadValue(MALFORMED, f"{field} is not a number")
@@ -196,3 +210,6 @@ def _read(written: str, field: str) -> Decimal | None:
 
 class _Map(msgspec.Struct):
     map: dict[str, Any] = {}
+
+
+_MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.normalise.reading.error_types import first_readable
-from gateway.normalise.reading.usage import Tokens
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import status_code, text
 from spool.record import Inference
 

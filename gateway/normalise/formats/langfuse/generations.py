@@ -12,7 +12,7 @@ from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_c
 from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.tags import put
-from gateway.normalise.reading.usage import Tokens
+from gateway.normalise.reading.tokens import Tokens
 from spool.identity import Identity, of_call
 from spool.record import Inference
 
@@ -136,7 +136,7 @@ def generation_of(record: Inference) -> Generation:
         end_time=record.end_time,
         model=record.request_model,
         provider=record.provider,
-        details=tokens if tokens.stated else None,
+        details=tokens if tokens.reported() else None,
         details_cost=record.cost,
         level="ERROR" if record.status == "error" else None,
         cached=record.status == "cached" or None,

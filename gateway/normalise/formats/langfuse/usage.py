@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.normalise.outcome import MALFORMED
 from gateway.normalise.reading.buckets import is_bucket, sums
-from gateway.normalise.reading.usage import Tokens, Usage, of_usage, settled
+from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
 from gateway.normalise.reading.values import BadValue, count, money, text
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
@@ -36,7 +36,7 @@ def of_details(details: Mapping[str, Any]) -> Tokens | None:
     if any(name in details for name in _OPENAI):
         return _said(of_usage(_usage(details)))
     buckets = {name: number for name, value in details.items() if (number := _bucket(name, value)) is not None}
-    return _said(settled(*sums(buckets)))
+    return _said(settle(Tokens(*sums(buckets))))
 
 
 def of_named(usage: NamedUsage) -> Tokens | None:
@@ -45,10 +45,10 @@ def of_named(usage: NamedUsage) -> Tokens | None:
         return None
     if usage.input is None and usage.output is None and usage.promptTokens is None and usage.completionTokens is None:
         return _said(of_usage(usage))
-    return _said(settled(
+    return _said(settle(Tokens(
         count(usage.promptTokens if usage.input is None else usage.input, "usage.input"),
         count(usage.completionTokens if usage.output is None else usage.output, "usage.output"),
-    ))  # fmt: skip
+    )))  # fmt: skip
 
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:
@@ -80,4 +80,4 @@ def _bucket(name: str, value: Any) -> int | None:
 
 
 def _said(tokens: Tokens) -> Tokens | None:
-    return tokens if tokens.stated else None
+    return tokens if tokens.reported() else None

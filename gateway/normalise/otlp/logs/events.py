@@ -11,15 +11,15 @@ from gateway.normalise.otlp.conventions import LOGGED, OTEL
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import LogEvent, Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import operations, values
 
 DETAILS = "gen_ai.client.inference.operation.details"  # the conventions' event
 
 
 def _is_call(attributes: Attributes) -> bool:
-    operation = words.text(attributes.get("gen_ai.operation.name"))
+    operation = values.text(attributes.get("gen_ai.operation.name"))
     if operation is not None:
-        return operation in words.OPERATIONS
+        return operation in operations.BY_NAME
     named = semconv.first_text(attributes, (*LOGGED.model, *LOGGED.response_model, *LOGGED.provider))
     reported = semconv.first_name(attributes, (*LOGGED.tokens.input, *LOGGED.tokens.output, *semconv.ERROR_TYPE))
     return named is not None and reported is not None
@@ -47,7 +47,7 @@ def is_understood(name: str) -> bool:
 
 def event_name(record: LogRecord, sender: Product) -> str:
     """The event's name: by attribute, else by the record's own field, else the body; whole where it lacks a part."""
-    name = words.text(record.attributes.get("event.name")) or record.event_name or record.body
+    name = values.text(record.attributes.get("event.name")) or record.event_name or record.body
     for whole_name in _NAMING:
         name = whole_name(record, name, sender.source)
     return name

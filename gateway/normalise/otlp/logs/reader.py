@@ -17,9 +17,9 @@ from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
-from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
-from gateway.normalise.reading import vocabulary as words
-from gateway.normalise.reading.cache_inclusion import Tokens
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import operations, times, values
+from gateway.normalise.reading.tokens import Tokens
 from spool.identity import of_call
 from spool.record import Inference
 
@@ -91,8 +91,8 @@ class LogReader:
                 self._add(record, product, event)
             else:
                 self._outcome.ignored[NOT_AI] += 1
-        except words.Implausible as error:
-            self._outcome.reject(place, IMPLAUSIBLE, f"log record {place}: {error}")
+        except values.BadValue as error:
+            self._outcome.reject(place, error.reason, f"log record {place}: {error}")
 
     def _add(self, record: LogRecord, product: Product, event: LogEvent) -> None:
         dialect, attributes = event.dialect, record.attributes
@@ -104,7 +104,7 @@ class LogReader:
             response_id=semconv.first_text(attributes, dialect.response_id),
             shared_id=semconv.first_text(attributes, dialect.shared_id),
             span=dialect.own_span,
-            sequence=words.text(attributes.get("event.sequence")),
+            sequence=values.text(attributes.get("event.sequence")),
         )
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         self._outcome.add(call, identity, why, device=self._senders.device)
@@ -116,7 +116,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     model = semconv.first_text(attributes, dialect.model)
     provider = dialect.provider_of(attributes, model)
     tokens = dialect.count(attributes, provider)
-    operation = words.text(attributes.get("gen_ai.operation.name"))
+    operation = values.text(attributes.get("gen_ai.operation.name"))
     return Inference(
         id=b"",
         source=product.source,
@@ -126,7 +126,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         start_time=_start(record, event),
         end_time=record.time,
         provider=provider,
-        operation=words.OPERATIONS.get(operation or "", dialect.operation),
+        operation=operations.BY_NAME.get(operation or "", dialect.operation),
         request_model=model,
         response_model=semconv.first_text(attributes, dialect.response_model),
         input_tokens=tokens.input,
@@ -144,7 +144,7 @@ def _start(record: LogRecord, event: LogEvent) -> int | None:
     """The end less the duration; the end itself when there is none, or when it is longer than all time."""
     if record.time is None or not event.timed:
         return record.time
-    duration = words.nanoseconds(record.attributes.get("duration_ms"))
+    duration = times.nanoseconds(record.attributes.get("duration_ms"))
     return record.time - duration if duration is not None and duration <= record.time else record.time
 
 
@@ -163,7 +163,7 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
         field: name for field, names in tables.items() if (name := semconv.first_name(attributes, names)) is not None
     }
     for field, part in (("input_tokens", "cache or tool prompts"), ("output_tokens", "reasoning")):
-        if field in why and getattr(call, field) != words.count(attributes[why[field]]):
+        if field in why and getattr(call, field) != semconv.count(attributes[why[field]], why[field]):
             why[field] += f" + {part} (the dialect, the total or the figures say that it excludes it)"
     if call.provider is not None and "provider" not in why:
         why["provider"] = f"dialect {call.source}, or the model's name"

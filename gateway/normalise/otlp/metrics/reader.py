@@ -22,11 +22,11 @@ from gateway.normalise.otlp.product import TOKEN_UNIT, MetricFamily, Product
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
-from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import values
 from spool.identity import Identity, of_point
 from spool.log.values import CounterPoint
-from spool.record import UsageMetric
+from spool.record import UsageMetric, decimal_text
 
 UNCHANGED = "unchanged"  # a counter that did not move
 SMALLEST_COST = Decimal("1e-12")  # below it are the left-overs of sums in doubles
@@ -56,8 +56,8 @@ class PointReader:
         product, family = found
         try:
             self._count(point, _sender(point) if product is OTEL else product, family)
-        except words.Implausible as error:
-            self._outcome.reject(place, IMPLAUSIBLE, f"data point {place}: {error}")
+        except values.BadValue as error:
+            self._outcome.reject(place, error.reason, f"data point {place}: {error}")
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         """Points are not held by trace."""
@@ -122,7 +122,7 @@ class PointReader:
         elif value == 0 or (isinstance(value, Decimal) and value < SMALLEST_COST):
             self._outcome.ignored[UNCHANGED] += 1
         else:
-            record.value = value if isinstance(value, int) else words.plain(value)
+            record.value = value if isinstance(value, int) else decimal_text(value)
             record.start_time = point.start_time or None
             record.end_time = point.time or None
             why = {"value": f"delta of {point.name}"}

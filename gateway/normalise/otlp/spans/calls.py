@@ -10,12 +10,12 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import bedrock_scope, failed
-from gateway.normalise.reading import vocabulary as words
-from gateway.normalise.reading.cache_inclusion import Tokens, settle
+from gateway.normalise.reading import operations, values
+from gateway.normalise.reading.tokens import Tokens, settle
 from spool.record import Inference
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
-_CLASSES = {words.EMBEDDINGS: EMBEDDINGS, words.RERANK: RERANK}
+_CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
 
 
 # Without garbage collection, which costs more than the calls: whoever fills `inner` also empties it.
@@ -55,7 +55,7 @@ NO_TOKENS = Tokens()
 
 
 def call_of(place: int, span: Span, shape: AttributeShape, product: Product, operation: str) -> SpanCall:
-    """The call that a span describes by itself. Implausible when its figures cannot be."""
+    """The call that a span describes by itself. BadValue when its figures cannot be."""
     attributes, dialect = span.attributes, product.spans
     more = _contained(attributes, shape, dialect) if shape.containers or dialect.more is not None else _NOTHING
     model_names = shape.request_model if dialect.model is semconv.REQUEST_MODEL else dialect.model
@@ -66,7 +66,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     tokens = _tokens(span, shape, dialect, provider, model, more)
     cost = semconv.cost_of(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in more:
-        cost = words.money(more["cost"])
+        cost = semconv.money(more["cost"], "cost")
     status, error_type, own_id = "ok", None, None
     if failed(span, shape):
         status, error_type = "error", semconv.error_type(attributes, _exception_type(span))
@@ -107,7 +107,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         caller_of(attributes, shape, product),
         response_id,
         shared_id,
-        words.text(attributes.get(dialect.run_id)) if dialect.run_id else None,
+        values.text(attributes.get(dialect.run_id)) if dialect.run_id else None,
         own_id,
     )
 
@@ -162,16 +162,16 @@ def _tokens(
 
 def _completed(stated: Tokens, more: Fields) -> Tokens:
     """The counts that attributes state by themselves, and where they do not, those that a container holds."""
-    contained = (words.count(more.get(field)) if value is None else value for field, value in stated._asdict().items())
-    return Tokens(*contained)
+    missing = [field for field, number in zip(Tokens._fields, stated, strict=True) if number is None and field in more]
+    return stated._replace(**{field: semconv.count(more[field], field) for field in missing})
 
 
 def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
     """The reported total. Nobody bills it: an impossible one says nothing."""
     try:
         total = semconv.first_count(attributes, shape.total)
-        return words.count(more.get("total")) if total is None else total
-    except words.Implausible:
+        return semconv.count(more.get("total"), "total") if total is None else total
+    except values.BadValue:
         return None
 
 
@@ -186,4 +186,4 @@ def _ids(attributes: Attributes, dialect: SpanDialect) -> tuple[str | None, str 
 
 
 def _exception_type(span: Span) -> str | None:
-    return next((kind for event in span.events if (kind := words.text(event.attributes.get("exception.type")))), None)
+    return next((kind for event in span.events if (kind := values.text(event.attributes.get("exception.type")))), None)

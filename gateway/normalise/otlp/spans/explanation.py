@@ -9,7 +9,6 @@ from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import bedrock_scope
 from gateway.normalise.otlp.spans.calls import SpanCall
-from gateway.normalise.reading import vocabulary as words
 
 _FIELDS = {
     "response_model": semconv.RESPONSE_MODEL,
@@ -90,4 +89,4 @@ def _add_rules(why: dict[str, str], attributes: Attributes, call: SpanCall, dial
 
 
 def _stated(attributes: Attributes, name: str) -> int | None:
-    return words.count(attributes.get(name))
+    return semconv.count(attributes.get(name), name)

@@ -22,9 +22,9 @@ from gateway.normalise.otlp.spans.calls import SpanCall, call_of
 from gateway.normalise.otlp.spans.dialects import product_of, span_sender_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
-from gateway.normalise.outcome import DUPLICATE, IMPLAUSIBLE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
+from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
-from gateway.normalise.reading import vocabulary as words
 from spool.identity import of_call
 
 
@@ -126,8 +126,8 @@ class SpanReader:
     def _call(self, place: int, span: Span, shape: AttributeShape, product: Product, operation: str) -> SpanCall | None:
         try:
             call = call_of(place, span, shape, product, operation)
-        except words.Implausible as error:
-            self._outcome.reject(place, IMPLAUSIBLE, f"span {place}: {error}")
+        except values.BadValue as error:
+            self._outcome.reject(place, error.reason, f"span {place}: {error}")
             return None
         call.resource_caller = self._senders.caller
         call.device = self._senders.device
@@ -188,10 +188,10 @@ class SpanReader:
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
     """Whether a span counts something under an operation that nobody has described."""
-    operation = words.text(span.attributes.get("gen_ai.operation.name"))
+    operation = values.text(span.attributes.get("gen_ai.operation.name"))
     if operation is None or operation in semconv.NO_CALLS or operation.endswith("_memory"):
         return False
-    if operation in words.OPERATIONS or product.spans.operation is never or shape.deciding_kind is not None:
+    if operation in operations.BY_NAME or product.spans.operation is never or shape.deciding_kind is not None:
         return False
     return has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None
 

@@ -13,7 +13,7 @@ from gateway.normalise.formats import litellm
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
 from gateway.normalise.payload.literal import of_literal
-from gateway.normalise.reading.usage import Usage
+from gateway.normalise.reading.tokens import Usage
 from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import assert_balanced, case, one, read, run

@@ -17,10 +17,9 @@ from gateway.normalise.otlp.metrics.series import SeriesKeys
 from gateway.normalise.otlp.metrics.values import MAX_TOKENS
 from gateway.normalise.otlp.model import Point
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
-from gateway.normalise.reading import vocabulary as words
 from spool.identity import of_point
 from spool.log.values import CounterPoint
-from spool.record import UsageMetric
+from spool.record import UsageMetric, decimal_text
 from tests.gateway.normalise.otlp.items import NOW, SECOND, finished, picked, point, read_points
 
 TOKENS = "gen_ai.client.token.usage"
@@ -352,7 +351,7 @@ def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str) -> None:
 
 
 @given(
-    value=st.one_of(st.integers(1, 10**12), st.decimals("0.000000000001", 10**9, places=18).map(words.plain)),
+    value=st.one_of(st.integers(1, 10**12), st.decimals("0.000000000001", 10**9, places=18).map(decimal_text)),
     model=st.one_of(st.none(), st.text("abc-4.:/", min_size=1)),
     session=st.one_of(st.none(), st.text(min_size=1, max_size=20)),
     tags=st.dictionaries(st.sampled_from(["service", "agent", "gold.tier"]), st.text(min_size=1, max_size=9)),

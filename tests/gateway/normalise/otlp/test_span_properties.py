@@ -18,7 +18,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.outcome import Outcome
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import values
 from spool.record import AMENDABLE, as_json, pack, unpack
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
 
@@ -73,7 +73,7 @@ def assert_sensible(outcome: Outcome) -> None:
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
         row = as_json(record)
         counts = [row[name] for name in AMENDABLE if name.endswith("_tokens")]
-        assert all(value is None or (type(value) is int and 0 <= value <= 5 * words.MAX_TOKENS) for value in counts)
+        assert all(value is None or (type(value) is int and 0 <= value <= 5 * values.MAX_TOKENS) for value in counts)
         read, written = row["cache_read_tokens"] or 0, row["cache_write_tokens"] or 0
         assert row["input_tokens"] is None or read + written <= row["input_tokens"]
         assert row["output_tokens"] is None or (row["reasoning_tokens"] or 0) <= row["output_tokens"]

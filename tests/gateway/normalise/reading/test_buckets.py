@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.normalise.reading.buckets import Sums, is_bucket, sums
+from gateway.normalise.reading.buckets import is_bucket, sums
+from gateway.normalise.reading.tokens import Tokens
 
 
 @pytest.mark.parametrize(
     ("buckets", "expected"),
     [
-        pytest.param({"input": 10, "output": 5}, Sums(10, 5, None, None, None), id="plain"),
+        pytest.param({"input": 10, "output": 5}, Tokens(10, 5, None, None, None), id="plain"),
         pytest.param(
             {"input": 10, "input_cached_tokens": 90, "output": 5, "output_reasoning_tokens": 7, "total": 112},
-            Sums(100, 12, 90, None, 7),
+            Tokens(100, 12, 90, None, 7),
             id="apart",
         ),
         pytest.param(
             {"input": 100, "cache_read_input_tokens": 90, "output": 5, "total": 105},
-            Sums(100, 5, 90, None, None),
+            Tokens(100, 5, 90, None, None),
             id="the total says that they are inclusive",
         ),
         pytest.param(
             {"input": 3, "input_ephemeral_5m": 20, "input_ephemeral_1h": 7, "cache_read": 50},
-            Sums(80, None, 50, 27, None),
+            Tokens(80, None, 50, 27, None),
             id="two kinds of cache writes, a cache that does not say input",
         ),
-        pytest.param({"input_tokens": 9, "total_tokens": 9}, Sums(9, None, None, None, None), id="an embedding"),
-        pytest.param({"total": 9}, Sums(None, None, None, None, None), id="a total alone tells neither side"),
-        pytest.param({}, Sums(None, None, None, None, None), id="nothing"),
+        pytest.param({"input_tokens": 9, "total_tokens": 9}, Tokens(9, None, None, None, None), id="an embedding"),
+        pytest.param({"total": 9}, Tokens(None, None, None, None, None), id="a total alone tells neither side"),
+        pytest.param({}, Tokens(None, None, None, None, None), id="nothing"),
     ],
 )
-def test_what_buckets_come_to(buckets: dict[str, int], expected: Sums) -> None:
+def test_what_buckets_come_to(buckets: dict[str, int], expected: Tokens) -> None:
     """Parts are added to their total, unless the total says that they are inside."""
     assert expected == sums(buckets)
 

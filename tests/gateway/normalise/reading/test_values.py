@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
-from gateway.normalise.reading import metadata, models, operations, tags, times, usage, values
+from gateway.normalise.reading import metadata, models, operations, tags, times, tokens, values
 from spool.record import Inference, rfc3339
 
 
@@ -223,57 +223,59 @@ def test_an_operation_is_told_by_the_end_of_a_path(path: str | None, expected: s
 
 def test_openai_totals_include_the_cache() -> None:
     """The cache read is a part, not an addition."""
-    said = usage.Usage(prompt_tokens=100, completion_tokens=5, prompt_tokens_details=usage.Details(cached_tokens=90))
-    assert usage.Tokens(100, 5, 90, None, None) == usage.of_usage(said)
+    said = tokens.Usage(prompt_tokens=100, completion_tokens=5, prompt_tokens_details=tokens.Details(cached_tokens=90))
+    assert tokens.Tokens(100, 5, 90, None, None) == tokens.of_usage(said)
 
 
 def test_anthropic_totals_leave_the_cache_out() -> None:
     """Both kinds of cache go into the input."""
-    said = usage.Usage(input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310)
-    assert usage.Tokens(96812, 5, 95500, 1310, None) == usage.of_usage(said)
+    said = tokens.Usage(
+        input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310
+    )
+    assert tokens.Tokens(96812, 5, 95500, 1310, None) == tokens.of_usage(said)
 
 
 def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
     """Where there is no total, the 5-minute and the 1-hour writes are added."""
-    writes = usage.CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
-    assert usage.Tokens(17, 1, None, 7, None) == usage.of_usage(
-        usage.Usage(input_tokens=10, output_tokens=1, cache_creation=writes)
+    writes = tokens.CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
+    assert tokens.Tokens(17, 1, None, 7, None) == tokens.of_usage(
+        tokens.Usage(input_tokens=10, output_tokens=1, cache_creation=writes)
     )
 
 
 def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
     """It gives details of its output, too: the cache is still not in its input, and thinking is reasoning."""
-    said = usage.Usage(
+    said = tokens.Usage(
         input_tokens=5000,
         output_tokens=200,
         cache_read_input_tokens=4000,
-        output_tokens_details=usage.Details(thinking_tokens=150),
+        output_tokens_details=tokens.Details(thinking_tokens=150),
     )
-    assert usage.Tokens(9000, 200, 4000, None, 150) == usage.of_usage(said)
+    assert tokens.Tokens(9000, 200, 4000, None, 150) == tokens.of_usage(said)
 
 
 def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -> None:
     """There is nothing to add to the input."""
-    said = usage.Usage(input_tokens=50, output_tokens=20, output_tokens_details=usage.Details(reasoning_tokens=8))
-    assert usage.Tokens(50, 20, None, None, 8) == usage.of_usage(said)
+    said = tokens.Usage(input_tokens=50, output_tokens=20, output_tokens_details=tokens.Details(reasoning_tokens=8))
+    assert tokens.Tokens(50, 20, None, None, 8) == tokens.of_usage(said)
 
 
 def test_what_tools_answered_goes_into_geminis_input_too() -> None:
     """It stands beside the prompt, and the total holds both."""
-    said = usage.Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
-    assert usage.Tokens(77, None, 4, None, None) == usage.of_gemini(said)
+    said = tokens.Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
+    assert tokens.Tokens(77, None, 4, None, None) == tokens.of_gemini(said)
 
 
 def test_gemini_thoughts_stand_beside_the_candidates() -> None:
     """And are the reasoning."""
-    said = usage.Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
-    assert usage.Tokens(2152, 1554, None, None, 844) == usage.of_gemini(said)
+    said = tokens.Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
+    assert tokens.Tokens(2152, 1554, None, None, 844) == tokens.of_gemini(said)
 
 
 def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
     """Then both kinds are added; otherwise the input is taken as it is."""
-    assert 160 == usage.settled(10, 1, 100, 50).input
-    assert 150 == usage.settled(150, 1, 100, 50).input
+    assert 160 == tokens.settle(tokens.Tokens(10, 1, 100, 50)).input
+    assert 150 == tokens.settle(tokens.Tokens(150, 1, 100, 50)).input
 
 
 def test_metadata_names_who_and_leaves_tags() -> None:

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.product import (
     SpanDialect,
     TokenNames,
 )
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import operations
 from spool.record import Inference
 
 SOURCE = "claude_code"
@@ -26,7 +26,7 @@ _CALL = "llm_request"
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    return words.CHAT if _CALL in (span.attributes.get("span.type"), span.name.rpartition(".")[2]) else None
+    return operations.CHAT if _CALL in (span.attributes.get("span.type"), span.name.rpartition(".")[2]) else None
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.metrics import token_types
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import LogDialect, LogEvent, MetricFamily, Product, SpanDialect, TokenNames
 from gateway.normalise.otlp.span_rules import never
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import values
 
 _ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
 _WHEN_OK = ("gen_ai.response.model",)
@@ -67,11 +67,11 @@ class GeminiTwins:
 
 
 def _key(record: LogRecord, model: str | None) -> Hashable:
-    return words.text(record.attributes.get("event.timestamp")), model
+    return values.text(record.attributes.get("event.timestamp")), model
 
 
 def _session(record: LogRecord) -> str | None:
-    return words.text(record.attributes.get("session.id"))
+    return values.text(record.attributes.get("session.id"))
 
 
 def _completed(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:

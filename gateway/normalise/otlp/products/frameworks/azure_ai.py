@@ -6,7 +6,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name, has_usage
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import values
 from spool.record import Inference
 
 _SYSTEM = "gen_ai.system"
@@ -17,13 +17,13 @@ _RUN_ID = "gen_ai.thread.run.id"
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     if span.attributes.get(_SYSTEM) != _AGENTS:
         return by_operation_name(span, shape)
-    run = words.text(span.attributes.get(_RUN_ID))
+    run = values.text(span.attributes.get(_RUN_ID))
     return "invoke_agent" if run is not None and has_usage(span, shape) else None
 
 
 def _refine(span: Span, record: Inference) -> None:
     if span.attributes.get(_SYSTEM) == _AGENTS:
-        record.request_id = words.text(span.attributes.get(_RUN_ID))
+        record.request_id = values.text(span.attributes.get(_RUN_ID))
     elif record.request_model == "chat":  # what the SDK writes when its caller names no model
         record.request_model = None
 

@@ -5,37 +5,39 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.containers import openai_usage
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.buckets import is_bucket, sums
 
 _KIND = "langfuse.observation.type"
-_OPERATIONS = {"generation": words.CHAT, "embedding": words.EMBEDDINGS}
+_OPERATIONS = {"generation": operations.CHAT, "embedding": operations.EMBEDDINGS}
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    return _OPERATIONS.get((words.text(span.attributes.get(_KIND)) or "").lower())
+    return _OPERATIONS.get((values.text(span.attributes.get(_KIND)) or "").lower())
 
 
 def _usage(value: Any) -> Fields:
-    buckets = words.json_object(value)
+    buckets = values.mapping(value)
     is_new = any(isinstance(buckets.get(f"{side}_tokens_details"), dict) for side in ("input", "output"))
     if is_new or "prompt_tokens" in buckets or "completion_tokens" in buckets:
         return openai_usage(buckets)
-    tokens = {name: value for name, value in buckets.items() if is_bucket(name)}  # others may count seconds or images
-    counts = {name: number for name, value in tokens.items() if (number := words.count(value)) is not None}
-    return {name: number for name, number in sums(counts)._asdict().items() if number is not None}
+    tokens = {name: semconv.count(value, name) for name, value in buckets.items() if is_bucket(name)}
+    known = {name: number for name, number in tokens.items() if number is not None}
+    return {field: number for field, number in sums(known)._asdict().items() if number is not None}
 
 
 def _cost(value: Any) -> Fields:
-    stated = words.json_object(value)
-    total = words.money(stated.get("total"))
+    stated = values.mapping(value)
+    total = semconv.money(stated.get("total"), "total")
     if total is not None:
         return {"cost": total}
-    parts = [Decimal(cost) for part in stated.values() if (cost := words.money(part)) is not None]
-    return {"cost": words.plain(sum(parts, Decimal()))} if parts else {}
+    parts = [semconv.money(part, name) for name, part in stated.items()]
+    known = [Decimal(part) for part in parts if part is not None]
+    return {"cost": sum(known, Decimal())} if known else {}
 
 
 PRODUCT = Product(

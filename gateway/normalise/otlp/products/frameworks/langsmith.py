@@ -8,14 +8,14 @@ from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import values
 
 _KIND = "langsmith.span.kind"
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     """Its exporter calls prompt templates `chat` and retrievers `embeddings`; the kind of run tells them apart."""
-    kind = words.text(span.attributes.get(_KIND))
+    kind = values.text(span.attributes.get(_KIND))
     return by_operation_name(span, shape) if kind in (None, "llm", "embedding") else None
 
 

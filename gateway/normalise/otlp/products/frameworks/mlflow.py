@@ -8,10 +8,10 @@ from typing import Any
 from gateway.normalise.otlp.containers import counts
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import operations, values
 
 _KIND = "mlflow.spanType"
-_OPERATIONS = {"CHAT_MODEL": words.CHAT, "LLM": words.CHAT, "EMBEDDING": words.EMBEDDINGS}
+_OPERATIONS = {"CHAT_MODEL": operations.CHAT, "LLM": operations.CHAT, "EMBEDDING": operations.EMBEDDINGS}
 _USAGE = {
     "input": ("input_tokens",),
     "output": ("output_tokens",),
@@ -22,21 +22,21 @@ _USAGE = {
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    return _OPERATIONS.get(words.text(words.unquoted(span.attributes.get(_KIND))) or "")
+    return _OPERATIONS.get(values.text(values.unquoted(span.attributes.get(_KIND))) or "")
 
 
 def _usage(value: Any) -> Fields:
-    return counts(words.json_object(value), _USAGE)
+    return counts(values.mapping(value), _USAGE)
 
 
 def _cost(value: Any) -> Fields:
-    cost = words.json_object(value).get("total_cost")
+    cost = values.mapping(value).get("total_cost")
     return {} if cost is None else {"cost": cost}
 
 
 def _text(field: str) -> Callable[[Any], Fields]:
     def read(value: Any) -> Fields:
-        text = words.text(words.unquoted(value))
+        text = values.text(values.unquoted(value))
         return {} if text is None else {field: text}
 
     return read

@@ -8,19 +8,19 @@ from typing import Any
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import ai_sdk_without_cache, failed, has_usage
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import operations, values
 
 _KIND = "openinference.span.kind"
-_OPERATIONS = {"LLM": words.CHAT, "EMBEDDING": words.EMBEDDINGS}
+_OPERATIONS = {"LLM": operations.CHAT, "EMBEDDING": operations.EMBEDDINGS}
 _CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"  # its AGENT spans are the only carrier of usage
 _HOLDS_CACHE_SINCE = (0, 1, 13)  # the input of these spans
 _RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    kind = (words.text(span.attributes.get(_KIND)) or "").upper()
+    kind = (values.text(span.attributes.get(_KIND)) or "").upper()
     if kind == "RERANKER":
-        return words.RERANK if has_usage(span, shape) else None
+        return operations.RERANK if has_usage(span, shape) else None
     if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK and (has_usage(span, shape) or failed(span, shape)):
         return "invoke_agent"
     return _OPERATIONS.get(kind)
@@ -34,7 +34,7 @@ def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
 
 
 def _model_name(parameters: dict[str, Any]) -> dict[str, Any]:
-    model = words.text(parameters.get("model"))
+    model = values.text(parameters.get("model"))
     return {} if model is None else {"model": model}
 
 

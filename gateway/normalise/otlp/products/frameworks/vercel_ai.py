@@ -8,9 +8,9 @@ from gateway.normalise.otlp.containers import counts, object_in, token_counts_in
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import operations, values
 
-_OPERATIONS = (("doGenerate", words.CHAT), ("doStream", words.CHAT), ("doEmbed", words.EMBEDDINGS))
+_OPERATIONS = (("doGenerate", operations.CHAT), ("doStream", operations.CHAT), ("doEmbed", operations.EMBEDDINGS))
 # What the SDK's providers add to a usage object that has no names for it (up to version 5), any of them.
 _PROVIDER_NAMES = {
     "cache_read": ("cacheReadInputTokens", "cachedPromptTokens", "promptCacheHitTokens"),
@@ -20,7 +20,7 @@ _PROVIDER_NAMES = {
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    name = words.text(span.attributes.get(AI_SDK_OPERATION)) or ""
+    name = values.text(span.attributes.get(AI_SDK_OPERATION)) or ""
     return next((operation for ending, operation in _OPERATIONS if name.endswith(ending)), None)
 
 

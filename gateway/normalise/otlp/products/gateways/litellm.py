@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.normalise.litellm_calls import operation_of
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import operations, values
 from spool.record import Inference
 
 _RAW_TWIN = "raw_gen_ai_request"
@@ -30,7 +29,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     call_type = semconv.first_text(span.attributes, ("gen_ai.operation.name", "llm.request.type"))
     if call_type is None:
         return by_operation_name(span, shape)
-    return words.OPERATIONS.get(call_type) or operation_of(call_type)
+    return operations.of_function(call_type)
 
 
 def _cached_id(attributes: Attributes) -> str | None:
@@ -40,10 +39,10 @@ def _cached_id(attributes: Attributes) -> str | None:
     The older spans say nothing: only where the answer has no id of its own (embeddings) does it have one made up. Any
     other repeats the first call's, and is that call again.
     """
-    response_id = words.text(attributes.get("gen_ai.response.id"))
+    response_id = values.text(attributes.get("gen_ai.response.id"))
     if response_id is not None and _CACHE_HIT.fullmatch(response_id):
         return response_id
-    return words.text(attributes.get(_CALL_ID)) if attributes.get("litellm.cache_hit") is True else None
+    return values.text(attributes.get(_CALL_ID)) if attributes.get("litellm.cache_hit") is True else None
 
 
 def _refine(span: Span, record: Inference) -> None:
@@ -51,7 +50,7 @@ def _refine(span: Span, record: Inference) -> None:
     if record.response_model == alias and alias != record.request_model:
         record.response_model = None
     if record.request_id is None:
-        record.request_id = words.text(span.attributes.get(_CALL_ID))  # as the generic callback does
+        record.request_id = values.text(span.attributes.get(_CALL_ID))  # as the generic callback does
 
 
 def _usage_object(value: Any) -> Fields:

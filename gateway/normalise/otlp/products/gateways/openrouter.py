@@ -7,10 +7,11 @@ spans around it do not.
 
 from __future__ import annotations
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import values
 
 _CALL = "LLM Generation"
 _INNER, _ATTEMPT = "generation", "provider attempt "
@@ -20,13 +21,13 @@ _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_toke
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     operation = by_operation_name(span, shape)
     if span.name == _CALL:  # a call whatever it did: images, speech
-        return operation or words.text(span.attributes.get("gen_ai.operation.name"))
+        return operation or values.text(span.attributes.get("gen_ai.operation.name"))
     is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)
     return operation if shape.request_model and not is_part else None
 
 
 def _cache_written(attributes: Attributes) -> Fields:
-    parts = [part for name in _WRITTEN if (part := words.count(attributes.get(name))) is not None]
+    parts = [part for name in _WRITTEN if (part := semconv.count(attributes.get(name), name)) is not None]
     return {"cache_write": sum(parts)} if parts else {}
 
 

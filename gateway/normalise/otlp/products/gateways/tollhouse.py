@@ -10,16 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.metrics.values import money_of, tokens_of
 from gateway.normalise.otlp.model import Attributes, Point, Span
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, Product
 from gateway.normalise.otlp.span_rules import ERROR_CODE
-from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Outcome
+from gateway.normalise.outcome import MALFORMED, Outcome
 from gateway.normalise.reading import tags as tag_rules
-from gateway.normalise.reading import vocabulary as words
+from gateway.normalise.reading import values
 from spool.identity import Identity, stand_in_ids
-from spool.record import AiRecord, Inference, UsageMetric
+from spool.record import AiRecord, Inference, UsageMetric, decimal_text
 
 _MARK = "tollhouse.id"
 _NO_ID = f"{_MARK} is not 32 hex digits"
@@ -69,8 +70,8 @@ def _take_span(place: int, item: Span, outcome: Outcome, *, tags: Mapping[str, s
         return True
     try:
         record = _inference(item, record_id)
-    except words.Implausible as error:
-        outcome.reject(place, IMPLAUSIBLE, f"span {place}: {error}")
+    except values.BadValue as error:
+        outcome.reject(place, error.reason, f"span {place}: {error}")
         return True
     _add(record, item.attributes, outcome)
     return True
@@ -87,8 +88,8 @@ def _take_point(place: int, item: Point, outcome: Outcome, *, tags: Mapping[str,
         return True
     try:
         record = _usage_metric(item, record_id)
-    except words.Implausible as error:
-        outcome.reject(place, IMPLAUSIBLE, f"data point {place}: {error}")
+    except values.BadValue as error:
+        outcome.reject(place, error.reason, f"data point {place}: {error}")
         return True
     _add(record, item.attributes, outcome)
     return True
@@ -114,9 +115,9 @@ def _inference(span: Span, record_id: bytes) -> Inference:
     for field, name in _SPAN_TEXTS.items():
         setattr(record, field, _text(attributes, name))
     for field, name in _COUNTS.items():
-        setattr(record, field, words.count(attributes.get(name)))
+        setattr(record, field, semconv.count(attributes.get(name), name))
     for field, name in _COSTS.items():
-        setattr(record, field, words.money(attributes.get(name)))
+        setattr(record, field, semconv.money(attributes.get(name), name))
     record.request_id = _text(attributes, "tollhouse.request_id") or _text(attributes, "gen_ai.response.id")
     record.trace_id, record.span_id = _ids(span, record_id)
     times = _text(attributes, "tollhouse.times")
@@ -136,7 +137,7 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
     for field, name in _POINT_TEXTS.items():
         setattr(record, field, _text(attributes, name))
     value = attributes.get(_VALUE, point.value)
-    record.value = tokens_of(value) if point.unit == TOKEN_UNIT else words.plain(money_of(value))
+    record.value = tokens_of(value) if point.unit == TOKEN_UNIT else decimal_text(money_of(value))
     if _text(attributes, "tollhouse.times") is None:  # else both stand in for times that are not known
         record.start_time = point.start_time or None
         record.end_time = point.time or None
@@ -158,7 +159,7 @@ def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
 def _text(attributes: Attributes, name: str) -> str | None:
     """Texts are taken as they are: the sender left out what was empty or too long."""
     value = attributes.get(name)
-    return value if isinstance(value, str) and 0 < len(value) <= words.MAX_TEXT else None
+    return value if isinstance(value, str) and 0 < len(value) <= values.MAX_TEXT else None
 
 
 PRODUCT = Product(source="tollhouse", taken_marks=(_MARK,), take_span=_take_span, take_point=_take_point)

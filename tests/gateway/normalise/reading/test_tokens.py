@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.reading.cache_inclusion import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens, settle
 
 COUNT = st.one_of(st.none(), st.integers(0, 10_000))
 COUNTS = st.builds(Tokens, COUNT, COUNT, COUNT, COUNT, COUNT)

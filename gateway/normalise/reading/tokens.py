@@ -1,0 +1,199 @@
+"""
+Token counts of one call, from every source's shape to one: input with the cache in it, output with the reasoning in it.
+
+Sources differ in whether the cache is already inside. A wrong guess is a factor of ten on cached traffic, so the
+source, the shape of its usage object or the figures themselves decide.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gateway.normalise.reading.values import Other, count, nested
+
+
+class Tokens(NamedTuple):
+    """Token counts of one call, as reported or as settled; None is unknown."""
+
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether anything was counted: a call without a model is one only then."""
+        return bool(self.input or self.output)
+
+    def reported(self) -> int:
+        """How many of the counts are known: the fuller of two reports of one call wins."""
+        return sum(number is not None for number in self)
+
+
+class CacheWrites(msgspec.Struct):
+    """Writes by how long they are kept."""
+
+    ephemeral_5m_input_tokens: Any = None
+    ephemeral_1h_input_tokens: Any = None
+
+    def total(self) -> int | None:
+        return added(
+            count(self.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"),
+            count(self.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens"),
+        )
+
+
+class Details(msgspec.Struct):
+    """`prompt_tokens_details`, `completion_tokens_details` and their newer names."""
+
+    cached_tokens: Any = None
+    cache_creation_tokens: Any = None
+    cache_write_tokens: Any = None  # OpenAI's own word
+    cache_creation_token_details: CacheWrites | Other = None
+    reasoning_tokens: Any = None
+    thinking_tokens: Any = None  # Anthropic's word
+
+    def reasoning(self) -> int | None:
+        stated = _either(self.reasoning_tokens, self.thinking_tokens)
+        return count(stated, "usage.completion_tokens_details.reasoning_tokens")
+
+
+class Usage(msgspec.Struct):
+    """A provider's own usage object: OpenAI's two shapes, Anthropic's, and Converse's."""
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    prompt_tokens_details: Details | Other = None
+    completion_tokens_details: Details | Other = None
+    input_tokens_details: Details | Other = None
+    output_tokens_details: Details | Other = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    cache_creation: CacheWrites | Other = None
+    inputTokens: Any = None
+    outputTokens: Any = None
+    cacheReadInputTokens: Any = None
+    cacheWriteInputTokens: Any = None
+
+
+class Gemini(msgspec.Struct):
+    """`usageMetadata`."""
+
+    promptTokenCount: Any = None
+    candidatesTokenCount: Any = None
+    thoughtsTokenCount: Any = None
+    toolUsePromptTokenCount: Any = None
+    cachedContentTokenCount: Any = None
+
+
+def settle(
+    reported: Tokens, *, total: int | None = None, without_cache: bool = False, without_reasoning: bool = False
+) -> Tokens:
+    """
+    Counts with the cache inside the input and the reasoning inside the output.
+
+    A source that is known to leave them out says so (`without_...`). Else a reported total decides, and without one
+    the rule that a part cannot be larger than the whole.
+    """
+    cache = (reported.cache_read or 0) + (reported.cache_write or 0)
+    reasoning = reported.reasoning or 0
+    if total is not None:
+        outside = total - (reported.input or 0) - (reported.output or 0)
+        without_cache = without_cache or (cache > 0 and outside in (cache, cache + reasoning))
+        rest = outside - cache if without_cache else outside
+        without_reasoning = without_reasoning or (reasoning > 0 and rest == reasoning)
+    input_tokens, output_tokens = reported.input, reported.output
+    if input_tokens is not None and (without_cache or cache > input_tokens):
+        input_tokens += cache
+    if output_tokens is not None and (without_reasoning or reasoning > output_tokens):
+        output_tokens += reasoning
+    if input_tokens == reported.input and output_tokens == reported.output:
+        return reported
+    return reported._replace(input=input_tokens, output=output_tokens)
+
+
+def of_usage(usage: Usage) -> Tokens:
+    """By the shape that its names give away."""
+    if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
+        return _of_openai(usage)
+    if usage.inputTokens is not None or usage.outputTokens is not None:
+        return _of_converse(usage)
+    return _of_anthropic(usage)
+
+
+def of_gemini(usage: Gemini) -> Tokens:
+    """The prompt holds what was cached; tools' answers stand beside it, and thoughts beside the candidates."""
+    thoughts = count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
+    from_tools = count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
+    prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
+    candidates = count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
+    cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
+    return settle(Tokens(added(prompt, from_tools), added(candidates, thoughts), cached, reasoning=thoughts))
+
+
+def cache_write(usage: Usage) -> int | None:
+    """The total when it is given, else the 5-minute and 1-hour kinds together."""
+    total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
+    return nested(usage.cache_creation, CacheWrites).total() if total is None else total
+
+
+def added(*parts: int | None) -> int | None:
+    """The sum of the known parts; None if none is known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
+
+
+def _of_openai(usage: Usage) -> Tokens:
+    input_details = nested(usage.prompt_tokens_details or usage.input_tokens_details, Details)
+    output_details = nested(usage.completion_tokens_details or usage.output_tokens_details, Details)
+    cache_read = _either(input_details.cached_tokens, usage.cache_read_input_tokens)
+    return settle(Tokens(
+        count(_either(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
+        count(_either(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"),
+        count(cache_read, "usage.prompt_tokens_details.cached_tokens"),
+        _openai_cache_write(usage, input_details),
+        output_details.reasoning(),
+    ))  # fmt: skip
+
+
+def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
+    stated = _either(input_details.cache_creation_tokens, input_details.cache_write_tokens)
+    write = count(stated, "usage.prompt_tokens_details.cache_creation_tokens")
+    if write is None:
+        write = cache_write(usage)
+    return nested(input_details.cache_creation_token_details, CacheWrites).total() if write is None else write
+
+
+def _of_converse(usage: Usage) -> Tokens:
+    reported = Tokens(
+        count(usage.inputTokens, "usage.inputTokens"),
+        count(usage.outputTokens, "usage.outputTokens"),
+        count(usage.cacheReadInputTokens, "usage.cacheReadInputTokens"),
+        count(usage.cacheWriteInputTokens, "usage.cacheWriteInputTokens"),
+    )
+    return settle(reported, without_cache=True)
+
+
+def _of_anthropic(usage: Usage) -> Tokens:
+    reported = Tokens(
+        count(usage.input_tokens, "usage.input_tokens"),
+        count(usage.output_tokens, "usage.output_tokens"),
+        count(usage.cache_read_input_tokens, "usage.cache_read_input_tokens"),
+        cache_write(usage),
+        nested(usage.output_tokens_details, Details).reasoning(),
+    )
+    return settle(reported, without_cache=True)
+
+
+def _is_openai(usage: Usage) -> bool:
+    """By its details; those of the output alone tell nothing, because Anthropic gives them too."""
+    details = (usage.prompt_tokens_details, usage.input_tokens_details, usage.completion_tokens_details)
+    return any(isinstance(part, Details) for part in details)
+
+
+def _either(one: Any, other: Any) -> Any:
+    return other if one is None else one
