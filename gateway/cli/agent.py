@@ -1,4 +1,4 @@
-"""`tollhouse agent`: the device's side: local doors for coding assistants, a spool, and a line to the gateway."""
+"""`tollhouse agent`: receives telemetry of coding assistants on this device and forwards it to the gateway."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from gateway.agent.tally import Tally
 from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.cli import config_option, configured, fail
-from gateway.cli.operator import show_table, system_user
+from gateway.cli.operator.client import system_user
+from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
 from gateway.configuration.sections import Config, ConfigError, split_address
 from gateway.http.listener import is_loopback

@@ -1,4 +1,4 @@
-"""`tollhouse check`: would this configuration run, and would what it holds be taken upstream?"""
+"""`tollhouse check`: checks the configuration and whether the upstream accepts it."""
 
 from __future__ import annotations
 

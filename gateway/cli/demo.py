@@ -1,4 +1,4 @@
-"""`tollhouse demo`: a data directory with a month of made-up traffic, to look around in."""
+"""`tollhouse demo`: a data directory with a month of synthetic traffic."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ def demo(data: Path, seed: int, days: int, records: int, until: datetime | None,
     except (SpoolError, OSError) as error:
         fail(str(error))
     click.echo(f"{filled.records} records, {filled.duplicates} repeats of them, {filled.inspected.merged.new} insights")
-    click.echo(f"look: tollhouse report --data {data}; tollhouse insights list --data {data}")
+    click.echo(f"next: tollhouse report --data {data}; tollhouse insights list --data {data}")

@@ -15,7 +15,7 @@ import orjson
 
 from gateway.authentication.access import Bearer
 from gateway.cli import configured
-from gateway.cli.choice import Choice
+from gateway.cli.parameters import Choice
 from gateway.configuration.sections import Config
 from gateway.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution

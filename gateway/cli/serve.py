@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from gateway.app import App
-from gateway.cli import config_option, configured, data_option, fail, last_resort
+from gateway.cli import config_option, configured, data_option, fail, forced_exit
 from gateway.configuration.sections import Config, ConfigError
 from gateway.monitoring import logs
 from spool.errors import SpoolError
@@ -69,7 +69,7 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
         await announce()
         return await _until_stopped(app, asked_to_stop)
     finally:
-        with last_resort.bounded(loop):
+        with forced_exit.exit_after(loop):
             await app.stop()
 
 
@@ -124,7 +124,7 @@ FIRST_SPAN = (
 )
 
 WELCOME = """
-This is a new house. Its first key, shown this once, can send AI telemetry and do nothing else:
+Created a new data directory. Its first key, shown this once, can only send AI telemetry:
 
     {key}
 

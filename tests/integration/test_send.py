@@ -14,9 +14,10 @@ import pytest_asyncio
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from gateway.cli import courier, main
-from gateway.cli.cuts import Body
+from gateway.cli import main
 from gateway.cli.examples import EXAMPLES
+from gateway.cli.send import upload
+from gateway.cli.send.request_bodies import RequestBody
 from spool.registry.scopes import INGEST
 from tests.integration.conftest import Serve, Serving
 
@@ -231,10 +232,12 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    async with courier.session() as session:
-        answer = await courier.Courier(session, url, "key", tell=told.append, sleep=sleep).send(Body(items=[b"{}"]))
+    async with upload.session() as session:
+        answer = await upload.UploadClient(session, url, "key", notify=told.append, sleep=sleep).send(
+            RequestBody(items=[b"{}"])
+        )
     assert ["Server disconnected; trying again"] == told
-    assert (3, 1, {"not said": 2}) == (answer.accepted, answer.ignored, dict(answer.rejected))
+    assert (3, 1, {"unnamed reason": 2}) == (answer.accepted, answer.ignored, dict(answer.rejected))
     assert [b"{}"] * 4 == seen
     assert (3, 7.0) == (len(slept), slept[1])
     assert 1.0 <= slept[0] <= 2.0 < 4.0 <= slept[2] <= 8.0  # a date that has passed hurries nobody
@@ -243,11 +246,11 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (400, courier.Refused),
-        (413, courier.TooLarge),
-        (401, courier.Undeliverable),
-        (302, courier.Undeliverable),
-        (200, courier.Undeliverable),
+        (400, upload.BodyRefused),
+        (413, upload.BodyTooLarge),
+        (401, upload.Undeliverable),
+        (302, upload.Undeliverable),
+        (200, upload.Undeliverable),
     ],
 )
 async def test_the_courier_does_not_repeat_the_rest(
@@ -256,21 +259,21 @@ async def test_the_courier_does_not_repeat_the_rest(
     """A redirect is not followed: the key would go along. A 2xx without a receipt is none of a gateway."""
     url, answers, seen = moody
     answers.append(web.Response(status=status, headers={"Location": url}))
-    async with courier.session() as session:
+    async with upload.session() as session:
         with pytest.raises(error):
-            await courier.Courier(session, url, "key").send(Body(items=[b"{}"]))
+            await upload.UploadClient(session, url, "key").send(RequestBody(items=[b"{}"]))
     assert 1 == len(seen)
 
 
 async def test_the_courier_gives_up_in_the_end(moody: tuple[str, list[web.Response | None], list[bytes]]) -> None:
     """After eight attempts; what is left is sent by the next run."""
     url, answers, seen = moody
-    answers += [web.Response(status=500) for _ in range(courier.ATTEMPTS)]
+    answers += [web.Response(status=500) for _ in range(upload.ATTEMPTS)]
 
     async def sleep(_: float) -> None:
         pass
 
-    async with courier.session() as session:
-        with pytest.raises(courier.Undeliverable, match="8 attempts"):
-            await courier.Courier(session, url, None, sleep=sleep).send(Body(items=[b"{}"]))
-    assert courier.ATTEMPTS == len(seen)
+    async with upload.session() as session:
+        with pytest.raises(upload.Undeliverable, match="8 attempts"):
+            await upload.UploadClient(session, url, None, sleep=sleep).send(RequestBody(items=[b"{}"]))
+    assert upload.ATTEMPTS == len(seen)

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import main, operator
+from gateway.cli import main
+from gateway.cli.operator import client as operator_client
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.record import AI_TELEMETRY
@@ -94,7 +95,7 @@ def test_lists_take_their_options(run: Run) -> None:
 
 def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
     """Books that balance over nothing are no answer to a mistyped directory."""
-    assert "this is a new house" in run("spool", "verify").stderr
+    assert "created data directory" in run("spool", "verify").stderr
     assert "" == run("spool", "verify").stderr
 
 
@@ -204,7 +205,7 @@ def test_as_names_the_actor(run: Run) -> None:
     """--as EMAIL is who the audit list names; without it the user of the system."""
     assert "grace@example.com" == answer(run(*CREATE, "--as", "grace@example.com", "--json"))["key"]["created_by"]
     again = answer(run("keys", "disable", "search team", "--json"))["key"]
-    assert ("grace@example.com", operator.system_user()) == (again["created_by"], again["updated_by"])
+    assert ("grace@example.com", operator_client.system_user()) == (again["created_by"], again["updated_by"])
 
 
 def test_spool_commands_answer_for_an_empty_house(run: Run) -> None:
@@ -271,7 +272,7 @@ def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> N
 
 def test_a_held_lock_without_a_socket_is_exit_1(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A house that is starting or stopping is said to be."""
-    monkeypatch.setattr(operator, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
     lock = lock_directory(tmp_path / "house")
     try:
         assert "Tollhouse is starting or stopping" in run("keys", "list", code=1).stderr

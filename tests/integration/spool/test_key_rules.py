@@ -454,7 +454,7 @@ async def test_labels_are_bounded(house: OperatorHouse, labels: dict[str, str]) 
 @pytest.mark.parametrize("name", ["a/b/c", "100%", "äöü", "a?b#c", "%2F%2F", "..."])
 async def test_any_name_can_be_named_in_a_path(house: OperatorHouse, name: str) -> None:
     """A key's name is its handle, whatever characters it has."""
-    from gateway.cli.operator import part
+    from gateway.cli.operator.client import part
 
     await house.create(name)
     assert name == (await house.ask("GET", f"/keys/{part(name)}")).payload["key"]["name"]

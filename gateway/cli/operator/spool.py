@@ -1,26 +1,16 @@
-"""`tollhouse spool`: what is in the spool, what became of it, and what to do by hand."""
+"""`tollhouse spool`: the state of the spool, and what an operator settles by hand."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator import (
-    House,
-    Page,
-    Seconds,
-    as_json,
-    on_a_house,
-    paged,
-    part,
-    show_fields,
-    show_json,
-    show_page,
-    show_table,
-)
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import list_command
+from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.parameters import Moment
 from spool.log.books import LEFT_OUT
 
 ROUTE_COLUMNS = ("route", "state", "queued", "oldest_age_s", "reason")
@@ -31,33 +21,17 @@ CONFLICT_COLUMNS = ("first_source", "second_source", "count", "first", "second")
 TOPIC_COLUMNS = ("topic", "received", "accepted", "duplicates", "ignored", "rejected", "pending")
 
 
-_LONGEST_S = 50 * 365 * 86400.0  # before that nothing was kept
-
-
-class Moment(click.ParamType[str]):
-    """A time (RFC 3339; UTC without a zone), or how long ago (2h)."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            at = datetime.fromisoformat(str(value))
-        except ValueError:
-            at = datetime.now(UTC) - timedelta(seconds=min(Seconds().convert(value, param, ctx), _LONGEST_S))
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
-
-
 @click.group()
 def spool() -> None:
-    """Look into the spool; settle by hand what cannot settle itself."""
+    """Show the spool's state; settle by hand what cannot settle itself."""
 
 
 @spool.command()
 @as_json
-@on_a_house
-def status(house: House, as_json: bool) -> None:
+@with_client
+def status(client: OperatorClient, as_json: bool) -> None:
     """Topics, routes with their state, and space."""
-    payload = house.ask("GET", "/status")
+    payload = client.request("GET", "/status")
     if as_json:
         show_json(payload)
         return
@@ -76,10 +50,10 @@ def status(house: House, as_json: bool) -> None:
 @spool.command()
 @click.argument("id")
 @as_json
-@on_a_house
-def receipt(house: House, id: str, as_json: bool) -> None:
+@with_client
+def receipt(client: OperatorClient, id: str, as_json: bool) -> None:
     """What became of a submission, by its Tollhouse-Receipt's id."""
-    payload = house.ask("GET", f"/receipts/{part(id)}")
+    payload = client.request("GET", f"/receipts/{part(id)}")
     show_json(payload) if as_json else show_fields(payload["receipt"])
 
 
@@ -88,23 +62,23 @@ def dead() -> None:
     """Records that an upstream refused for good."""
 
 
-@dead.command("list")
-@click.option("--route", multiple=True, help="DESTINATION/TOPIC")
-@click.option("--status", multiple=True, help="The upstream's status.")
-@paged
-@on_a_house
-def list_dead(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List dead letters with the upstream's words."""
-    show_page(house, page, "dead", DEAD_COLUMNS, asked)
+list_command(
+    dead,
+    "list",
+    root="dead",
+    columns=DEAD_COLUMNS,
+    filters={"route": "DESTINATION/TOPIC", "status": "The upstream's status."},
+    help="List dead letters with the upstream's words.",
+)
 
 
 @dead.command("show")
 @click.argument("id", type=int)
 @as_json
-@on_a_house
-def show_dead(house: House, id: int, as_json: bool) -> None:
+@with_client
+def show_dead(client: OperatorClient, id: int, as_json: bool) -> None:
     """Show one dead letter and its record."""
-    payload = house.ask("GET", f"/dead/{id}")
+    payload = client.request("GET", f"/dead/{id}")
     if as_json:
         show_json(payload)
         return
@@ -118,10 +92,10 @@ def show_dead(house: House, id: int, as_json: bool) -> None:
 @click.option("--route", help="All of this route.")
 @click.option("--all", "every", is_flag=True, help="All there are.")
 @as_json
-@on_a_house
-def retry_dead(house: House, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool) -> None:
+@with_client
+def retry_dead(client: OperatorClient, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool) -> None:
     """Send dead letters again."""
-    payload = house.ask("POST", "/dead/retry", body=_letters(ids, route, every))
+    payload = client.request("POST", "/dead/retry", body=_letters(ids, route, every))
     show_json(payload) if as_json else click.echo(f"{payload['retried']} will be sent again")
 
 
@@ -130,10 +104,10 @@ def retry_dead(house: House, ids: tuple[int, ...], route: str | None, every: boo
 @click.option("--route", help="All of this route.")
 @click.option("--all", "every", is_flag=True, help="All there are.")
 @as_json
-@on_a_house
-def discard_dead(house: House, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool) -> None:
+@with_client
+def discard_dead(client: OperatorClient, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool) -> None:
     """Give dead letters up; they are counted as discarded."""
-    payload = house.ask("POST", "/dead/discard", body=_letters(ids, route, every))
+    payload = client.request("POST", "/dead/discard", body=_letters(ids, route, every))
     show_json(payload) if as_json else click.echo(f"{payload['discarded']} discarded")
 
 
@@ -144,18 +118,22 @@ def discard_dead(house: House, ids: tuple[int, ...], route: str | None, every: b
 @click.option("--dry-run", is_flag=True, help="Count, send nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
-@on_a_house
-def replay(house: House, route: str, since: str, until: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
+@with_client
+def replay(
+    client: OperatorClient, route: str, since: str, until: str | None, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """Send records again that a route has settled, under new keys."""
     body: dict[str, Any] = {"route": route, "since": since, "dry_run": True}
     if until:
         body["until"] = until
-    payload = house.ask("POST", "/replay", body=body)
+    payload = client.request("POST", "/replay", body=body)
     if not dry_run:
         records = payload["replay"]["records"]
         if records and route.startswith("upstream/") and not yes:
             _ask_first(records)
-        payload = house.ask("POST", "/replay", body={**body, "until": payload["replay"]["until"], "dry_run": False})
+        payload = client.request(
+            "POST", "/replay", body={**body, "until": payload["replay"]["until"], "dry_run": False}
+        )
     if as_json:
         show_json(payload)
         return
@@ -164,67 +142,68 @@ def replay(house: House, route: str, since: str, until: str | None, dry_run: boo
 
 @spool.group("route")
 def routes() -> None:
-    """The ways out of the house."""
+    """The routes to upstream and destinations."""
 
 
-@routes.command("list")
-@click.option("--route", multiple=True, help="DESTINATION/TOPIC")
-@click.option("--state", multiple=True, help="running, parked, refusing or orphaned")
-@paged
-@on_a_house
-def list_routes(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List routes with their state and queue."""
-    show_page(house, page, "routes", ROUTE_COLUMNS, asked)
+list_command(
+    routes,
+    "list",
+    root="routes",
+    columns=ROUTE_COLUMNS,
+    filters={"route": "DESTINATION/TOPIC", "state": "running, parked, refusing or orphaned"},
+    help="List routes with their state and queue.",
+)
 
 
 @routes.command("drop")
 @click.argument("name")
 @as_json
-@on_a_house
-def drop_route(house: House, name: str, as_json: bool) -> None:
+@with_client
+def drop_route(client: OperatorClient, name: str, as_json: bool) -> None:
     """Forget a route whose destination left the configuration. Its queue is counted as discarded."""
     destination, slash, topic = name.rpartition("/")
     if not slash or not destination or not topic:
         fail("a route is named DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
-    payload = house.ask("DELETE", f"/routes/{part(destination)}/{part(topic)}")
+    payload = client.request("DELETE", f"/routes/{part(destination)}/{part(topic)}")
     show_json(payload) if as_json else click.echo(f"{name} dropped, {payload['discarded']} records discarded")
 
 
-@spool.command()
-@click.option("--name", multiple=True, help="Shapes with this name among theirs.")
-@paged
-@on_a_house
-def ignored(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List shapes that look like AI and that no dialect took."""
-    show_page(house, page, "ignored", SHAPE_COLUMNS, asked)
+list_command(
+    spool,
+    "ignored",
+    root="ignored",
+    columns=SHAPE_COLUMNS,
+    filters={"name": "Shapes with this name among theirs."},
+    help="List shapes that look like AI and that no dialect took.",
+)
 
 
-@spool.command()
-@click.option("--route", multiple=True, help="DESTINATION/TOPIC")
-@paged
-@on_a_house
-def refused(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List what upstreams refused in answers that took the rest."""
-    show_page(house, page, "partial_refusals", REFUSAL_COLUMNS, asked)
+list_command(
+    spool,
+    "refused",
+    root="partial_refusals",
+    columns=REFUSAL_COLUMNS,
+    filters={"route": "DESTINATION/TOPIC"},
+    help="List what upstreams refused in answers that took the rest.",
+)
 
 
-@spool.command()
-@click.option("--topic", multiple=True)
-@click.option("--first-source", multiple=True)
-@click.option("--second-source", multiple=True)
-@paged
-@on_a_house
-def conflicts(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List reports of one call that disagreed on tokens or cost."""
-    show_page(house, page, "conflicts", CONFLICT_COLUMNS, asked)
+list_command(
+    spool,
+    "conflicts",
+    root="conflicts",
+    columns=CONFLICT_COLUMNS,
+    filters={"topic": "", "first_source": "", "second_source": ""},
+    help="List reports of one call that disagreed on tokens or cost.",
+)
 
 
 @spool.command()
 @as_json
-@on_a_house
-def verify(house: House, as_json: bool) -> None:
+@with_client
+def verify(client: OperatorClient, as_json: bool) -> None:
     """Recount the books from the entries. Exit 1 when they do not balance."""
-    payload = house.ask("GET", "/verify")
+    payload = client.request("GET", "/verify")
     if as_json:
         show_json(payload)
     else:

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from gateway.cli.operator import House, Page, as_json, on_a_house, paged, part, show_json, show_page, show_table
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import list_command
+from gateway.cli.output import as_json, show_json, show_table
 
 COLUMNS = ("email", "role", "created_by", "created", "last_modified")
 
@@ -21,39 +23,40 @@ def operators() -> None:
 @click.argument("email")
 @click.option("--role", default="viewer", show_default=True, help="viewer, operator or admin")
 @as_json
-@on_a_house
-def add(house: House, email: str, role: str, as_json: bool) -> None:
+@with_client
+def add(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
     """Add an account. The password is asked for, or read from standard input."""
-    payload = house.ask("POST", "/operators", body={"email": email, "role": role, "password": _password()})
+    payload = client.request("POST", "/operators", body={"email": email, "role": role, "password": _password()})
     _show(payload, as_json)
 
 
-@operators.command("list")
-@click.option("--role", multiple=True, help="viewer, operator or admin")
-@paged
-@on_a_house
-def list_operators(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List the accounts."""
-    show_page(house, page, "operators", COLUMNS, asked)
+list_command(
+    operators,
+    "list",
+    root="operators",
+    columns=COLUMNS,
+    filters={"role": "viewer, operator or admin"},
+    help="List the accounts.",
+)
 
 
 @operators.command()
 @click.argument("email")
 @as_json
-@on_a_house
-def remove(house: House, email: str, as_json: bool) -> None:
+@with_client
+def remove(client: OperatorClient, email: str, as_json: bool) -> None:
     """Remove an account and end its sessions."""
-    payload = house.ask("DELETE", f"/operators/{part(email)}")
+    payload = client.request("DELETE", f"/operators/{part(email)}")
     show_json(payload) if as_json else click.echo(f"operator {email} removed")
 
 
 @operators.command()
 @click.argument("email")
 @as_json
-@on_a_house
-def password(house: House, email: str, as_json: bool) -> None:
+@with_client
+def password(client: OperatorClient, email: str, as_json: bool) -> None:
     """Set a new password and end the account's sessions."""
-    payload = house.ask("PATCH", f"/operators/{part(email)}", body={"password": _password()})
+    payload = client.request("PATCH", f"/operators/{part(email)}", body={"password": _password()})
     _show(payload, as_json)
 
 

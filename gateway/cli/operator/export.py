@@ -1,4 +1,4 @@
-"""`tollhouse export`: what the ledger knows, in forms that other tools read."""
+"""`tollhouse export`: the ledger's sums in formats that other tools read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from exporters.destinations import focus as focus_rows
 from gateway.cli import fail
-from gateway.cli.operator import House, on_a_house
+from gateway.cli.operator.client import OperatorClient, with_client
 
 
 @click.group()
@@ -23,17 +23,17 @@ def export() -> None:
 @click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; default: standard output.")
 @click.option("--account", default=focus_rows.ACCOUNT, show_default=True, help="The BillingAccountId of every row.")
-@on_a_house
-def focus(house: House, since: str, until: str, output: Path | None, account: str) -> None:
+@with_client
+def focus(client: OperatorClient, since: str, until: str, output: Path | None, account: str) -> None:
     """Hourly cost and usage as FOCUS 1.2 rows (CSV)."""
     first, last = _day("from", since), _day("to", until)
     if last < first:
         fail("--to is before --from", 2)
     parts = [focus_rows.header()]
     by = [("by", name) for name in focus_rows.DIMENSIONS]
-    for day in _days(house, first, last):  # one at a time: a month of hours is too much for one answer
+    for day in _days(client, first, last):  # one at a time: a month of hours is too much for one answer
         span = [("from", day), ("to", day), ("per", "hourly")]
-        payload = house.ask("GET", "/report", query=[*span, *by])
+        payload = client.request("GET", "/report", query=[*span, *by])
         parts.append(focus_rows.lines(focus_rows.of_report(payload["rows"]), account=account))
     try:
         if output is None:
@@ -44,10 +44,10 @@ def focus(house: House, since: str, until: str, output: Path | None, account: st
         fail(f"{output or 'standard output'}: {error.strerror}")
 
 
-def _days(house: House, first: date, last: date) -> list[str]:
+def _days(client: OperatorClient, first: date, last: date) -> list[str]:
     """The days of the span on which anything happened, in order."""
     span = [("from", first.isoformat()), ("to", last.isoformat()), ("per", "daily"), ("by", "source")]
-    return sorted({str(row["period"])[:10] for row in house.ask("GET", "/report", query=span)["rows"]})
+    return sorted({str(row["period"])[:10] for row in client.request("GET", "/report", query=span)["rows"]})
 
 
 def _day(name: str, text: str) -> date:

@@ -1,4 +1,4 @@
-"""`tollhouse billing`: AI cost by the hour as billing drops, looked at or sent now."""
+"""`tollhouse billing`: AI cost by the hour as billing drops, previewed or sent now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.operator import House, as_json, on_a_house, show_json
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.output import as_json, show_json
 
 
 @click.group()
@@ -18,10 +19,10 @@ def billing() -> None:
 @click.option("--from", "since", required=True, metavar="DAY", help="First day, or a time.")
 @click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it, or a time.")
 @as_json
-@on_a_house
-def preview(house: House, since: str, until: str, as_json: bool) -> None:
+@with_client
+def preview(client: OperatorClient, since: str, until: str, as_json: bool) -> None:
     """What a span comes to: hours, rows, bytes, requests and cost."""
-    payload = house.ask("GET", "/billing", query=[("from", since), ("to", until)])
+    payload = client.request("GET", "/billing", query=[("from", since), ("to", until)])
     show_json(payload) if as_json else _show(payload["billing"])
 
 
@@ -30,10 +31,10 @@ def preview(house: House, since: str, until: str, as_json: bool) -> None:
 @click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it, or a time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
 @as_json
-@on_a_house
-def push(house: House, since: str, until: str, dry_run: bool, as_json: bool) -> None:
+@with_client
+def push(client: OperatorClient, since: str, until: str, dry_run: bool, as_json: bool) -> None:
     """Send every hour of a span again. What the connection has of them is replaced."""
-    payload = house.ask("POST", "/billing/push", body={"since": since, "until": until, "dry_run": dry_run})
+    payload = client.request("POST", "/billing/push", body={"since": since, "until": until, "dry_run": dry_run})
     show_json(payload) if as_json else _show(payload["billing"])
 
 

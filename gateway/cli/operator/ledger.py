@@ -1,32 +1,33 @@
-"""`tollhouse ledger`: how far the sums reach, and counting or pricing them again."""
+"""`tollhouse ledger`: how far the sums reach; rebuild and reprice them."""
 
 from __future__ import annotations
 
 import click
 
-from gateway.cli.operator import House, as_json, on_a_house, show_fields, show_json
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.output import as_json, show_fields, show_json
 
 
 @click.group()
 def ledger() -> None:
-    """The sums behind reports: their state, and making them again."""
+    """The sums behind reports: show their state, rebuild or reprice them."""
 
 
 @ledger.command()
 @as_json
-@on_a_house
-def status(house: House, as_json: bool) -> None:
+@with_client
+def status(client: OperatorClient, as_json: bool) -> None:
     """How far the sums reach, and what they could not count."""
-    payload = house.ask("GET", "/ledger")
+    payload = client.request("GET", "/ledger")
     show_json(payload) if as_json else show_fields(payload["ledger"])
 
 
 @ledger.command()
 @as_json
-@on_a_house
-def rebuild(house: House, as_json: bool) -> None:
+@with_client
+def rebuild(client: OperatorClient, as_json: bool) -> None:
     """Count anew every hour whose records are all kept. The rest stays as it is."""
-    payload = house.ask("POST", "/ledger/rebuild", body={})
+    payload = client.request("POST", "/ledger/rebuild", body={})
     if as_json:
         show_json(payload)
         return
@@ -39,10 +40,10 @@ def rebuild(house: House, as_json: bool) -> None:
 @ledger.command()
 @click.option("--from", "since", required=True, metavar="DAY", help="What happened before it keeps its estimates.")
 @as_json
-@on_a_house
-def reprice(house: House, since: str, as_json: bool) -> None:
+@with_client
+def reprice(client: OperatorClient, since: str, as_json: bool) -> None:
     """Price estimated and unpriced sums again. The price book is today's; reported costs stay."""
-    payload = house.ask("POST", "/ledger/reprice", body={"since": since})
+    payload = client.request("POST", "/ledger/reprice", body={"since": since})
     if as_json:
         show_json(payload)
         return

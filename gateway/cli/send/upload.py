@@ -1,4 +1,4 @@
-"""Bodies to a gateway's door, again and again while a repeat can help, and what its answers say was done with them."""
+"""Sends request bodies to a gateway, repeats what may succeed later, and reads from the answers what was accepted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 
 from exporters.backoff import Backoff
 from exporters.http.answers import retry_after_s
-from gateway.cli.cuts import Body
+from gateway.cli.send.request_bodies import RequestBody
 
 ATTEMPTS: Final = 8
 LONGEST_HINT_S: Final = 300.0
@@ -29,19 +29,19 @@ _HOPELESS: Final = frozenset({401, 403, 404, 405, 415, 501})
 
 
 class Undeliverable(Exception):
-    """Nothing will get through like this: the operator changes the key or the address, or comes back later."""
+    """No body can be delivered: the key or the address is wrong, or the gateway is unavailable for long."""
 
 
-class Refused(Exception):
-    """The gateway read this body and did not take it."""
+class BodyRefused(Exception):
+    """The gateway read this body and refused it."""
 
 
-class TooLarge(Refused):
-    """It takes less at once."""
+class BodyTooLarge(BodyRefused):
+    """The body is larger than the gateway accepts."""
 
 
-class _Later(Exception):
-    """Not now; a repeat may get through."""
+class _Retryable(Exception):
+    """A repeat may succeed."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         super().__init__(problem)
@@ -49,28 +49,28 @@ class _Later(Exception):
 
 
 @dataclass
-class Tally:
-    """What became of what was sent."""
+class UploadCounts:
+    """How many items the gateway accepted, ignored and rejected, over all bodies."""
 
     accepted: int = 0
     ignored: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
 
-    def note(self, answer: Answer) -> None:
+    def add(self, answer: UploadAnswer) -> None:
         self.accepted += answer.accepted
         self.ignored += answer.ignored
         self.rejected.update(answer.rejected)
 
 
 @dataclass(frozen=True)
-class Answer:
+class UploadAnswer:
     accepted: int
     ignored: int
     rejected: Counter[str]
 
 
-class Courier:
-    """One address and one key. Follows no redirect: the key would go along."""
+class UploadClient:
+    """Sends to one address under one key. Follows no redirect, because the key would be sent along."""
 
     def __init__(
         self,
@@ -78,30 +78,30 @@ class Courier:
         url: str,
         key: str | None,
         *,
-        tell: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`tell` hears why a body must wait, once for each."""
+        """`notify` is called with the reason when a body must wait, once for each body."""
         self._session = session
         self._url = url
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": key} if key else {})
-        self._tell = tell
+        self._notify = notify
         self._sleep = sleep
 
-    async def send(self, body: Body) -> Answer:
-        """Until it was taken; Refused when it never will be, Undeliverable when nothing will be."""
+    async def send(self, body: RequestBody) -> UploadAnswer:
+        """Returns once the body was accepted. BodyRefused: this body never will be; Undeliverable: no body will be."""
         for attempt in range(ATTEMPTS):
             try:
                 return await self._post(body)
-            except _Later as later:
+            except _Retryable as error:
                 if attempt == ATTEMPTS - 1:
-                    raise Undeliverable(f"{self._url} did not take it in {ATTEMPTS} attempts ({later})") from later
+                    raise Undeliverable(f"{self._url} did not take it in {ATTEMPTS} attempts ({error})") from error
                 if attempt == 0:
-                    self._tell(f"{later}; trying again")
-                await self._sleep(_BACKOFF.delay_s(attempt + 1, later.retry_after_s))
+                    self._notify(f"{error}; trying again")
+                await self._sleep(_BACKOFF.delay_s(attempt + 1, error.retry_after_s))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _post(self, body: Body) -> Answer:
+    async def _post(self, body: RequestBody) -> UploadAnswer:
         try:
             content = body.content
             async with self._session.post(
@@ -111,58 +111,60 @@ class Courier:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S + len(content) / SLOWEST_BYTES_PER_S),
             ) as response:
-                said = await response.read()
+                content_of_answer = await response.read()
         except aiohttp.ClientSSLError as error:
             raise Undeliverable(str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _Later(str(error) or type(error).__name__) from error
+            raise _Retryable(str(error) or type(error).__name__) from error
         if 200 <= response.status < 300:
             if RECEIPT not in response.headers:
                 raise Undeliverable(
-                    f"what answers at {self._url} is no gateway: its {response.status} has no {RECEIPT}"
+                    f"{self._url} is not a Tollhouse gateway: its answer {response.status} has no {RECEIPT}"
                 )
-            return _answer(said, response.headers[RECEIPT])
-        problem = f"{response.status}: {_words(said)}"
+            return _answer(content_of_answer, response.headers[RECEIPT])
+        problem = f"{response.status}: {_reason(content_of_answer)}"
         if response.status in _RETRYABLE:
-            raise _Later(problem, _asked(response.headers.get("Retry-After")))
+            raise _Retryable(problem, _retry_after_s(response.headers.get("Retry-After")))
         if response.status < 400:
-            raise Undeliverable(f"{response.status}: {self._url} sends elsewhere; name the address itself")
+            raise Undeliverable(f"{response.status}: {self._url} redirects; give the address that it redirects to")
         if response.status in _HOPELESS:
             raise Undeliverable(problem)
         if response.status == 413:
-            raise TooLarge(problem)
-        raise Refused(problem)
+            raise BodyTooLarge(problem)
+        raise BodyRefused(problem)
 
 
 def session() -> aiohttp.ClientSession:
-    """One connection that is kept open."""
+    """Returns a client whose connections are kept open."""
     return aiohttp.ClientSession()
 
 
-def _answer(said: bytes, receipt: str) -> Answer:
-    """The receipt counts; the body names the reasons."""
-    told = _json(said)
+def _answer(body: bytes, receipt: str) -> UploadAnswer:
+    """Reads the counts from the receipt header and the reasons from the body."""
+    answer = _json(body)
     counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
     reasons = Counter(
         str(reject.get("reason") or reject.get("error"))
-        for reject in told.get("rejected") or told.get("errors") or ()
+        for reject in answer.get("rejected") or answer.get("errors") or ()
         if isinstance(reject, dict)
     )
     unnamed = _number(counts.get("rejected")) - reasons.total()
     if unnamed > 0:
-        reasons["not said"] += unnamed
-    return Answer(accepted=_number(counts.get("records")), ignored=_number(counts.get("ignored")), rejected=reasons)
+        reasons["unnamed reason"] += unnamed
+    return UploadAnswer(
+        accepted=_number(counts.get("records")), ignored=_number(counts.get("ignored")), rejected=reasons
+    )
 
 
-def _words(said: bytes) -> str:
-    error = _json(said).get("error")
-    told = error.get("message") if isinstance(error, dict) else None
-    return str(told or "it does not say why")[:300]
+def _reason(body: bytes) -> str:
+    error = _json(body).get("error")
+    message = error.get("message") if isinstance(error, dict) else None
+    return str(message or "no reason given")[:300]
 
 
-def _json(said: bytes) -> dict[str, Any]:
+def _json(body: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(said, type=dict[str, Any])
+        return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
 
@@ -171,6 +173,6 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 0
 
 
-def _asked(retry_after: str | None) -> float | None:
+def _retry_after_s(retry_after: str | None) -> float | None:
     asked_s = retry_after_s(retry_after, now=time.time())
     return None if asked_s is None else min(asked_s, LONGEST_HINT_S)

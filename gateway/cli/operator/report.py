@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.operator import House, on_a_house, show_json, show_table
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.output import show_json, show_table
 from gateway.operator.ledger import MEASURES, TOTAL
 from spool.sqlite.ledger.queries import DIMENSIONS, GRANULARITIES
 
@@ -28,9 +29,9 @@ _MONEY = ("cost", "reported", "estimated", "saved")
 @click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only these, such as team=search; may repeat.")
 @click.option("--json", "form", flag_value="json", help="Print what the operator API answers.")
 @click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
-@on_a_house
+@with_client
 def report(
-    house: House,
+    client: OperatorClient,
     by: tuple[str, ...],
     since: str | None,
     until: str | None,
@@ -43,7 +44,7 @@ def report(
     once = {"from": since, "to": until, "per": per, "tz": tz}
     query = [(name, value) for name, value in once.items() if value is not None]
     query += [("by", name) for name in by] + [("where", term) for term in where]
-    payload = house.ask("GET", "/report", query=query)
+    payload = client.request("GET", "/report", query=query)
     if form == "json":
         show_json(payload)
     elif form == "csv":

@@ -1,7 +1,7 @@
 """
-A stop that does not end is ended from outside of the loop: the log says what still ran, and the process exits with 1.
+Ends the process with exit code 1 when stopping takes too long, and logs the tasks that were still running.
 
-What was kept is on disk and stays there, as after a kill; what was not acknowledged is sent again by whoever sent it.
+Committed data is on disk, as after a kill; senders repeat what was not acknowledged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def bounded(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN_S) -> Iterator[None]:
-    """The body has that long, even when the loop does not turn."""
+def exit_after(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN_S) -> Iterator[None]:
+    """Ends the process when the block takes longer than that, even if the event loop is blocked."""
     timer = threading.Timer(within_s, _give_up, [loop, within_s])
     timer.daemon = True
     timer.start()
@@ -33,11 +33,11 @@ def bounded(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN_S)
 def _give_up(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
     running = sorted(_place(task) for task in asyncio.all_tasks(loop))
     extra = {"action": "stop_cut", "tasks": running}
-    _log.critical("the stop did not end within %g s; the process ends now", within_s, extra=extra)
+    _log.critical("stopping took longer than %g s; the process ends now", within_s, extra=extra)
     os._exit(1)
 
 
 def _place(task: asyncio.Task[object]) -> str:
-    """Its name, and the line of the coroutine at which it waits."""
+    """Returns the task's name and the line of the coroutine at which it waits."""
     frames = task.get_stack(limit=1)
     return f"{task.get_name()}: {frames[0].f_code.co_qualname}:{frames[0].f_lineno}" if frames else task.get_name()

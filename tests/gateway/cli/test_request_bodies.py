@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import cuts
-from gateway.cli.acknowledged import MOST_MARKS, Acknowledged, Trail
+from gateway.cli.send import request_bodies
+from gateway.cli.send.acknowledged import MOST_MARKS, Acknowledged, RunningDigest
 from gateway.errors import BadPayload
 
 
-def cut(content: bytes, taken: Container[bytes] = ()) -> list[cuts.Body]:
-    with cuts.opened(io.BytesIO(content)) as opened:
-        return list(cuts.bodies(opened, Trail(taken)))
+def cut(content: bytes, taken: Container[bytes] = ()) -> list[request_bodies.RequestBody]:
+    with request_bodies.opened(io.BytesIO(content)) as opened:
+        return list(request_bodies.bodies(opened, RunningDigest(taken)))
 
 
 def nobody(complaint: str) -> None:
@@ -79,7 +79,7 @@ def test_directories_are_walked_in_order(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     named = [str(tmp_path / name) for name in ("a/x.json.gz", "b.ndjson")]
-    assert [*named, "-"] == list(cuts.files([str(tmp_path), "-"], nobody))
+    assert [*named, "-"] == list(request_bodies.files([str(tmp_path), "-"], nobody))
 
 
 def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "notes.txt").touch()
     (tmp_path / "loop").symlink_to(tmp_path)
-    assert [] == list(cuts.files([str(tmp_path)], said.append))
+    assert [] == list(request_bodies.files([str(tmp_path)], said.append))
     assert [f"{tmp_path}: holds no file that ends in .json, .ndjson, .jsonl, .log, gzipped or not"] == said
     (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
-    assert [str(tmp_path / "gone.json")] == list(cuts.files([str(tmp_path)], nobody))
+    assert [str(tmp_path / "gone.json")] == list(request_bodies.files([str(tmp_path)], nobody))
 
 
 def test_a_body_of_lines_begins_with_an_object() -> None:
@@ -111,7 +111,7 @@ def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     items: list[Any] = [{"a": ['x]"\\', {"b": "}, ["}]}, None, -1.5, "ü\\", [], {"c": {}}] * 3
     for content in (json.dumps(items, indent=1, ensure_ascii=False), json.dumps(items)):
         for size in range(1, 40):
-            monkeypatch.setattr(cuts, "_CHUNK", size)
+            monkeypatch.setattr(request_bodies, "_CHUNK", size)
             (body,) = cut(content.encode())
             assert items == json.loads(body.content)
 
@@ -121,7 +121,7 @@ def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> None:
     """And then the break is told."""
-    found = cuts.bodies(io.BytesIO(content), Trail(()))
+    found = request_bodies.bodies(io.BytesIO(content), RunningDigest(()))
     assert b'[{"a": 1}]' == next(found).content
     with pytest.raises(BadPayload, match=words):
         next(found)
@@ -130,8 +130,8 @@ def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> 
 def test_gzip_that_breaks_off_gives_what_it_holds() -> None:
     """The last line of it is cut, and goes along as a broken one; then the break is told."""
     content = b"".join(json.dumps({"n": n, "id": f"{n * 7919:x}"}).encode() + b"\n" for n in range(2000))
-    with cuts.opened(io.BytesIO(gzip.compress(content)[:-2000])) as opened:
-        found = cuts.bodies(opened, Trail(()))
+    with request_bodies.opened(io.BytesIO(gzip.compress(content)[:-2000])) as opened:
+        found = request_bodies.bodies(opened, RunningDigest(()))
         assert 512 == len(next(found).items)
         with pytest.raises(EOFError):
             list(found)
@@ -140,9 +140,9 @@ def test_gzip_that_breaks_off_gives_what_it_holds() -> None:
 def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line by itself, and it is told; a document or an element with all that comes behind it."""
     for bound, n in (("MAX_DOCUMENT", 100), ("MAX_BYTES", 100), ("_CHUNK", 50)):
-        monkeypatch.setattr(cuts, bound, n)
+        monkeypatch.setattr(request_bodies, bound, n)
     long = b'{"a": "' + b"x" * 200 + b'"}'
-    found = cuts.bodies(io.BytesIO(b'{"n": 1}\n' + long + b'\n{"n": 2}\n'), Trail(()))
+    found = request_bodies.bodies(io.BytesIO(b'{"n": 1}\n' + long + b'\n{"n": 2}\n'), RunningDigest(()))
     assert b'{"n": 1}\n{"n": 2}' == next(found).content
     with pytest.raises(BadPayload, match="1 of its lines"):
         next(found)
@@ -165,7 +165,7 @@ def test_a_body_can_be_halved() -> None:
 
 def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed otherwise or with lines added behind it, too; not behind other lines, and what was not taken is not."""
-    monkeypatch.setattr(cuts, "MAX_ITEMS", 2)
+    monkeypatch.setattr(request_bodies, "MAX_ITEMS", 2)
     lines = [b'{"n": %d}' % n for n in range(5)]
     first = cut(b"\n".join(lines))
     taken = {first[0].mark, first[2].mark}

@@ -10,8 +10,8 @@ import pytest
 
 HANGS = """
 import asyncio, sys, time
-from gateway import logs
-from gateway.cli import last_resort, serve
+from gateway.monitoring import logs
+from gateway.cli import forced_exit, serve
 
 class App:
     async def start(self): pass
@@ -22,12 +22,12 @@ class App:
         await self.part_that_waits()
     async def part_that_waits(self):
         if sys.argv[1] == "task":
-            await asyncio.create_task(asyncio.sleep(3600), name="a part of the house")
+            await asyncio.create_task(asyncio.sleep(3600), name="a part of the app")
 
 async def announce(): pass
 
-within = last_resort.bounded
-last_resort.bounded = lambda loop: within(loop, within_s=0.3)
+within = forced_exit.exit_after
+forced_exit.exit_after = lambda loop: within(loop, within_s=0.3)
 logs.configure("info")
 code = asyncio.run(serve.run_app(App(), announce))
 time.sleep(0.6)
@@ -45,7 +45,7 @@ def test_a_stop_that_hangs_is_ended(how: str) -> None:
     """Exit code 1, whether a task never ends or the loop does not turn, and the log names what still ran."""
     code, log = stopped(how)
     assert (1, ["stop_cut"]) == (code, [line["action"] for line in log])
-    assert ("a part of the house" in str(log[0]["tasks"])) == (how == "task")
+    assert ("a part of the app" in str(log[0]["tasks"])) == (how == "task")
 
 
 def test_a_stop_that_ends_is_left_alone() -> None:

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import click
 
 from gateway.cli import fail
-from gateway.cli.acknowledged import Acknowledged, Trail
-from gateway.cli.choice import Choice
-from gateway.cli.courier import Courier, Refused, Tally, TooLarge, Undeliverable, session
-from gateway.cli.cuts import UNREADABLE, Body, bodies, files, looked_up, opened, unreadable
 from gateway.cli.examples import EXAMPLES, example
+from gateway.cli.parameters import Choice
+from gateway.cli.send.acknowledged import Acknowledged, RunningDigest
+from gateway.cli.send.request_bodies import UNREADABLE, RequestBody, bodies, files, looked_up, opened, unreadable
+from gateway.cli.send.upload import BodyRefused, BodyTooLarge, Undeliverable, UploadClient, UploadCounts, session
 from gateway.normalise.formats.list import FORMAT_NAMES
 
 DEFAULT_URL = "http://127.0.0.1:4318"
@@ -27,11 +27,11 @@ KEY_ENV = "TOLLHOUSE_KEY"
 
 @click.command()
 @click.argument("named", nargs=-1, metavar="FILE...")
-@click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The files' format (default: found).")
+@click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The files' format; default: recognised.")
 @click.option("--to", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="The gateway.")
 @click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="A file that holds the key.")
 @click.option("--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="The variable that holds the key.")
-@click.option("--again", is_flag=True, help="Also send what an earlier run already brought there.")
+@click.option("--again", is_flag=True, help="Also send what an earlier run sent already.")
 @click.option("--example", "wanted", type=Choice(list(EXAMPLES)), help="Send one made-up call of a format.")
 def send(
     named: tuple[str, ...],
@@ -49,12 +49,12 @@ def send(
     nothing twice. A run that was stopped goes on where it was.
     """
     if bool(named) == bool(wanted):
-        raise click.UsageError("name FILEs to send, or ask for an --example")
+        raise click.UsageError("name FILEs to send, or an --example")
     _check(url)
     key = _key(key_file, key_env)
-    door = _door(url.rstrip("/"), wanted or format)
+    endpoint = _endpoint(url.rstrip("/"), wanted or format)
     try:
-        complete = asyncio.run(_send(named, wanted, door, key, again=again))
+        complete = asyncio.run(_send(named, wanted, endpoint, key, again=again))
     except Undeliverable as error:
         hint = "" if key else f" (no key was sent: put it into {key_env}, or name a --key-file)"
         fail(f"{error}{hint}")
@@ -62,13 +62,13 @@ def send(
         sys.exit(1)
 
 
-async def _send(named: tuple[str, ...], wanted: str | None, door: str, key: str | None, *, again: bool) -> bool:
-    """Whether everything was taken; says what became of it all in any case."""
+async def _send(named: tuple[str, ...], wanted: str | None, endpoint: str, key: str | None, *, again: bool) -> bool:
+    """Sends; returns whether everything was accepted. Prints what was accepted even when it fails."""
     async with session() as client:
-        run = _Run(Courier(client, door, key, tell=_say), Acknowledged(url=door, key=key), again=again)
+        run = _Run(UploadClient(client, endpoint, key, notify=_print), Acknowledged(url=endpoint, key=key), again=again)
         try:
             if wanted is not None:
-                await run.body(Body(items=[example(wanted)]), f"example {wanted}")
+                await run.body(RequestBody(items=[example(wanted)]), f"example {wanted}")
             else:
                 await run.files(named)
         finally:
@@ -79,18 +79,18 @@ async def _send(named: tuple[str, ...], wanted: str | None, door: str, key: str 
 class _Run:
     """One run of the command."""
 
-    def __init__(self, courier: Courier, taken: Acknowledged, *, again: bool) -> None:
-        self._courier = courier
+    def __init__(self, client: UploadClient, taken: Acknowledged, *, again: bool) -> None:
+        self._client = client
         self._taken = taken
         self._again = again
-        self._tally = Tally()
+        self._counts = UploadCounts()
         self._skipped = 0
-        self._spoken = False
-        self._forgets = False
+        self._answered = False
+        self._cannot_remember = False
         self.complete = True
 
     async def files(self, named: tuple[str, ...]) -> None:
-        """One after the other; a file that cannot be read is no reason to keep the others."""
+        """Sends the files one after the other; reports those that cannot be read and goes on."""
         names = list(files(named, self._complain))
         with _bar(names) as advance:
             for name in names:
@@ -100,32 +100,32 @@ class _Run:
                 except UNREADABLE as error:
                     self._complain(unreadable(name, error))
 
-    async def body(self, body: Body, name: str) -> bool:
-        """Whether it was taken."""
+    async def body(self, body: RequestBody, name: str) -> bool:
+        """Sends one body; returns whether it was accepted."""
         try:
-            self._tally.note(await self._courier.send(body))
-        except Refused as error:
-            if isinstance(error, TooLarge) and len(body.items) > 1:
+            self._counts.add(await self._client.send(body))
+        except BodyRefused as error:
+            if isinstance(error, BodyTooLarge) and len(body.items) > 1:
                 return all([await self.body(half, name) for half in body.halves()])
-            self._tally.rejected["refused"] += len(body.items)
+            self._counts.rejected["refused"] += len(body.items)
             self._complain(f"{name}: {error}")
             return False
-        self._spoken = True
+        self._answered = True
         return True
 
     def report(self) -> None:
-        """One line on what was done, one for each reason of a reject."""
-        tally = self._tally
-        if not (self._spoken or self._skipped or tally.rejected):
+        """Prints the counts, and a line for each reason of a rejection."""
+        counts = self._counts
+        if not (self._answered or self._skipped or counts.rejected):
             return
-        line = f"accepted {tally.accepted}, ignored {tally.ignored}, rejected {tally.rejected.total()}"
+        line = f"accepted {counts.accepted}, ignored {counts.ignored}, rejected {counts.rejected.total()}"
         click.echo(f"{line}, sent before {self._skipped}" if self._skipped else line)
-        for reason, n in sorted(tally.rejected.items()):
+        for reason, n in sorted(counts.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
 
     async def _file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
         with opened(raw) as content:
-            for number, body in enumerate(bodies(content, Trail(self._taken)), start=1):
+            for number, body in enumerate(bodies(content, RunningDigest(self._taken)), start=1):
                 if body.known and not self._again:
                     self._skipped += len(body.items)
                 elif await self.body(body, f"{name}, part {number}"):
@@ -136,34 +136,34 @@ class _Run:
         try:
             self._taken.add(mark)
         except OSError as error:
-            if not self._forgets:
-                _say(f"{error.filename}: {error.strerror}; what is sent now cannot be left out of a repeat")
-            self._forgets = True
+            if not self._cannot_remember:
+                _print(f"{error.filename}: {error.strerror}; what is sent now cannot be left out of a repeat")
+            self._cannot_remember = True
 
     def _complain(self, message: str) -> None:
         self.complete = False
-        _say(message)
+        _print(message)
 
 
-def _say(message: str) -> None:
+def _print(message: str) -> None:
     click.echo(f"tollhouse: {message}", err=True)
 
 
 def _check(url: str) -> None:
-    """An address that can never be reached is wrong use."""
+    """UsageError for an address that can never be reached."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, brackets that do not close
         usable = False
     if not usable:
-        raise click.UsageError(f"--to: {url!r} is no address; it is like {DEFAULT_URL}")
+        raise click.UsageError(f"--to: {url!r} is no address such as {DEFAULT_URL}")
     if "@" in parts.netloc:
         raise click.UsageError("--to takes no user and password: the key goes into a header of its own")
 
 
-def _door(url: str, format: str | None) -> str:
-    """The door finds OTLP by itself: its names are no part of a path."""
+def _endpoint(url: str, format: str | None) -> str:
+    """Returns the address for the format. OTLP is recognised by the gateway; its formats are no part of a path."""
     named = format is not None and "/" not in format
     return f"{url}/v1/ai-telemetry/{format}" if named else f"{url}/v1/ai-telemetry"
 

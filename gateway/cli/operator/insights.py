@@ -1,4 +1,4 @@
-"""`tollhouse insights`: what the house noticed about AI spend, and what became of it."""
+"""`tollhouse insights`: what the detectors found about AI spend, and its status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-from gateway.cli.operator import House, Page, as_json, on_a_house, paged, part, printable, show_json, show_page
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import list_command
+from gateway.cli.output import as_json, printable, show_json
 from spool.registry.insights import EFFORTS, STATUSES
 
 COLUMNS = ("id", "status", "cost_impact", "effort", "category", "title")
@@ -16,25 +18,26 @@ COLUMNS = ("id", "status", "cost_impact", "effort", "category", "title")
 
 @click.group()
 def insights() -> None:
-    """What the house noticed about AI spend. Spikes, missing prices, calls that count twice, keys that nobody uses."""
+    """What the detectors found about AI spend. Spikes, missing prices, calls that count twice, unused keys."""
 
 
-@insights.command("list")
-@click.option("--status", multiple=True, help=f"{', '.join(STATUSES)}; may repeat.")
-@paged
-@on_a_house
-def list_insights(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List the insights, new ones first."""
-    show_page(house, page, "insights", COLUMNS, asked)
+list_command(
+    insights,
+    "list",
+    root="insights",
+    columns=COLUMNS,
+    filters={"status": f"{', '.join(STATUSES)}; may repeat."},
+    help="List the insights, new ones first.",
+)
 
 
 @insights.command()
 @click.argument("id")
 @as_json
-@on_a_house
-def show(house: House, id: str, as_json: bool) -> None:
+@with_client
+def show(client: OperatorClient, id: str, as_json: bool) -> None:
     """Show one insight. What was seen, what to do, and what people said."""
-    payload = house.ask("GET", f"/insights/{part(id)}")
+    payload = client.request("GET", f"/insights/{part(id)}")
     if as_json:
         show_json(payload)
         return
@@ -54,43 +57,43 @@ def show(house: House, id: str, as_json: bool) -> None:
 @click.option("--status", type=click.Choice(STATUSES))
 @click.option("--effort", type=click.Choice(EFFORTS))
 @as_json
-@on_a_house
-def set_insight(house: House, id: str, status: str | None, effort: str | None, as_json: bool) -> None:
+@with_client
+def set_insight(client: OperatorClient, id: str, status: str | None, effort: str | None, as_json: bool) -> None:
     """Say what became of an insight. An addressed one is new again when it returns."""
     given = {name: value for name, value in (("status", status), ("effort", effort)) if value is not None}
     if not given:
         raise click.UsageError("give --status or --effort")
-    payload = house.ask("PATCH", f"/insights/{part(id)}", body=given)
-    _told(payload, as_json, f"{id} is {payload['insight']['status']}, effort {payload['insight']['effort']}")
+    payload = client.request("PATCH", f"/insights/{part(id)}", body=given)
+    _show_result(payload, as_json, f"{id} is {payload['insight']['status']}, effort {payload['insight']['effort']}")
 
 
 @insights.command()
 @click.argument("id")
 @click.argument("text")
 @as_json
-@on_a_house
-def comment(house: House, id: str, text: str, as_json: bool) -> None:
+@with_client
+def comment(client: OperatorClient, id: str, text: str, as_json: bool) -> None:
     """Leave a comment on an insight."""
-    payload = house.ask("POST", f"/insights/{part(id)}/comments", body={"text": text})
-    _told(payload, as_json, f"comment {payload['comment']['id']}")
+    payload = client.request("POST", f"/insights/{part(id)}/comments", body={"text": text})
+    _show_result(payload, as_json, f"comment {payload['comment']['id']}")
 
 
 @insights.command()
 @as_json
-@on_a_house
-def run(house: House, as_json: bool) -> None:
+@with_client
+def run(client: OperatorClient, as_json: bool) -> None:
     """Look now, with every detector; a server looks every ten minutes."""
-    payload = house.ask("POST", "/insights/run", body={})
+    payload = client.request("POST", "/insights/run", body={})
     done = payload["inspection"]
     words = f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} gone"
-    _told(payload, as_json, words)
+    _show_result(payload, as_json, words)
     if done["left_out"]:
         click.echo(f"no room for {done['left_out']} more: delete some that are addressed or ignored", err=True)
     if done["failed"]:
         click.echo(f"detectors that failed, see the log: {', '.join(done['failed'])}", err=True)
 
 
-def _told(payload: dict[str, Any], as_json: bool, words: str) -> None:
+def _show_result(payload: dict[str, Any], as_json: bool, words: str) -> None:
     show_json(payload) if as_json else click.echo(words)
 
 

@@ -1,4 +1,4 @@
-"""`tollhouse keys`: the life of API keys, with the server running and without."""
+"""`tollhouse keys`: create, list, change and delete API keys."""
 
 from __future__ import annotations
 
@@ -7,19 +7,10 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator import (
-    House,
-    Label,
-    Page,
-    Seconds,
-    as_json,
-    on_a_house,
-    paged,
-    part,
-    show_fields,
-    show_json,
-    show_page,
-)
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import list_command
+from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.parameters import Label, Seconds
 from spool.registry.scopes import USE_CASES
 
 COLUMNS = (
@@ -52,9 +43,9 @@ def keys() -> None:
 @click.option("--description", default="", help="What the key is for.")
 @label
 @as_json
-@on_a_house
+@with_client
 def create(
-    house: House,
+    client: OperatorClient,
     name: str,
     scopes: tuple[str, ...],
     use_cases: tuple[str, ...],
@@ -70,30 +61,33 @@ def create(
         "description": description,
         "labels": dict(labels),
     }
-    _show_secret(house.ask("POST", "/keys", body=body), as_json)
+    _show_secret(client.request("POST", "/keys", body=body), as_json)
 
 
-@keys.command("list")
-@click.option("--name", multiple=True)
-@click.option("--status", multiple=True, help="Enabled or Disabled.")
-@click.option("--scope", multiple=True, help="Keys that open this scope.")
-@click.option("--use-case", multiple=True, help="Keys with this managed use case.")
-@click.option("--created-by", multiple=True)
-@click.option("--updated-by", multiple=True)
-@paged
-@on_a_house
-def list_keys(house: House, page: Page, **asked: tuple[str, ...]) -> None:
-    """List the keys; secrets are never shown again."""
-    show_page(house, page, "keys", COLUMNS, asked)
+list_command(
+    keys,
+    "list",
+    root="keys",
+    columns=COLUMNS,
+    filters={
+        "name": "",
+        "status": "Enabled or Disabled.",
+        "scope": "Keys that grant this scope.",
+        "use_case": "Keys with this managed use case.",
+        "created_by": "",
+        "updated_by": "",
+    },
+    help="List the keys; secrets are never shown again.",
+)
 
 
 @keys.command()
 @click.argument("name")
 @as_json
-@on_a_house
-def show(house: House, name: str, as_json: bool) -> None:
+@with_client
+def show(client: OperatorClient, name: str, as_json: bool) -> None:
     """Show one key."""
-    payload = house.ask("GET", f"/keys/{part(name)}")
+    payload = client.request("GET", f"/keys/{part(name)}")
     if as_json:
         show_json(payload)
         return
@@ -111,9 +105,9 @@ def show(house: House, name: str, as_json: bool) -> None:
 @label
 @click.option("--no-labels", is_flag=True, help="Take all labels away.")
 @as_json
-@on_a_house
+@with_client
 def edit(
-    house: House,
+    client: OperatorClient,
     name: str,
     new_name: str | None,
     description: str | None,
@@ -133,25 +127,25 @@ def edit(
     body = {field: value for field, value in changes.items() if value is not None}
     if not body:
         fail("say what to change: --name, --description, --scope, --use-case, --label or --no-labels", 2)
-    _show_key(house.ask("PATCH", f"/keys/{part(name)}", body=body), as_json)
+    _show_key(client.request("PATCH", f"/keys/{part(name)}", body=body), as_json)
 
 
 @keys.command()
 @click.argument("name")
 @as_json
-@on_a_house
-def enable(house: House, name: str, as_json: bool) -> None:
+@with_client
+def enable(client: OperatorClient, name: str, as_json: bool) -> None:
     """Let a disabled key in again."""
-    _show_key(house.ask("POST", f"/keys/{part(name)}/enable"), as_json)
+    _show_key(client.request("POST", f"/keys/{part(name)}/enable"), as_json)
 
 
 @keys.command()
 @click.argument("name")
 @as_json
-@on_a_house
-def disable(house: House, name: str, as_json: bool) -> None:
+@with_client
+def disable(client: OperatorClient, name: str, as_json: bool) -> None:
     """Refuse a key until it is enabled again; it acts at once."""
-    _show_key(house.ask("POST", f"/keys/{part(name)}/disable"), as_json)
+    _show_key(client.request("POST", f"/keys/{part(name)}/disable"), as_json)
 
 
 @keys.command()
@@ -160,10 +154,10 @@ def disable(house: House, name: str, as_json: bool) -> None:
     "--overlap", type=Seconds(), default="24h", show_default=True, help="How long the old secret opens still."
 )
 @as_json
-@on_a_house
-def rotate(house: House, name: str, overlap: float, as_json: bool) -> None:
+@with_client
+def rotate(client: OperatorClient, name: str, overlap: float, as_json: bool) -> None:
     """Give a key a new secret. The old one opens until the overlap ends (0: it ends at once)."""
-    payload = house.ask("POST", f"/keys/{part(name)}/rotate", body={"overlap_s": overlap})
+    payload = client.request("POST", f"/keys/{part(name)}/rotate", body={"overlap_s": overlap})
     _show_secret(payload, as_json)
     if payload["previous_secret_until"] and not as_json:
         click.echo(f"the old secret opens until {payload['previous_secret_until']}")
@@ -173,10 +167,10 @@ def rotate(house: House, name: str, overlap: float, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--confirm", required=True, metavar="NAME", help="The exact name of the key, once more.")
 @as_json
-@on_a_house
-def delete(house: House, name: str, confirm: str, as_json: bool) -> None:
+@with_client
+def delete(client: OperatorClient, name: str, confirm: str, as_json: bool) -> None:
     """Delete a key for ever; access with it ends at once."""
-    payload = house.ask("DELETE", f"/keys/{part(name)}", query=[("confirm", confirm)])
+    payload = client.request("DELETE", f"/keys/{part(name)}", query=[("confirm", confirm)])
     show_json(payload) if as_json else click.echo(f"key {name} deleted")
 
 

@@ -1,8 +1,8 @@
 """
-Files into request bodies: at most 512 items and 4 MiB each, cut at the same places every time.
+Splits files into request bodies of at most 512 items and 4 MiB, at the same places in every run.
 
-Lines, and the elements of an array, are read as they come, however long the file; any other document is read whole.
-What a file holds is not looked into beyond where its items end.
+Lines and the elements of an array are streamed, however long the file; any other document is read whole. Items are
+not parsed beyond finding where they end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
 
-from gateway.cli.acknowledged import Trail
+from gateway.cli.send.acknowledged import RunningDigest
 from gateway.errors import BadPayload
 from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.payload import items as payload
@@ -39,24 +39,24 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:(")|\\?\Z)|[\[\]{},]', re.DO
 
 
 @dataclass(frozen=True, kw_only=True)
-class Body:
+class RequestBody:
     """One request: lines, or the elements of an array."""
 
     items: Sequence[bytes]
     is_array: bool = False
     mark: bytes = b""  # names these items and all before them in the file
-    known: bool = False  # the receiver has taken them already
+    known: bool = False  # the gateway has acknowledged them already
 
     @property
     def content(self) -> bytes:
         if self.is_array:
             return b"[" + b",".join(self.items) + b"]"
-        # A body is told by its first byte: what cannot begin one must not come first and spoil its neighbours.
+        # The format is recognised by the first byte, so a malformed item must not come first.
         lines = sorted(self.items, key=lambda item: item[:1] != b"{")
         return b"\n".join(lines)
 
-    def halves(self) -> tuple[Body, Body]:
-        """For a receiver that takes less at once."""
+    def halves(self) -> tuple[RequestBody, RequestBody]:
+        """Returns two bodies with half of the items each, for a gateway that refuses larger ones."""
         middle = len(self.items) // 2
         return replace(self, items=self.items[:middle]), replace(self, items=self.items[middle:])
 
@@ -67,7 +67,7 @@ class _Item(NamedTuple):
 
 
 def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
-    """Files as they are named, and what a directory holds in order of its names; `-` is the standard input."""
+    """Returns the named files, and the data files of named directories in order; `-` is standard input."""
     for name in named:
         if name == "-" or not stat.S_ISDIR(looked_up(name).mode):
             yield name
@@ -80,7 +80,7 @@ def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str
 
 @contextmanager
 def opened(raw: IO[bytes]) -> Iterator[IO[bytes]]:
-    """The content of a file or a pipe that may be gzipped, told by its first bytes."""
+    """Opens a file or a pipe that may be gzipped, which is recognised by its first bytes."""
     buffered = io.BufferedReader(cast(io.RawIOBase, raw))
     try:
         is_gzip = buffered.peek(2)[:2] == payload.GZIP_MAGIC
@@ -89,17 +89,17 @@ def opened(raw: IO[bytes]) -> Iterator[IO[bytes]]:
         buffered.detach()
 
 
-def bodies(content: IO[bytes], trail: Trail) -> Iterator[Body]:
+def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[RequestBody]:
     """
     The request bodies of one file.
 
-    Raises one of UNREADABLE, behind the bodies that could be read: BadPayload when it is no JSON.
+    Raises one of UNREADABLE after the bodies that could be read; BadPayload if it is not JSON.
     """
-    return _packed(_items(content), trail)
+    return _packed(_items(content), digest)
 
 
 def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
-    """Data files that are not hidden. A link to a directory is not followed: it may lead around in a circle."""
+    """Returns the data files that are not hidden. Does not follow links to directories, which may form a loop."""
     for place, directories, names in os.walk(directory, onerror=lambda error: complain(unreadable(directory, error))):
         directories[:] = [name for name in directories if not name.startswith(".")]
         for name in names:
@@ -109,18 +109,18 @@ def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
                 yield path
 
 
-class Found(NamedTuple):
-    mode: int  # what kind of a file it is, _UNKNOWN when one may not look
+class FileStatus(NamedTuple):
+    mode: int  # the type of the file, or _UNKNOWN if it cannot be read
     size: int
 
 
-def looked_up(name: str) -> Found:
-    """Of what cannot be looked up, the opening says why."""
+def looked_up(name: str) -> FileStatus:
+    """Returns type and size; _UNKNOWN if they cannot be read, because opening the file will say why."""
     try:
         status = Path(name).stat()
     except OSError:
-        return Found(_UNKNOWN, 0)
-    return Found(stat.S_IFMT(status.st_mode), status.st_size)
+        return FileStatus(_UNKNOWN, 0)
+    return FileStatus(stat.S_IFMT(status.st_mode), status.st_size)
 
 
 def unreadable(name: str, error: Exception) -> str:
@@ -221,9 +221,9 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
         raise BadPayload("the JSON array breaks off" if depth else "there is more behind the JSON array")
 
 
-def _packed(items: Iterator[_Item], trail: Trail) -> Iterator[Body]:
+def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[RequestBody]:
     """Items in as few bodies as the bounds allow; an OTLP request is a body of its own."""
-    filling = _Filling(trail)
+    filling = _Filling(digest)
     failure: Exception | None = None
     while True:
         try:
@@ -248,11 +248,11 @@ def _packed(items: Iterator[_Item], trail: Trail) -> Iterator[Body]:
 class _Filling:
     """The body that is being filled."""
 
-    def __init__(self, trail: Trail) -> None:
+    def __init__(self, digest: RunningDigest) -> None:
         self.items: list[bytes] = []
         self._size = 0
         self._is_array = False
-        self._trail = trail
+        self._digest = digest
 
     def has_room(self, item: _Item) -> bool:
         fits = len(self.items) < MAX_ITEMS and self._size + len(item.content) <= MAX_BYTES
@@ -263,11 +263,11 @@ class _Filling:
         self.items.append(item.content)
         self._size += len(item.content) + 1
         self._is_array = item.is_element and not alone
-        return self._trail.passes(item.content)
+        return self._digest.add(item.content)
 
-    def body(self, *, known: bool = False) -> Body:
-        body = Body(items=self.items, is_array=self._is_array, mark=self._trail.mark, known=known)
-        self._trail.cut()
+    def body(self, *, known: bool = False) -> RequestBody:
+        body = RequestBody(items=self.items, is_array=self._is_array, mark=self._digest.mark, known=known)
+        self._digest.end_body()
         self.items, self._size = [], 0
         return body
 

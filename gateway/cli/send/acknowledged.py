@@ -1,8 +1,8 @@
 """
-What a receiver has already said yes to, by content: a repeat of `tollhouse send` goes on where the last one stopped.
+What a gateway has acknowledged already, so that a repeat of `tollhouse send` continues where the last run stopped.
 
-One small file for each address and key: digests of what was sent, and nothing of what was in it. Losing it costs time
-only, because the receiver knows the calls again.
+One small file for each address and key holds digests of what was sent, and none of its content. Losing the file costs
+time only: the gateway recognises calls that it has.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _MARK: Final = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 
 
 class Acknowledged:
-    """The marks of what one address has taken under one key."""
+    """The digests of the bodies that one address has acknowledged under one key."""
 
     def __init__(self, *, url: str, key: str | None) -> None:
-        """Another key may belong to another house at the same address."""
+        """Another key may belong to another installation at the same address."""
         name = blake2b(f"{url}\0{key or ''}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
         try:
             self._path: Path | None = _state_directory() / name
@@ -36,7 +36,7 @@ class Acknowledged:
         return mark in self._marks
 
     def add(self, mark: bytes) -> None:
-        """Taken; written down before the next one is sent. OSError when it cannot be kept."""
+        """Keeps the digest of an acknowledged body, before the next body is sent. OSError if it cannot be written."""
         self._marks.add(mark)
         if self._path is None:
             raise FileNotFoundError(ENOENT, "there is no home directory", "~")
@@ -45,12 +45,12 @@ class Acknowledged:
             file.write(f"{mark.hex()}\n")
 
 
-class Trail:
+class RunningDigest:
     """
-    How far into a file one is: a digest of the items up to here, chained over the places where it was cut.
+    The digest of a file's items so far, chained over its request bodies.
 
-    So a mark is found again only behind the same items in the same bodies, whatever the file is called, however it is
-    packed, and whatever was added behind them.
+    So a body is recognised only after the same items in the same bodies, whatever the file is called, however it is
+    compressed, and whatever was appended.
     """
 
     def __init__(self, taken: Container[bytes]) -> None:
@@ -58,26 +58,26 @@ class Trail:
         self._since = blake2b(digest_size=_DIGEST_BYTES)
         self.mark = b""
 
-    def passes(self, item: bytes) -> bool:
-        """One item on; whether a body that was taken ended here."""
+    def add(self, item: bytes) -> bool:
+        """Adds an item; returns whether an acknowledged body ended with it."""
         self._since.update(len(item).to_bytes(8, "big"))
         self._since.update(item)
         self.mark = self._since.digest()
         return self.mark in self._taken
 
-    def cut(self) -> None:
-        """A body ends here."""
+    def end_body(self) -> None:
+        """Ends the current body."""
         self._since = blake2b(self.mark, digest_size=_DIGEST_BYTES)
 
 
 def _state_directory() -> Path:
-    """The user's place for such things."""
+    """Returns the user's directory for state (XDG)."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local/state") / "tollhouse/sent"
 
 
 def _load(path: Path) -> set[bytes]:
-    """What can be read: a disk that was full leaves half a line, and what followed it is remembered all the same."""
+    """Returns the digests in the file; skips malformed lines, which a full disk may leave."""
     try:
         lines = [line for line in path.read_text("ascii", "replace").split() if _MARK.fullmatch(line)]
         if len(lines) > 2 * MOST_MARKS:

@@ -1,0 +1,149 @@
+"""
+How operator commands reach the operator API: on the running server's socket, or, when no server runs, on a temporary
+socket over the data directory. In both cases the command speaks HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import getpass
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import click
+import orjson
+from yarl import URL
+
+from gateway.addresses.paths import OPERATOR_API
+from gateway.cli import config_option, configured, data_option, fail
+from gateway.configuration.sections import Config, ConfigError
+from gateway.operator.admission import AS
+from gateway.operator.offline import open_offline
+from gateway.operator.socket import socket_path
+from spool.errors import SpoolError, SpoolLocked
+from spool.sqlite import FILE
+
+PATIENCE_S = 5.0
+RETRY_EVERY_S = 0.1
+WRONG_USE = (400, 404, 409, 422)
+
+
+@dataclass(frozen=True)
+class OperatorClient:
+    """Calls the operator API of one data directory in the name of one person."""
+
+    config: Config
+    actor: str
+    has_file: bool = False  # `config` was read from a file, so the routes that it does not name are orphaned
+
+    def request(
+        self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
+    ) -> dict[str, Any]:
+        """One call of the operator API. The command ends when it is refused or not answered."""
+        try:
+            status, payload = asyncio.run(self._request(method, path, body, query))
+        except ConfigError as error:
+            fail("; ".join(error.problems), 2)
+        except (SpoolError, OSError) as error:
+            fail(str(error))
+        except aiohttp.ClientError as error:
+            fail(f"Tollhouse did not answer ({error}); try again")
+        if status >= 400:
+            fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
+        return payload
+
+    async def _request(
+        self, method: str, path: str, body: object, query: Sequence[tuple[str, str]]
+    ) -> tuple[int, dict[str, Any]]:
+        url = URL(f"http://tollhouse{OPERATOR_API}{path}" + (f"?{urlencode(query)}" if query else ""), encoded=True)
+        headers = {AS: quote(self.actor)}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        async with (
+            _socket(self.config, names_routes=self.has_file) as socket,
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
+            session.request(
+                method, url, headers=headers, data=None if body is None else orjson.dumps(body),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE_S),
+            ) as response,
+        ):  # fmt: skip
+            return response.status, orjson.loads(await response.read())
+
+
+@asynccontextmanager
+async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
+    """
+    A socket with the operator API.
+
+    The lock of the data directory says whether a server runs; while one starts or stops, this waits for PATIENCE_S.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            async with open_offline(config, version=version("tollhouse"), names_routes=names_routes) as socket:
+                yield socket
+                return
+        except SpoolLocked:
+            socket = socket_path(config.data_dir)
+        if await _answers(socket):
+            yield socket
+            return
+        if time.monotonic() > deadline:
+            fail("Tollhouse is starting or stopping")
+        await asyncio.sleep(RETRY_EVERY_S)
+
+
+async def _answers(socket: Path) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(str(socket))
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _is_new(data_dir: Path) -> bool:
+    """Whether nothing was kept there yet; False where it may not be read, because opening it will say why."""
+    try:
+        return not (data_dir / FILE).exists()
+    except OSError:
+        return False
+
+
+def with_client(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command its `client` from --data, --config and --as."""
+
+    @data_option
+    @config_option
+    @click.option("--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: the system's user.")
+    @functools.wraps(command)
+    def prepared(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
+        settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+        if _is_new(settings.data_dir):  # a mistyped directory would look as if all data were lost
+            click.echo(f"tollhouse: created data directory {settings.data_dir}", err=True)
+        who = actor or system_user() or f"uid {os.getuid()}"
+        command(OperatorClient(settings, who, has_file=config is not None), **rest)
+
+    return prepared
+
+
+def part(name: str) -> str:
+    """Returns a name quoted as one part of a path."""
+    return quote(name, safe="")
+
+
+def system_user() -> str | None:
+    """Returns who runs the command; None in a container whose user has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None

@@ -1,0 +1,48 @@
+"""How commands print what they got: JSON, tables and single things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import orjson
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the operator API's answer.")
+
+
+def show_json(payload: object) -> None:
+    click.echo(orjson.dumps(payload, option=orjson.OPT_INDENT_2).decode())
+
+
+def show_fields(fields: Mapping[str, Any]) -> None:
+    """Print one thing, a line for each of its fields."""
+    rows = [{"field": name.replace("_", " "), "value": value} for name, value in fields.items()]
+    show_table(rows, ("field", "value"))
+
+
+def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Print columns as wide as their widest cell."""
+    lines = [[name.replace("_", " ").upper() for name in columns]]
+    lines += [[_cell(row.get(name)) for name in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={'-' if each is None else each}" for name, each in value.items()) or "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return printable(str(value)) or "-"
+
+
+def printable(text: str) -> str:
+    """Returns the text without control characters; what a sender wrote must not move the terminal's cursor."""
+    return "".join(mark if mark.isprintable() else " " for mark in text)

@@ -1,0 +1,60 @@
+"""The types of options and arguments that several commands take."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST_AGE_S: Final = 50 * 365 * 86400.0  # nothing is older than that
+
+
+class Choice(click.Choice[str]):
+    """One of a fixed set of words; the message about a wrong word suggests the nearest right one."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        near = difflib.get_close_matches(str(value), self.choices, 1, 0.6)
+        hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(self.choices)
+        return f"{value!r} is not known; {hint}"
+
+
+class Seconds(click.ParamType[float]):
+    """A duration such as 30s, 15m, 24h or 7d."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
+        if found is None:
+            self.fail("a duration is a number and s, m, h or d, such as 24h", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+class Moment(click.ParamType[str]):
+    """A time (RFC 3339; UTC without a zone), or how long ago (2h)."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            at = datetime.fromisoformat(str(value))
+        except ValueError:
+            age_s = min(Seconds().convert(value, param, ctx), _LONGEST_AGE_S)
+            at = datetime.now(UTC) - timedelta(seconds=age_s)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
+
+
+class Label(click.ParamType[tuple[str, str]]):
+    """NAME=VALUE."""
+
+    name = "label"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, text = str(value).partition("=")
+        if not equals:
+            self.fail("a label is written NAME=VALUE, such as team=search", param, ctx)
+        return name, text

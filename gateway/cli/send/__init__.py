@@ -1,0 +1,1 @@
+"""`tollhouse send`: files into request bodies, and their upload."""
