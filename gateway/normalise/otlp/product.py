@@ -149,7 +149,7 @@ class LogDialect:
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
         """The provider that the event states, else the one that goes without saying."""
-        stated = semconv.provider_of(attributes, None, self.provider)
+        stated = semconv.provider_of(attributes, self.provider)
         return stated or self.unnamed_provider(attributes, model)
 
     def count(self, attributes: Attributes, provider: str | None) -> Tokens:

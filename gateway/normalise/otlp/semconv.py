@@ -235,14 +235,14 @@ def looks_like_ai(attributes: Attributes) -> bool:
     return any(is_ai_name(name) for name in attributes)
 
 
-def provider_of(attributes: Attributes, model: str | None, names: Iterable[str] = PROVIDER) -> str | None:
-    """The stated provider unless it is a framework's name; else the one that the model's name gives away."""
+def provider_of(attributes: Attributes, names: Iterable[str] = PROVIDER) -> str | None:
+    """The provider that the first name states, unless it is a framework."""
     for name in names:
         written = text(attributes.get(name))
         stated = None if written is None else provider(written)
         if stated is not None and stated not in FRAMEWORKS:
             return stated
-    return model_provider(model) if model else None
+    return None
 
 
 @lru_cache(maxsize=1024)

@@ -39,7 +39,7 @@ class Senders:
         attributes = resource.attributes
         shape = shape_of(attributes)
         self.caller = caller_of_resource(attributes, shape)
-        self.device = semconv.first_text(attributes, self._device_names)
+        self.device = semconv.first_text(attributes, self._device_names) if shape.named_tags else None
         self.tags = {}
         service = values.text(attributes.get("service.name"))
         if service is not None and not service.startswith("unknown_service"):

@@ -84,13 +84,19 @@ def _known_name(raw: bytes) -> Pair | None:
     head = _heads.get(raw[:at])
     if head is None or size < at + 3:
         return None
-    value: Any
+    value: Any = None
+    kind, first, length = raw[at + 1], raw[at + 2], size - at - 1
     if raw[at] >= 0x80:
         value = _long_text(raw, at)
-    elif raw[at] == size - at - 1:
-        value = _short_value(raw, at, size)
-    else:
+    elif raw[at] != length:
         return None
+    elif kind == _STRING:
+        if first == length - 2:
+            value = raw[at + 3 :].decode()
+    elif kind == _INT:
+        value = _small_number(raw, at + 2, size)
+    elif kind == _DOUBLE and length == 9:
+        value = _unpack_double(raw, at + 2)[0]
     if value is None:
         return None
     if head.is_dropped or (type(value) is str and len(value) > admission.MAX_VALUE):
@@ -101,20 +107,15 @@ def _known_name(raw: bytes) -> Pair | None:
     return pair
 
 
-def _short_value(raw: bytes, at: int, size: int) -> str | int | float | None:
-    kind, first = raw[at + 1], raw[at + 2]
-    if kind == _STRING:
-        return raw[at + 3 :].decode() if first == size - at - 3 else None
-    if kind == _DOUBLE and size == at + 10:
-        return _unpack_double(raw, at + 2)[0]
-    if kind != _INT:
-        return None
-    if size == at + 3 and first < 0x80:
-        return first
-    if size == at + 4 and raw[at + 3] < 0x80:
-        return first & 0x7F | raw[at + 3] << 7
-    if size == at + 5 and raw[at + 4] < 0x80:
-        return first & 0x7F | (raw[at + 3] & 0x7F) << 7 | raw[at + 4] << 14
+def _small_number(raw: bytes, at: int, end: int) -> int | None:
+    """A varint of up to three bytes that ends there; None for all else."""
+    size = end - at
+    if size == 1 and raw[at] < 0x80:
+        return raw[at]
+    if size == 2 and raw[at + 1] < 0x80:
+        return raw[at] & 0x7F | raw[at + 1] << 7
+    if size == 3 and raw[at + 2] < 0x80:
+        return raw[at] & 0x7F | (raw[at + 1] & 0x7F) << 7 | raw[at + 2] << 14
     return None
 
 

@@ -18,7 +18,7 @@ from gateway.normalise.otlp.decoding.encoded_attributes import attributes_of, ou
 from gateway.normalise.otlp.decoding.slices import Slice
 from gateway.normalise.otlp.decoding.wire_cut import pieces
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
-from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
+from gateway.normalise.otlp.model import END_OF_TIME, LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 
 T = TypeVar("T")
 
@@ -130,6 +130,7 @@ def _span(resource: Resource, scope: Scope, span: Any, place: int) -> Span:
         _check_id(trace_id, 16, "spans", place, "trace_id")
         _check_id(span_id, 8, "spans", place, "span_id")
         _check_id(parent_id, 8, "spans", place, "parent_span_id")
+    start, end = span.start_time_unix_nano, span.end_time_unix_nano
     return Span(
         resource,
         scope,
@@ -137,8 +138,8 @@ def _span(resource: Resource, scope: Scope, span: Any, place: int) -> Span:
         trace_id.hex() if trace_id and trace_id != _NO_TRACE else None,
         span_id.hex() if span_id and span_id != _NO_SPAN else None,
         parent_id.hex() if parent_id and parent_id != _NO_SPAN else None,
-        moment(span.start_time_unix_nano) or None,
-        moment(span.end_time_unix_nano) or None,
+        start if 0 < start < END_OF_TIME else None,
+        end if 0 < end < END_OF_TIME else None,
         attributes_of(span.attributes),
         span.status.code,
         _events(span.events) if span.events else _NO_EVENTS,

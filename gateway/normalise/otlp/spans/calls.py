@@ -127,7 +127,7 @@ def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDiale
 def _provider(
     attributes: Attributes, shape: AttributeShape, dialect: SpanDialect, model: str | None, more: Fields
 ) -> str | None:
-    stated = semconv.provider_of(attributes, None, shape.provider) if shape.provider else None
+    stated = semconv.provider_of(attributes, shape.provider) if shape.provider else None
     if dialect.model_names_provider and model is not None:
         stated = semconv.model_provider(model) or stated
     if stated is None and "provider" in more:

@@ -17,9 +17,9 @@ from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.otlp.span_rules import by_operation_name, has_usage, is_tool_or_agent, never
 from gateway.normalise.otlp.spans.calls import SpanCall, call_of
-from gateway.normalise.otlp.spans.dialects import product_of, span_sender_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
@@ -48,14 +48,15 @@ class SpanReader:
         """Every span ends up in exactly one term of the books, here or in `finish`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self._resource, self._scope = span.resource, span.scope
-            self._sender = span_sender_of(span.resource, span.scope)
+            sender = sender_of(span.resource, span.scope)
+            self._sender = sender if sender.names_spans else OTEL
             self._senders.enter(span.resource)
         shape = shape_of(span.attributes)
         if shape.taken_by and self._take_whole(place, span, shape):
             return
         product = self._sender
         if shape.product is not None or shape.weak_marks:
-            product = product_of(span, shape, product)
+            product = _product_of(span, shape, product)
         kind = shape.deciding_kind
         if kind is not None and kind.operation is not None:
             operation = kind.operation(span, shape)
@@ -172,7 +173,8 @@ class SpanReader:
             caller = nearest(caller, above.caller)
             if call.agent is None:
                 call.agent = above.agent
-        caller = nearest(caller, call.resource_caller)
+        if call.resource_caller is not NOBODY:
+            caller = nearest(caller, call.resource_caller)
         if caller is not NOBODY:
             record.user, record.team, record.session, record.api_key = caller
         if call.why is not None:
@@ -184,6 +186,18 @@ class SpanReader:
         own = call.own_id
         identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=own is None, own_id=own)
         self._outcome.add(record, identity, call.why, device=call.device)
+
+
+def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
+    """The product whose dialect a span speaks."""
+    marked = shape.product
+    if marked is not None and (marked.marks_above_sender or sender is OTEL):
+        return marked
+    if sender is OTEL:
+        for product, holds in shape.weak_marks:
+            if holds(span):
+                return product
+    return sender
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
