@@ -30,9 +30,9 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteSpec, RouteState
 from spool.devices import DeviceTable
+from spool.ledger.ledger import Ledger
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY
-from spool.sqlite.ledger.ledger import Ledger
 
 UPSTREAM = "upstream"
 SECRETS_EVERY_S = 1.0

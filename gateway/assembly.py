@@ -45,8 +45,8 @@ from gateway.services import Background, ReceiverServices, Services
 from spool import engines
 from spool.clock import Clock
 from spool.installation import derived
+from spool.ledger.ledger import CHUNK
 from spool.log.protocols import Log, Observer
-from spool.sqlite.ledger.ledger import CHUNK
 from spool.storage import Storage, StorageOptions
 
 _log = logging.getLogger(__name__)

@@ -19,6 +19,10 @@ class SpoolUnavailable(SpoolError):
     """The commit failed or the log is closing: nothing was kept, the sender repeats."""
 
 
+class LedgerLost(SpoolUnavailable):
+    """The sums were damaged and begin anew: whoever asked asks again and sees them grow."""
+
+
 class SpoolLocked(SpoolError):
     """Another process holds the data directory: the operator decides."""
 

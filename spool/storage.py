@@ -14,11 +14,11 @@ from spool.billing_hours import BillingHours
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.devices import DeviceTable
+from spool.ledger.ledger import CHUNK, MAX_ROWS, Ledger
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
 from spool.registry.registry import Registry
 from spool.settings import SpoolSettings
-from spool.sqlite.ledger.ledger import CHUNK, MAX_ROWS, Ledger
 from spool.streams import StreamBook, StreamReader
 
 

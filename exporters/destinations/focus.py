@@ -20,7 +20,7 @@ from decimal import Context, Decimal, localcontext
 from exporters import batch as batches
 from spool.deliveries.values import Delivery, Settlement
 from spool.ledger import money
-from spool.ledger.sums import COUNTS, Key, Row, Sums
+from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures
 from spool.log.values import Entry
 from spool.providers import display_name
 from spool.record import CURRENCY
@@ -163,7 +163,7 @@ DIMENSIONS = ("provider", "model", "team", "cost_source", *TAGS)
 
 def of_entries(entries: Sequence[Entry]) -> list[Charge]:
     """What some records come to, by the hour and what is shown of them; shadows are never summed."""
-    sums = Sums()
+    sums = HourlySums()
     sums.add(entries)
     charges: dict[tuple[object, ...], Charge] = {}
     for hour, key, row in sums.rows():
@@ -197,7 +197,7 @@ def _added(one: str, other: str) -> str:
         return format(Decimal(one) + Decimal(other), "f")
 
 
-def _of_sum(hour: int, key: Key, row: Row) -> Charge:
+def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
     reported, estimated = row[len(COUNTS) : len(COUNTS) + 2]
     is_spend = key.status != "cached"
     cost = {"reported": reported, "estimated": estimated}.get(key.cost_source, 0) if is_spend else 0

@@ -30,8 +30,8 @@ from spool.billing_hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
 from spool.deliveries.values import RouteState
 from spool.errors import NotAllowed, SpoolError
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.ledger.queries import CostQuery, CostRow
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
 
 NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"

@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from spool.sqlite.ledger.queries import CostRow
+from spool.ledger.queries import CostRow
 
 MAX_BYTES = 4_900_000  # of one request, under the service's 5 MB, whichever it means
 MAX_MONTH_ROWS = 1_000_000

@@ -11,7 +11,7 @@ from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler
 from gateway.schemas import TEXT, Schema, array, closed
-from spool.sqlite.ledger.queries import DIMENSIONS
+from spool.ledger.queries import DIMENSIONS
 
 
 def _costs(

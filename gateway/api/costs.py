@@ -17,10 +17,10 @@ import orjson
 from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort, View
 from gateway.http.requests import KeyRequest, Result
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow
 from spool.listing import ListPage
 from spool.record import NS, rfc3339
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow
 
 PAGE = 10_000
 MAX_PERIODS = 10_000

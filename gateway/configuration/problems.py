@@ -12,10 +12,10 @@ from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.configuration.sections import Assignment, Config, Match, ServerSettings
 from gateway.normalise.reading.tags import is_content
 from spool.devices import is_device_id
+from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.settings import KIB, MIB
-from spool.sqlite.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 
 MAX_LEDGER_TAGS = 8
 MAX_STREAM_KEYS = 5

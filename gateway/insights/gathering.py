@@ -14,11 +14,11 @@ from gateway.insights.facts import DAY_S, Dead, Facts, Shape, Spend
 from gateway.intake.prices import PriceBook
 from spool.deliveries.protocols import Deliveries
 from spool.devices import Device
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.keys import Key
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.ledger.queries import CostQuery, CostRow
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
 STEP = 4096

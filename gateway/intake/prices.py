@@ -28,10 +28,10 @@ from gateway.rate_cards import card as cards
 from gateway.rate_cards import names
 from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
 from spool import providers
+from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
 from spool.processing import MARKS, STANDARD, mode_of
 from spool.record import Inference
-from spool.sqlite.ledger.repricing import TokenSum
 
 NO_TIME = 2**62  # later than any record: a call without a time gets the newest price
 _MEMO = 10_000  # names are the senders' to choose: the memo is bounded

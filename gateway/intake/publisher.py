@@ -20,9 +20,9 @@ from gateway.intake.deposits import Deposits
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.identity import Identity
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import NS, UnitCostOperation
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.ledger.queries import CostQuery, CostRow
 from spool.streams import (
     ALLOCATION,
     DELETE,

@@ -14,7 +14,7 @@ from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
-from spool.sqlite.ledger.queries import GRANULARITIES, CostQuery, CostRow
+from spool.ledger.queries import GRANULARITIES, CostQuery, CostRow
 
 MEASURES = (
     "cost", "reported", "estimated", "saved", "calls", "errors", "cached", "unpriced", "input_tokens", "output_tokens",

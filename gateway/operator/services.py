@@ -17,10 +17,10 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.installation import derived
+from spool.ledger.ledger import Ledger
 from spool.log.protocols import Log
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.sqlite.ledger.ledger import Ledger
 from spool.streams import StreamReader
 
 T = TypeVar("T")

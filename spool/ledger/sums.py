@@ -18,6 +18,7 @@ from spool.processing import mode_of
 from spool.record import CURRENCY, NS, Inference, Record, UsageMetric
 
 HOUR_S = 3600
+DAY_S = 24 * HOUR_S
 _HOUR_NS = HOUR_S * NS
 _MS = 1_000_000
 
@@ -50,7 +51,7 @@ _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
 
 
-class Key(NamedTuple):
+class Dimensions(NamedTuple):
     """The dimensions of a row. `model` is what ran, as far as known; None is unknown."""
 
     kind: str
@@ -69,8 +70,8 @@ class Key(NamedTuple):
     size: int
 
 
-Row = list[int]  # COUNTS, then MONEY in units, then LATENCY
-# The values of a Key. A plain tuple on the hot path: it is made for every record, and a Key only for every row.
+Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
+# The values of Dimensions. A plain tuple on the hot path: it is made for every record, Dimensions for every row.
 _Values = tuple[
     str,
     str,
@@ -89,11 +90,11 @@ _Values = tuple[
 ]
 
 
-class Sums:
+class HourlySums:
     """Adds up entries. `skip` says of a record's number and hour that it has been counted already."""
 
     def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
-        self.hours: dict[int, dict[_Values, Row]] = {}
+        self.hours: dict[int, dict[_Values, Measures]] = {}
         self.first: dict[int, int] = {}  # hour -> the lowest number in it
         self.damaged = 0
         self.absurd = 0
@@ -173,13 +174,13 @@ class Sums:
                 row[place] += units
         return True
 
-    def rows(self) -> Iterator[tuple[int, Key, Row]]:
+    def rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:
         """What was added up."""
         for hour, rows in self.hours.items():
             for values, row in rows.items():
-                yield hour, Key._make(values), row
+                yield hour, Dimensions._make(values), row
 
-    def _row(self, hour: int, key: _Values) -> Row:
+    def _row(self, hour: int, key: _Values) -> Measures:
         rows = self.hours.get(hour)
         if rows is None:
             rows = self.hours[hour] = {}

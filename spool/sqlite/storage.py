@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from spool.errors import RegistryDamaged
 from spool.sqlite import open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
-from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.registry.store import open_registry
 from spool.storage import Storage, StorageOptions
@@ -24,7 +24,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             cache_bytes=CACHE_BYTES if options.cache_bytes is None else options.cache_bytes,
         )
         stack.push_async_callback(spool.close)
-        ledger = await Ledger.open(
+        ledger = await open_ledger(
             options.directory,
             clock=options.clock,
             tags=options.ledger_tags,

@@ -10,12 +10,12 @@ from time import process_time
 
 import pytest
 
-from spool.ledger.sums import Key
+from spool.ledger.queries import CostQuery
+from spool.ledger.sums import Dimensions
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, NS, Inference, pack, unpack
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.ledger.queries import CostQuery
-from spool.sqlite.ledger.store import COLUMNS
+from spool.sqlite.ledger.rows import COLUMNS
+from spool.sqlite.ledger.store import open_ledger
 from tests.spool.ledger_world import BEGIN, HOUR, FakeClock, FakeLog, call
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
@@ -59,7 +59,7 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
                 records=records[place : place + 1000],
             )
         )
-    ledger = await Ledger.open(tmp_path, clock=FakeClock())
+    ledger = await open_ledger(tmp_path, clock=FakeClock())
     start = process_time()
     await ledger.catch_up(log)
     counting = (process_time() - start) / RECORDS
@@ -77,12 +77,12 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
 async def test_questions_on_many_rows(tmp_path: Path) -> None:
     """A month by day, and by day and model or user, takes at most twice a plain sum over its hours, and a bit."""
     keys, hours = (1400, 720) if FULL else (140, 72)
-    ledger = await Ledger.open(tmp_path, clock=FakeClock())
+    ledger = await open_ledger(tmp_path, clock=FakeClock())
     await ledger.close()
     connection = sqlite3.connect(tmp_path / "ledger.sqlite")
     with connection:
         for number in range(keys):
-            key = Key(
+            key = Dimensions(
                 "call", "litellm", "openai", f"m{number % 20}", f"m{number % 20}", f"t{number % 10}", f"u{number}",
                 "", "k", "", "ok", "reported", "", 0,
             )  # fmt: skip
@@ -97,7 +97,7 @@ async def test_questions_on_many_rows(tmp_path: Path) -> None:
     plain = process_time() - start
     connection.close()
     since = datetime.fromtimestamp(BEGIN, UTC)
-    ledger = await Ledger.open(tmp_path, clock=FakeClock(BEGIN + (hours + 48) * HOUR))
+    ledger = await open_ledger(tmp_path, clock=FakeClock(BEGIN + (hours + 48) * HOUR))
     await ledger.tidy()
     try:
         for dimensions in ((), ("model",), ("user",)):

@@ -19,11 +19,11 @@ from gateway.demo.workloads import WORKLOADS
 from gateway.insights.inspector import DETECTORS
 from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
+from spool.ledger.queries import CostQuery
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.ledger.queries import CostQuery
+from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.registry.store import open_registry
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_world import FakeClock
@@ -116,7 +116,7 @@ async def test_it_goes_through_the_real_house(tmp_path: Path) -> None:
     """The books balance, the ledger holds every call of the log, and counters of assistants are shadows."""
     done = await filled(tmp_path, period=Period(end=NOON, days=10, records=2_000))
     spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
-    ledger = await Ledger.open(tmp_path, clock=FakeClock(NOON))
+    ledger = await open_ledger(tmp_path, clock=FakeClock(NOON))
     try:
         books = await spool.log.verify()
         assert [] == list(books.imbalances)

@@ -15,12 +15,13 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
 from spool.identity import Identity
+from spool.ledger.ledger import Ledger
 from spool.log.values import Submission
 from spool.memory import MemorySpool
 from spool.memory import open_spool as open_in_memory
 from spool.record import AI_TELEMETRY, NS, UNIT_COST
 from spool.settings import SpoolSettings
-from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.store import open_ledger
 from spool.streams import StreamBook
 from tests.exporters.house import StoppedClock, call
 
@@ -61,7 +62,7 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     clock = StoppedClock()
     spool = await open_in_memory(settings=SpoolSettings(hold=0), clock=clock)
-    ledger = await Ledger.open(tmp_path, clock=clock)
+    ledger = await open_ledger(tmp_path, clock=clock)
     yield World(spool, ledger, clock)
     await ledger.close()
     await spool.close()

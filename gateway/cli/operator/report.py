@@ -13,7 +13,7 @@ import click
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import show_json, show_table
 from gateway.operator.ledger import MEASURES, TOTAL
-from spool.sqlite.ledger.queries import DIMENSIONS, GRANULARITIES
+from spool.ledger.queries import DIMENSIONS, GRANULARITIES
 
 _BY = f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, and tag:NAME for the tags of [ledger] tags."
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")

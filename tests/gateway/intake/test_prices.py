@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards import card as cards
-from spool.ledger.sums import SIZES, Sums, sized
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import SIZES, HourlySums, sized
 from spool.log.values import Entry
 from spool.record import NS, Inference
-from spool.sqlite.ledger.repricing import TokenSum
 
 BOOK = PriceBook.load()
 
@@ -295,7 +295,7 @@ def test_sums_cost_what_their_calls_cost(
         call(model, provider=provider, input=given, output=made, read=int(given * cached), time=time)
         for given, made, cached in tokens
     ]
-    sums = Sums()
+    sums = HourlySums()
     sums.add([Entry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)])
     totals = []
     for hour, key, row in sums.rows():

@@ -25,6 +25,8 @@ from gateway.demo.filling import fill
 from gateway.demo.month import Period
 from gateway.normalise import billing as rules
 from spool.identity import Identity
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery
 from spool.log.values import Submission
 from spool.memory import MemorySpool
 from spool.memory import open_spool as open_in_memory
@@ -34,8 +36,7 @@ from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_on_disk
 from spool.sqlite.billing_hours import SqliteBillingHours
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.ledger.queries import CostQuery
+from spool.sqlite.ledger.store import open_ledger
 from tests.exporters.house import StoppedClock, call, record_id
 
 SECRET = "billing-secret"
@@ -161,7 +162,7 @@ async def house(tmp_path: Path, service: Service) -> AsyncIterator[House]:
     (tmp_path / "key").write_text(SECRET)
     clock = StoppedClock(at=END.timestamp() + 3600)
     spool = await open_in_memory(settings=SpoolSettings(hold=0), clock=clock)
-    ledger = await Ledger.open(tmp_path, clock=clock)
+    ledger = await open_ledger(tmp_path, clock=clock)
     settings = UpstreamSettings(
         base_url=service.url,
         connection_id="c-1",
@@ -269,7 +270,7 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
         service.next = [200, 200, 200, 0]
         for late in range(3):  # a process each: the first is cut off, later data waits for the second and the third
             spool = await open_on_disk(tmp_path, settings=SpoolSettings(hold=0), clock=clock)
-            ledger = await Ledger.open(tmp_path, clock=clock)
+            ledger = await open_ledger(tmp_path, clock=clock)
             client = Client(ClientSettings(timeout_s=5), clock=clock)
             hours = SqliteBillingHours(spool.database)
             sync = BillingSync(ledger, hours, client, settings, Lanes(), clock=clock)

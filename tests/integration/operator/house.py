@@ -26,7 +26,7 @@ from spool.installation import installation_secret
 from spool.memory import open_spool
 from spool.memory.billing_hours import MemoryBillingHours
 from spool.settings import SpoolSettings
-from spool.sqlite.ledger.ledger import Ledger
+from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.registry.store import open_registry
 from tests.moved_clock import MovedClock
 
@@ -97,7 +97,7 @@ async def operator_house(
     registry = await open_registry(directory, secret=secret, clock=clock)
     access = Access(registry, ServerSettings(api_key_file=api_key_file), clock=clock)
     spool = await open_spool(settings=SpoolSettings(hold=0), clock=clock)
-    ledger = await Ledger.open(directory, clock=clock)
+    ledger = await open_ledger(directory, clock=clock)
     spool.devices.auditor = registry.note_all
     devices = Registrar(spool.devices, settings=DeviceSettings(), clock=clock, secret=secret)
     given = OperatorServices(

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from spool import memory
 from spool.errors import NotAllowed, SpoolUnavailable
 from spool.identity import of_call
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.repricing import TokenSum
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UsageMetric
 from spool.settings import SpoolSettings
-from spool.sqlite.ledger.ledger import Ledger
-from spool.sqlite.ledger.queries import CostQuery, CostRow
-from spool.sqlite.ledger.repricing import TokenSum
+from spool.sqlite.ledger.store import open_ledger
 from tests.spool.ledger_world import BEGIN, HOUR, FakeClock, FakeLog, call, recount
 
 DAY = 24 * HOUR
@@ -55,7 +56,7 @@ OPEN: list[Ledger] = []
 
 
 async def opened(tmp_path: Path, **fields: Any) -> Ledger:
-    ledger = await Ledger.open(tmp_path, clock=fields.pop("clock", FakeClock()), **fields)
+    ledger = await open_ledger(tmp_path, clock=fields.pop("clock", FakeClock()), **fields)
     OPEN.append(ledger)
     return ledger
 
@@ -103,12 +104,12 @@ def test_sums_equal_a_recount(tmp_path_factory: pytest.TempPathFactory, steps: l
 
     async def run() -> None:
         directory = tmp_path_factory.mktemp("ledger")
-        log, ledger = FakeLog(), await Ledger.open(directory, clock=FakeClock(BEGIN + 8 * HOUR))
+        log, ledger = FakeLog(), await open_ledger(directory, clock=FakeClock(BEGIN + 8 * HOUR))
         try:
             for step in steps:
                 if step == "restart":
                     await ledger.close()
-                    ledger = await Ledger.open(directory, clock=FakeClock(BEGIN + 8 * HOUR))
+                    ledger = await open_ledger(directory, clock=FakeClock(BEGIN + 8 * HOUR))
                 else:
                     log.add(step, at=BEGIN + data.draw(st.integers(0, DAY)))
                     if data.draw(st.booleans()):
@@ -143,7 +144,7 @@ def test_duplicates_and_amendments(tmp_path_factory: pytest.TempPathFactory, ste
     async def run() -> None:
         directory, clock = tmp_path_factory.mktemp("ledger"), FakeClock(BEGIN)
         spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
-        ledger = await Ledger.open(directory, clock=clock)
+        ledger = await open_ledger(directory, clock=clock)
         try:
             for number, cost, user, pause, then in steps:
                 source = "none" if cost is None else "reported"
@@ -158,7 +159,7 @@ def test_duplicates_and_amendments(tmp_path_factory: pytest.TempPathFactory, ste
                     await ledger.catch_up(spool.log)
                 if then == "restart":
                     await ledger.close()
-                    ledger = await Ledger.open(directory, clock=clock)
+                    ledger = await open_ledger(directory, clock=clock)
             clock.at += 11
             await ledger.catch_up(spool.log)
             final = FakeLog()
@@ -193,7 +194,7 @@ async def test_sums_and_reach_move_together(tmp_path: Path, monkeypatch: pytest.
     await ledger.catch_up(log)
     log.add([call(user="new"), call()])
     with monkeypatch.context() as broken:
-        broken.setattr("spool.sqlite.ledger.store.set_state", _disk_full)
+        broken.setattr("spool.sqlite.ledger.rows.SqliteLedgerRows.set_state", _disk_full)
         with pytest.raises(SpoolUnavailable, match="disk is full"):
             await ledger.catch_up(log)
     assert 2 == (await ledger.state()).reach
@@ -209,7 +210,7 @@ def _disk_full(*_: object, **__: object) -> None:
 @pytest.mark.asyncio
 async def test_follow_counts_what_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The running ledger counts what was there and what comes, without being asked."""
-    monkeypatch.setattr("spool.sqlite.ledger.ledger.PAUSE_S", 0)
+    monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0)
     log, ledger = FakeLog(), await opened(tmp_path)
     log.add([call()])
     following = asyncio.create_task(ledger.follow(log))

@@ -1,0 +1,127 @@
+"""Costs in periods and by dimensions, added up from the sums of hours and days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from spool.ledger import money
+from spool.ledger.counting import state_of
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, check_dimension
+from spool.ledger.rows import LedgerRows
+from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
+
+
+def costs(rows: LedgerRows, query: CostQuery) -> list[CostRow]:
+    """The rows of a query, by period and then by the dimensions' values. ValueError for an unknown dimension."""
+    for name in (*query.group_by, *query.include, *query.exclude):
+        check_dimension(name)
+    state = state_of(rows)
+    found = []
+    for start, end in periods(query):
+        totals: dict[tuple[str | None, ...], _Total] = {}
+        spans = _spans(int(start.timestamp()), int(end.timestamp()), daily=state["daily"], hourly=state["hourly"])
+        for width, low, high in spans:
+            for each in rows.totals(width, low, high, query):
+                total = totals.setdefault(each.group, _Total())
+                total.add(each.status, each.cost_source, each.measures)
+        found += [total.row(start, group) for group, total in sorted(totals.items(), key=_order)]
+    return found
+
+
+def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
+    """The periods of a query, cut at both ends, as instants."""
+    start = query.since.astimezone(query.zone)
+    until = query.until.astimezone(query.zone)
+    while start.astimezone(UTC) < until.astimezone(UTC):
+        end = min(_next(start, query.granularity) if query.granularity != TOTAL else until, until, key=_instant)
+        yield start.astimezone(UTC), end.astimezone(UTC)
+        start = end.astimezone(query.zone)
+
+
+class _Total:
+    """Rows of one group, whose status and cost source say what their money means."""
+
+    def __init__(self) -> None:
+        self._cost = self._reported = self._estimated = self._saved = 0
+        self._calls = self._errors = self._cached = self._unpriced = 0
+        self._tokens = [0] * (len(COUNTS) - 1)
+        self._latency = [0] * len(LATENCY)
+
+    def add(self, status: str, cost_source: str, measures: Measures) -> None:
+        calls, *tokens = measures[: len(COUNTS)]
+        reported, estimated = measures[len(COUNTS) : len(COUNTS) + 2]
+        self._calls += calls
+        self._errors += calls if status == "error" else 0
+        self._tokens = [a + b for a, b in zip(self._tokens, tokens, strict=True)]
+        self._latency = [a + b for a, b in zip(self._latency, measures[len(COUNTS) + 2 :], strict=True)]
+        if status == "cached":
+            self._cached += calls
+            self._saved += estimated
+            return
+        self._reported += reported
+        self._estimated += estimated
+        self._cost += {"reported": reported, "estimated": estimated}.get(cost_source, 0)
+        self._unpriced += calls if cost_source == "none" else 0
+
+    def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
+        given, made, read, written, thought = self._tokens
+        return CostRow(
+            start=start,
+            group=group,
+            cost=money.text(self._cost),
+            reported=money.text(self._reported),
+            estimated=money.text(self._estimated),
+            saved=money.text(self._saved),
+            calls=self._calls,
+            errors=self._errors,
+            cached=self._cached,
+            unpriced=self._unpriced,
+            input_tokens=given,
+            output_tokens=made,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            reasoning_tokens=thought,
+            latency_ms=self._latency[0],
+            latency=tuple(self._latency[1:]),
+        )
+
+
+def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[tuple[int, int, int]]:
+    """
+    Which sums answer for which part of a period: whole days that are summed up, hours for the rest.
+
+    A day without hours belongs as a whole to the period in which it begins.
+    """
+    first_day = -(-start // DAY_S) * DAY_S
+    last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))
+    if last_day <= first_day:
+        yield HOUR_S, start, end
+        return
+    yield DAY_S, first_day, last_day
+    for low, high in ((start, first_day), (last_day, end)):
+        if low < high:
+            yield HOUR_S, low, high
+
+
+def _order(item: tuple[tuple[str | None, ...], _Total]) -> tuple[str, ...]:
+    return tuple(value or "" for value in item[0])
+
+
+def _instant(when: datetime) -> float:
+    return when.timestamp()
+
+
+def _next(start: datetime, granularity: str) -> datetime:
+    """The first moment of the next period, by the wall clock of the zone."""
+    if granularity == "hourly":
+        after = (start.astimezone(UTC) + timedelta(hours=1)).astimezone(start.tzinfo)
+        return after.replace(minute=0, second=0, microsecond=0)
+    day = start.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    if granularity == "daily":
+        return day + timedelta(days=1)
+    if granularity == "weekly":
+        return day + timedelta(days=7 - day.weekday())
+    months = {"monthly": 1, "quarterly": 3, "yearly": 12}[granularity]
+    month = (day.month - 1) // months * months + months  # counted from January of the year
+    return day.replace(year=day.year + month // 12, month=month % 12 + 1, day=1)

@@ -1,0 +1,176 @@
+"""
+How sums change: records are added, days summed up, old hours dropped, and periods emptied to be counted again.
+
+Hours and days are kept side by side. A day that is over is summed up once more, so that a year is not read hour by
+hour; once its hours are old they go, and the day alone stays.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from spool.ledger.rows import LedgerRows
+from spool.ledger.sums import DAY_S, HOUR_S, Dimensions, HourlySums, Measures
+
+WIDTHS = (HOUR_S, DAY_S)
+OTHER = "(other)"
+MAX_TEXT = 256  # of a dimension's value
+
+
+def state_of(rows: LedgerRows) -> dict[str, int]:
+    """All of the state; what was never set is 0, except that numbers begin at 1."""
+    values = {"reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0}
+    return {**values, **rows.state()}
+
+
+class Placement:
+    """
+    The numbers of dimensions, with a bound on how many a period may have.
+
+    Beyond `max_rows` a period's new combinations lose who they belong to, then what they ran: they are added to a row
+    of `(other)`, so that every total stays right. What is in memory here follows the rows: after a transaction that
+    failed, `forget` it.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
+        self._numbers: dict[Dimensions, int] = {}
+        self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
+
+    def forget(self) -> None:
+        self._numbers.clear()
+        self._present.clear()
+
+    def number(self, rows: LedgerRows, width: int, start: int, dimensions: Dimensions) -> int:
+        """The number under which dimensions are added up in a period."""
+        present = self._numbers_in(rows, width, start)
+        for step, wanted in enumerate((dimensions, _nobody(dimensions), _nothing(dimensions))):
+            found = self._number(rows, wanted)
+            # A tenth more for the rows without owners; the last step has few by its nature.
+            if found in present or step == 2 or len(present) < self._max_rows * (10 + step) // 10:
+                present.add(found)
+                return found
+        raise AssertionError("the last step always returns")
+
+    def _number(self, rows: LedgerRows, dimensions: Dimensions) -> int:
+        found = self._numbers.get(dimensions)
+        if found is None:
+            found = rows.number(Dimensions(*map(_bounded, dimensions)))
+            if len(self._numbers) >= 100_000:
+                self._numbers.clear()
+            self._numbers[dimensions] = found
+        return found
+
+    def _numbers_in(self, rows: LedgerRows, width: int, start: int) -> set[int]:
+        present = self._present.get((width, start))
+        if present is None:
+            present = self._present[width, start] = rows.numbers(width, start)
+            if len(self._present) > 64:
+                self._present.popitem(last=False)
+        else:
+            self._present.move_to_end((width, start))
+        return present
+
+
+def _bounded(value: Any) -> Any:
+    if value is None:
+        return ""
+    # A lone surrogate cannot be stored as text.
+    return value[:MAX_TEXT].encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _nobody(dimensions: Dimensions) -> Dimensions:
+    return dimensions._replace(user=OTHER, device=OTHER, api_key=OTHER, tags="")
+
+
+def _nothing(dimensions: Dimensions) -> Dimensions:
+    return _nobody(dimensions)._replace(source=OTHER, provider=OTHER, model=OTHER, request_model=OTHER, team=OTHER)
+
+
+def add(rows: LedgerRows, sums: HourlySums, placement: Placement, *, reach: int, missed: int) -> None:
+    """Add the sums and move the reach, which is only right together."""
+    state = state_of(rows)
+    added: dict[int, dict[tuple[int, int], Measures]] = {width: {} for width in WIDTHS}
+    for hour, dimensions, measures in sums.rows():
+        for width in WIDTHS:
+            if hour < state["hourly"] if width == HOUR_S else hour >= state["daily"]:
+                continue
+            start = hour // width * width
+            place = (start, placement.number(rows, width, start, dimensions))
+            before = added[width].get(place)
+            if before is not None:
+                measures = [a + b for a, b in zip(before, measures, strict=True)]
+            added[width][place] = measures
+    for width, new in added.items():
+        rows.add(width, ((start, number, measures) for (start, number), measures in new.items()))
+    rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
+    rows.set_state(reach=reach)
+    if state["rebuilding"]:  # what is read again was counted as missed, damaged or absurd the first time
+        if reach >= state["rebuilding"]:
+            rows.freeze_periods(below=0)
+            rows.set_state(rebuilding=0)
+        return
+    rows.set_state(
+        missed=state["missed"] + missed,
+        damaged=state["damaged"] + sums.damaged,
+        absurd=state["absurd"] + sums.absurd,
+    )
+
+
+def period(hour: int, hourly: int) -> tuple[int, int]:
+    """The width and start of the smallest period that keeps an hour's sums."""
+    width = HOUR_S if hour >= hourly else DAY_S
+    return width, hour // width * width
+
+
+def begin_anew(rows: LedgerRows, reach: int) -> None:
+    """Numbers below the reach come again, for other records: nothing that is summed can be counted anew."""
+    rows.forget_firsts()
+    rows.set_state(reach=reach, rebuilding=0)
+
+
+def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
+    """
+    Empty every period whose records are all kept (numbers from `oldest` on), freeze the others, and read again.
+
+    Returns how many are emptied and frozen, and the end of the last frozen one: the border (0 without one).
+    """
+    state = state_of(rows)
+    sum_up_again(rows)
+    rows.freeze_periods(below=oldest)
+    emptied = rows.drop_open_periods()
+    frozen = rows.frozen_periods()
+    rows.set_state(reach=min(oldest, state["reach"]), rebuilding=state["reach"])
+    return emptied, len(frozen), max((start + width for width, start in frozen), default=0)
+
+
+def sum_up_again(rows: LedgerRows) -> None:
+    """Forget the days that can be made from their hours, because these are about to change."""
+    hourly = state_of(rows)["hourly"]
+    rows.drop_days(hourly)
+    rows.set_state(daily=hourly)
+
+
+def sum_up(rows: LedgerRows, before: int) -> bool:
+    """Sum up the next day that ended at or before `before`; False when there is none."""
+    oldest = rows.oldest_hour(state_of(rows)["daily"])
+    if oldest is None:
+        return False
+    day = oldest // DAY_S * DAY_S
+    if day + DAY_S > before:
+        return False
+    rows.sum_up_day(day)
+    rows.set_state(daily=day + DAY_S)
+    return True
+
+
+def drop_hours(rows: LedgerRows, before: int) -> int:
+    """Drop hours before `before`, a midnight, whose days are summed up; how many sums went."""
+    state = state_of(rows)
+    before = min(before, state["daily"])
+    if before <= state["hourly"]:
+        return 0
+    gone = rows.drop_hours(before)
+    rows.set_state(hourly=before)
+    return gone

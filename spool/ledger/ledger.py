@@ -1,0 +1,243 @@
+"""The ledger itself: it reads the log, keeps its sums in an engine's rows, and answers what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from spool.clock import Clock
+from spool.errors import LedgerLost, NotAllowed, SpoolUnavailable
+from spool.ledger import counting
+from spool.ledger.costs import costs
+from spool.ledger.counting import Placement, state_of
+from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
+from spool.ledger.repricing import Pricer, Repriced, reprice
+from spool.ledger.rows import LedgerRows, LedgerStore
+from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
+from spool.log.protocols import ReadableLog
+from spool.record import AI_TELEMETRY
+
+T = TypeVar("T")
+CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
+PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
+RETRY_S = 10.0
+LATE_S = 6 * HOUR_S  # a day is summed up when most of what comes late is there
+HOURS_KEPT_S = 62 * DAY_S  # then the day alone stays
+MOST_VALUES = 1000  # of one dimension
+MAX_ROWS = 5000  # distinct sets of dimensions in one period; further ones are "(other)"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerState:
+    """How far the sums reach, and the numbers they could not count: removed before, damaged, or absurd."""
+
+    reach: int  # the next number to count
+    rebuilding: int  # 0, or the number at which a rebuild will be done
+    missed: int
+    damaged: int
+    absurd: int
+    rows: int
+    hourly_since: datetime | None  # before it, sums are kept by day; None: all hours are kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Periods that are counted anew, periods that stay because some of their records are gone, and where these end."""
+
+    periods: int
+    kept: int
+    border: datetime | None
+    first: int
+
+
+class Ledger:
+    """Open it, let `follow` run, ask it. `tags` are the tags that costs can be grouped by."""
+
+    def __init__(
+        self,
+        store: LedgerStore,
+        *,
+        clock: Clock,
+        tags: Sequence[str] = ("service",),
+        max_rows: int = MAX_ROWS,
+        chunk: int = CHUNK,
+    ) -> None:
+        self.tags = tuple(tags)
+        self._store = store
+        self._clock = clock
+        self._placement = Placement(max_rows)
+        self._chunk = chunk
+        self._turn = asyncio.Lock()
+        self._reach = 1
+
+    @classmethod
+    async def open(cls, store: LedgerStore, **options: Any) -> Ledger:
+        """The store is closed when it cannot be read."""
+        ledger = cls(store, **options)
+        try:
+            ledger._reach = (await ledger._state())["reach"]
+        except BaseException:
+            await store.close()
+            raise
+        return ledger
+
+    def needs(self, topic: str) -> int | None:
+        """The lowest number of a topic that the log must keep for the ledger (a holder, see spool.log.retention)."""
+        return self._reach if topic == AI_TELEMETRY else None
+
+    async def follow(self, log: ReadableLog) -> None:
+        """Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it."""
+        async for _ in log.changes(AI_TELEMETRY):
+            try:
+                await self.catch_up(log)
+                await self.tidy()
+            except SpoolUnavailable:
+                _log.exception("the ledger cannot write", extra={"action": "ledger_waits"})
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(PAUSE_S)
+
+    async def catch_up(self, log: ReadableLog) -> int:
+        """Count every closed record that was not counted yet; returns the reach."""
+        async with self._turn:
+            if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
+                await self._begin_anew(below)
+            while self._reach < (below := log.closed_below(AI_TELEMETRY)):
+                await self._count(log, below)
+            return self._reach
+
+    async def _begin_anew(self, below: int) -> None:
+        _log.error(
+            "the log ends before what was counted of it: it was lost or restored, and the sums stay as they are",
+            extra={"action": "log_begun_anew", "reach": self._reach, "number": below},
+        )
+        await self._change(lambda rows: counting.begin_anew(rows, below))
+        self._reach = below
+
+    async def _count(self, log: ReadableLog, below: int) -> None:
+        first = self._reach
+        rebuilding = (await self._state())["rebuilding"]
+        last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
+        entries = await log.read(AI_TELEMETRY, first, last)
+        missed = last - first + 1 - sum(len(entry.records) for entry in entries)
+
+        def work(rows: LedgerRows) -> None:
+            state, frozen = state_of(rows), rows.frozen_periods()
+
+            def is_counted(number: int, hour: int) -> bool:
+                return number < state["rebuilding"] and counting.period(hour, state["hourly"]) in frozen
+
+            sums = HourlySums(self.tags, skip=is_counted if frozen else None)
+            sums.add(entries)
+            counting.add(rows, sums, self._placement, reach=last + 1, missed=missed)
+
+        await self._change(work)
+        self._reach = last + 1
+
+    async def tidy(self) -> int:
+        """Sum up days that are over and let go of hours that are old; returns the rows that went."""
+        async with self._turn:
+            if (await self._state())["rebuilding"]:
+                return 0
+            now = int(self._clock.now())
+            while await self._change(lambda rows: counting.sum_up(rows, now - LATE_S)):
+                pass
+            old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
+            return await self._change(lambda rows: counting.drop_hours(rows, old))
+
+    async def rebuild(self, log: ReadableLog) -> Rebuilt:
+        """
+        Count anew every hour whose records are all kept; the rest stays as it is.
+
+        Returns at once: the counting goes on with `follow` or `catch_up`, over restarts too, and until then the hours
+        concerned show what was counted so far. NotAllowed while another rebuild goes on.
+        """
+        async with self._turn:
+            if (await self._state())["rebuilding"]:
+                raise NotAllowed("a rebuild of the ledger is still going on")
+            first = await _oldest(log)
+            periods, kept, border = await self._change(lambda rows: counting.begin_rebuild(rows, first))
+            self._reach = min(first, self._reach)
+        return Rebuilt(periods=periods, kept=kept, border=_moment(border), first=first)
+
+    async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
+        """Estimate again what happened since then, all of it or nothing."""
+        async with self._turn:
+            start = int(since.timestamp())
+            return await self._change(lambda rows: reprice(rows, self._placement, pricer, start))
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]:
+        """ValueError for a dimension that does not exist."""
+        return await self._read(lambda rows: costs(rows, query))
+
+    async def values(self, dimension: str) -> Sequence[str]:
+        """The known values of a dimension, the first thousand; ValueError when there is none of that name."""
+        check_dimension(dimension)
+        return await self._read(lambda rows: rows.values(dimension, MOST_VALUES))
+
+    def dimensions(self) -> Sequence[str]:
+        """What costs can be grouped and filtered by."""
+        return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
+
+    async def state(self) -> LedgerState:
+        state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows()))
+        return LedgerState(
+            reach=state["reach"],
+            rebuilding=state["rebuilding"],
+            missed=state["missed"],
+            damaged=state["damaged"],
+            absurd=state["absurd"],
+            rows=rows,
+            hourly_since=_moment(state["hourly"]),
+        )
+
+    async def close(self) -> None:
+        """After what is being counted."""
+        async with self._turn:
+            await self._store.close()
+
+    async def _state(self) -> dict[str, int]:
+        return await self._read(state_of)
+
+    async def _change(self, work: Callable[[LedgerRows], T]) -> T:
+        try:
+            return await self._store.change(work)
+        except LedgerLost:
+            self._begin_again()
+            raise
+        except BaseException:
+            self._placement.forget()
+            raise
+
+    async def _read(self, work: Callable[[LedgerRows], T]) -> T:
+        try:
+            return await self._store.read(work)
+        except LedgerLost:
+            self._begin_again()
+            raise
+
+    def _begin_again(self) -> None:
+        """Count the log again from its beginning."""
+        self._placement.forget()
+        self._reach = 1
+
+
+async def _oldest(log: ReadableLog) -> int:
+    """The lowest number that the log keeps; removal is from the low end, so halving finds it."""
+    low, high = 1, log.closed_below(AI_TELEMETRY)
+    while low < high:
+        middle = (low + high) // 2
+        if await log.read(AI_TELEMETRY, middle, middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _moment(seconds: int) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None

@@ -1,0 +1,101 @@
+"""
+Pricing sums again after a price was wrong or missing: a sum of tokens costs what its calls cost, because calls of other
+price tiers, modes and models are summed apart.
+
+What a source reported never changes, only the estimate beside it; a sum that the pricer does not know stays as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from spool.ledger import money
+from spool.ledger.counting import WIDTHS, Placement, sum_up_again
+from spool.ledger.rows import LedgerRows
+from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, sized
+from spool.record import NS
+
+_ESTIMATED = len(COUNTS) + MONEY.index("estimated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSum:
+    """Calls of one hour, model, mode and price tier. `beyond`: every input is beyond this of SIZES, and no further."""
+
+    provider: str | None
+    response_model: str | None
+    request_model: str | None
+    mode: str
+    time: int  # ns
+    beyond: int
+    calls: int
+    input_tokens: int
+    output_tokens: int | None
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+
+
+class Pricer(Protocol):
+    """What a price book is to the ledger."""
+
+    def estimate_sum(self, total: TokenSum) -> str | None:
+        """The cost of all the calls together, exactly; None when it is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repriced:
+    """Rows with a new estimate, rows that the pricer does not know, and the estimates before and after."""
+
+    rows: int
+    unpriced: int
+    before: str
+    after: str
+
+
+def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
+    """Estimate again every sum that begins at or after `since` (epoch seconds). Days are summed up anew from hours."""
+    sum_up_again(rows)
+    changed = unpriced = before = after = 0
+    for width in WIDTHS:
+        for start in rows.starts(width, since):
+            gone, new = [], []
+            for number, dimensions, measures in rows.priceable(width, start):
+                estimate = pricer.estimate_sum(_total(start, dimensions, measures))
+                if estimate is None:
+                    unpriced += 1
+                    continue
+                old, measures[_ESTIMATED] = measures[_ESTIMATED], money.units(estimate)
+                if measures[_ESTIMATED] == old and dimensions.cost_source != "none":
+                    continue
+                before, after = before + old, after + measures[_ESTIMATED]
+                if dimensions.cost_source == "none":
+                    dimensions = dimensions._replace(cost_source="estimated")
+                gone.append((start, number))
+                new.append((start, placement.number(rows, width, start, dimensions), measures))
+            # All go before any comes: an unpriced sum may join one that is priced anew itself.
+            rows.remove(width, gone)
+            rows.add(width, new)
+            changed += len(new)
+    return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
+
+
+def _total(start: int, dimensions: Dimensions, measures: Measures) -> TokenSum:
+    beyond, output_known = sized(dimensions.size)
+    calls, given, made, read, written, thought = measures[: len(COUNTS)]
+    return TokenSum(
+        provider=dimensions.provider or None,
+        response_model=dimensions.model or None,
+        request_model=dimensions.request_model or None,
+        mode=dimensions.mode,
+        time=start * NS,
+        beyond=beyond,
+        calls=calls,
+        input_tokens=given,
+        output_tokens=made if output_known else None,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=thought,
+    )

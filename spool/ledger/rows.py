@@ -1,0 +1,125 @@
+"""
+What an engine owes the ledger: its sums, in transactions. What is counted, priced and asked is decided above.
+
+Sums are kept by hour and by day: `width` is HOUR_S or DAY_S, `start` the begin of such a period in epoch seconds. A
+distinct set of dimensions has a number, so that its texts are kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from spool.ledger.queries import CostQuery
+from spool.ledger.sums import Dimensions, Measures
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSum:
+    """Measures of one group of a query that have one status and one cost source."""
+
+    group: tuple[str | None, ...]
+    status: str
+    cost_source: str
+    measures: Measures
+
+
+class LedgerRows(Protocol):
+    """The rows within one transaction."""
+
+    def state(self) -> Mapping[str, int]:
+        """What `set_state` kept: reach, rebuilding, daily, hourly, missed, damaged and absurd; only those set."""
+        ...
+
+    def set_state(self, **values: int) -> None: ...
+
+    def number(self, dimensions: Dimensions) -> int:
+        """The number of a set of dimensions, which has one from now on."""
+        ...
+
+    def numbers(self, width: int, start: int) -> set[int]:
+        """The numbers that have sums in a period."""
+        ...
+
+    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+        """Add measures to those of (start, number)."""
+        ...
+
+    def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
+        """Remove the sums of (start, number)."""
+        ...
+
+    def starts(self, width: int, since: int) -> Sequence[int]:
+        """Where periods with sums begin, from `since` on."""
+        ...
+
+    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+        """The sums of calls whose input is known, of one period, with their numbers."""
+        ...
+
+    def oldest_hour(self, since: int) -> int | None:
+        """The first hour with sums from `since` on."""
+        ...
+
+    def sum_up_day(self, day: int) -> None:
+        """Add the sums of a day's hours up as the sums of the day, which has none."""
+        ...
+
+    def drop_days(self, since: int) -> None:
+        """Remove the sums of days from `since` on."""
+        ...
+
+    def drop_hours(self, before: int) -> int:
+        """Remove the sums of hours before a midnight; how many. Their periods are joined to those of their days."""
+        ...
+
+    def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
+        """Keep the lowest number of the log that was counted in (width, start)."""
+        ...
+
+    def forget_firsts(self) -> None:
+        """Set every lowest number to 0, and freeze no period."""
+        ...
+
+    def freeze_periods(self, below: int) -> None:
+        """Freeze the periods whose lowest number is below this, and no others."""
+        ...
+
+    def frozen_periods(self) -> set[tuple[int, int]]:
+        """Their widths and starts."""
+        ...
+
+    def drop_open_periods(self) -> int:
+        """Remove every period that is not frozen, with its sums; how many."""
+        ...
+
+    def count_rows(self) -> int: ...
+
+    def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[GroupSum]:
+        """What the query's filters let through of the periods that begin in [since, until), by its groups."""
+        ...
+
+    def values(self, dimension: str, limit: int) -> Sequence[str]:
+        """The first known values of a dimension, in order."""
+        ...
+
+
+class LedgerStore(Protocol):
+    """The rows on whatever the engine keeps them."""
+
+    async def change(self, work: Callable[[LedgerRows], T]) -> T:
+        """
+        Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.
+
+        SpoolUnavailable when it cannot be written now, LedgerLost when the sums were damaged and begin anew.
+        """
+        ...
+
+    async def read(self, work: Callable[[LedgerRows], T]) -> T:
+        """Run `work`, which changes nothing, on the rows of one moment."""
+        ...
+
+    async def close(self) -> None: ...

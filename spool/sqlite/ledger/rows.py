@@ -1,0 +1,186 @@
+"""The rows of ledger.sqlite, as functions of a connection inside its transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+
+from spool.ledger import money
+from spool.ledger.queries import DIMENSIONS, TAG, CostQuery
+from spool.ledger.rows import GroupSum
+from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, INPUT_UNKNOWN, LATENCY, MONEY, Dimensions, Measures
+from spool.sqlite.migrations import migrate
+
+TABLES = {HOUR_S: "hours", DAY_S: "days"}
+COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
+
+_WIDTH = len(Dimensions._fields)
+_MARKS = ", ".join("?" * (2 + len(COLUMNS)))
+_ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
+_SUMMED = ", ".join(f"SUM({column})" for column in COLUMNS)
+_FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
+_ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
+_SET_STATE = "INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+_PRICEABLE_COLUMNS = ", ".join([*(f"k.{name}" for name in Dimensions._fields), *(f"h.{name}" for name in COLUMNS)])
+_NOTE_PERIOD = """
+    INSERT INTO periods (width, start, first) VALUES (?, ?, ?)
+    ON CONFLICT DO UPDATE SET first = MIN(first, excluded.first)"""
+# The hours' periods become those of their days.
+_JOIN_PERIODS = """
+    INSERT INTO periods
+    SELECT :day, start / :day * :day, MIN(first), 0 FROM periods WHERE width = :hour AND start < :before
+    GROUP BY start / :day
+    ON CONFLICT DO UPDATE SET first = MIN(first, excluded.first)"""
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Bring the file to the newest version."""
+    schema = files(__package__).joinpath("schema.sql").read_text("utf-8")
+    columns = ",\n".join(f"{column} INTEGER NOT NULL" for column in COLUMNS)
+    tables = "\n".join(
+        f"CREATE TABLE {table} (start INTEGER NOT NULL, key INTEGER NOT NULL,\n{columns},\n"
+        "PRIMARY KEY (start, key)) STRICT, WITHOUT ROWID;"
+        for table in TABLES.values()
+    )
+    migrate(connection, (schema + tables,))
+
+
+class SqliteLedgerRows:
+    """See `spool.ledger.rows.LedgerRows`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def state(self) -> Mapping[str, int]:
+        return dict(self._connection.execute("SELECT name, value FROM state").fetchall())
+
+    def set_state(self, **values: int) -> None:
+        self._connection.executemany(_SET_STATE, values.items())
+
+    def number(self, dimensions: Dimensions) -> int:
+        row = self._connection.execute(_FIND_NUMBER, dimensions).fetchone()
+        number = row[0] if row else self._connection.execute(_ADD_NUMBER, dimensions).lastrowid
+        assert number is not None
+        return number
+
+    def numbers(self, width: int, start: int) -> set[int]:
+        rows = self._connection.execute(f"SELECT key FROM {TABLES[width]} WHERE start = ?", (start,))
+        return {number for (number,) in rows}
+
+    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+        self._connection.executemany(
+            f"INSERT INTO {TABLES[width]} VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET {_ADDED}",
+            ((start, number, *_columns(measures)) for start, number, measures in sums),
+        )
+
+    def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
+        self._connection.executemany(f"DELETE FROM {TABLES[width]} WHERE start = ? AND key = ?", places)
+
+    def starts(self, width: int, since: int) -> Sequence[int]:
+        statement = f"SELECT DISTINCT start FROM {TABLES[width]} WHERE start >= ?"
+        return [start for (start,) in self._connection.execute(statement, (since,))]
+
+    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+        statement = (
+            f"SELECT h.key, {_PRICEABLE_COLUMNS} FROM {TABLES[width]} h JOIN keys k ON k.id = h.key"
+            " WHERE h.start = ? AND k.kind = 'call' AND k.size <> ?"
+        )
+        rows = self._connection.execute(statement, (start, INPUT_UNKNOWN)).fetchall()
+        return [(number, Dimensions(*values[:_WIDTH]), _measures(values[_WIDTH:])) for number, *values in rows]
+
+    def oldest_hour(self, since: int) -> int | None:
+        [start] = self._connection.execute("SELECT MIN(start) FROM hours WHERE start >= ?", (since,)).fetchone()
+        return None if start is None else int(start)
+
+    def sum_up_day(self, day: int) -> None:
+        self._connection.execute(
+            f"INSERT INTO days SELECT {day}, key, {_SUMMED} FROM hours WHERE start >= ? AND start < ? GROUP BY key",
+            (day, day + DAY_S),
+        )
+
+    def drop_days(self, since: int) -> None:
+        self._connection.execute("DELETE FROM days WHERE start >= ?", (since,))
+
+    def drop_hours(self, before: int) -> int:
+        gone = self._connection.execute("DELETE FROM hours WHERE start < ?", (before,)).rowcount
+        self._connection.execute(_JOIN_PERIODS, {"day": DAY_S, "hour": HOUR_S, "before": before})
+        self._connection.execute("DELETE FROM periods WHERE width = ? AND start < ?", (HOUR_S, before))
+        return gone
+
+    def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
+        self._connection.executemany(_NOTE_PERIOD, firsts)
+
+    def forget_firsts(self) -> None:
+        self._connection.execute("UPDATE periods SET first = 0, frozen = 0")
+
+    def freeze_periods(self, below: int) -> None:
+        self._connection.execute("UPDATE periods SET frozen = (first < ?) WHERE frozen <> (first < ?)", (below, below))
+
+    def frozen_periods(self) -> set[tuple[int, int]]:
+        rows = self._connection.execute("SELECT width, start FROM periods WHERE frozen").fetchall()
+        return {(width, start) for width, start in rows}
+
+    def drop_open_periods(self) -> int:
+        for width, table in TABLES.items():
+            self._connection.execute(
+                f"DELETE FROM {table} WHERE start IN (SELECT start FROM periods WHERE width = ? AND NOT frozen)",
+                (width,),
+            )
+        return self._connection.execute("DELETE FROM periods WHERE NOT frozen").rowcount
+
+    def count_rows(self) -> int:
+        counts = [self._connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone() for table in TABLES.values()]
+        return sum(count for (count,) in counts)
+
+    def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[GroupSum]:
+        names = [_expression(name) for name in query.group_by]
+        columns = ", ".join([*names, "k.status", "k.cost_source", *(f"SUM(h.{name})" for name in COLUMNS)])
+        grouped = ", ".join(str(place) for place in range(1, len(names) + 3))
+        terms, values = _where(query)
+        rows = self._connection.execute(
+            f"SELECT {columns} FROM {TABLES[width]} h JOIN keys k ON k.id = h.key"
+            f" WHERE h.start >= ? AND h.start < ?{terms} GROUP BY {grouped}",
+            (since, until, *values),
+        )
+        for row in rows:
+            group = tuple(value or None for value in row[: len(names)])
+            status, cost_source, *sums = row[len(names) :]
+            yield GroupSum(group, status, cost_source, _measures(sums))
+
+    def values(self, dimension: str, limit: int) -> Sequence[str]:
+        statement = (
+            f"SELECT DISTINCT {_expression(dimension)} AS value FROM keys k WHERE value <> '' ORDER BY value LIMIT ?"
+        )
+        return [value for (value,) in self._connection.execute(statement, (limit,))]
+
+
+def _columns(measures: Measures) -> Iterator[int]:
+    counts = len(COUNTS)
+    yield from measures[:counts]
+    for units in measures[counts : counts + len(MONEY)]:
+        yield from money.limbs(units)
+    yield from measures[counts + len(MONEY) :]
+
+
+def _measures(columns: list[int]) -> Measures:
+    counts, end = len(COUNTS), len(COUNTS) + 3 * len(MONEY)
+    joined = [money.joined(*columns[place : place + 3]) for place in range(counts, end, 3)]
+    return [*columns[:counts], *joined, *columns[end:]]
+
+
+def _where(query: CostQuery) -> tuple[str, list[str]]:
+    terms, values = "", list[str]()
+    for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
+        for name, wanted in chosen.items():
+            terms += f" AND {_expression(name)} {word} ({', '.join('?' * len(wanted))})"
+            values += wanted
+    return terms, values
+
+
+def _expression(dimension: str) -> str:
+    """SQL for a dimension. A tag's name is made part of a JSON path."""
+    if dimension in DIMENSIONS:
+        return f"k.{dimension}"
+    path = dimension.removeprefix(TAG).replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")
+    return f"IFNULL(json_extract(NULLIF(k.tags, ''), '$.\"{path}\"'), '')"
