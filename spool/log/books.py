@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from spool.log.values import Books
+from spool.log.values import Books, Receipt
 
 # The terms of a topic that submissions bring; `ignored.*` and `rejected.*` come beside them.
 RECEIVED = "received"
@@ -72,8 +72,16 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
 
     @property
     def records(self) -> int:
-        """New and known alike: what a sender is told."""
+        """New and known alike: what a sender is answered."""
         return self.accepted + self.duplicates
+
+    def receipt(self, receipt_id: str) -> Receipt:
+        return Receipt(
+            id=receipt_id,
+            records=self.records,
+            ignored=sum(self.ignored.values()),
+            rejected=sum(self.rejected.values()),
+        )
 
     @property
     def last(self) -> int:
@@ -123,10 +131,10 @@ def by_topic(sums: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
 def books(
     topics: Mapping[str, Mapping[str, int]],
     routes: Mapping[str, Mapping[str, int]],
-    differences: Iterable[str] = (),
+    wrong: Iterable[str] = (),
 ) -> Books:
-    """The terms as they are, and a sentence for every equation that does not hold."""
-    imbalances = [*differences]
+    """The terms as they are, and a sentence for every equation that does not hold, after those that are given."""
+    imbalances = [*wrong]
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
     for route, terms in routes.items():
@@ -134,8 +142,20 @@ def books(
     return Books(topics=topics, routes=routes, imbalances=imbalances)
 
 
-def differences(counters: Mapping[tuple[str, str], int], recounted: Mapping[tuple[str, str], int]) -> Iterator[str]:
-    """Where counter and recount part. What keeping did is in no commit row; it shows in the equations."""
+def verified(
+    counters: Mapping[tuple[str, str], int],
+    recounted: Mapping[tuple[str, str], int],
+    routes: Mapping[str, Mapping[str, int]],
+    wrong: Iterable[str] = (),
+) -> Books:
+    """The recounted terms, with a sentence for everything wrong and wherever counter and recount differ."""
+    # What keeping did is in no commit row: its counters are taken as they are, and show in the equations.
+    by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
+    imbalances = [*wrong, *_differences(counters, recounted)]
+    return books(by_topic({**recounted, **by_keeping}), routes, imbalances)
+
+
+def _differences(counters: Mapping[tuple[str, str], int], recounted: Mapping[tuple[str, str], int]) -> Iterator[str]:
     for topic, term in sorted({*counters, *recounted}):
         counted, again = counters.get((topic, term), 0), recounted.get((topic, term), 0)
         if counted != again and term not in (*BY_KEEPING, KEPT):
@@ -164,7 +184,7 @@ def topic_of(route: str) -> str:
     return route.rpartition("/")[2]
 
 
-def receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
+def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
     """What became of a submission's new records: `known` when it had none, `open`, `kept` or `removed`."""
     if not terms.accepted:
         return "known"
@@ -187,12 +207,16 @@ def whole_view(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> d
     return whole
 
 
+NO_LONGER_KEPT = "the receipt is older than spool.retention: the books have carried it forward"
+
 # Of a request that was kept in parts, the first that holds for one of them.
 _STATES = ("removed", "open", "kept", "known")
 
 
-def receipt_view(receipt_id: str, terms: Terms, *, committed_at: float, state: str) -> dict[str, Any]:
-    """What an operator is shown of a submission."""
+def receipt_view(
+    receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int
+) -> dict[str, Any]:
+    """What an operator is shown of a submission; `oldest` is the lowest number that is kept of its topic."""
     return {
         "id": receipt_id,
         "topic": terms.topic,
@@ -206,5 +230,5 @@ def receipt_view(receipt_id: str, terms: Terms, *, committed_at: float, state: s
         "rejected": dict(terms.rejected),
         "first_number": terms.first if terms.accepted else None,
         "last_number": terms.last if terms.accepted else None,
-        "state": state,
+        "state": _receipt_state(terms, closed_below=closed_below, oldest=oldest),
     }

@@ -33,7 +33,7 @@ _record = msgspec.msgpack.Decoder(Record)
 _fields = msgspec.msgpack.Decoder(dict[str, Any])
 
 
-class Body(NamedTuple):
+class EntryBody(NamedTuple):
     """The stored form of some records."""
 
     version: int
@@ -55,17 +55,17 @@ def cut(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
         start += len(part)
 
 
-def seal(packed: bytes, place: str) -> Body:
+def seal(packed: bytes, place: str) -> EntryBody:
     """Compress and sum packed records. `place` says where they belong: the same bytes elsewhere are damage too."""
     data = zstd.compress(packed, LEVEL)
-    return Body(VERSION, checksum(data, place), data)
+    return EntryBody(VERSION, checksum(data, place), data)
 
 
 def checksum(data: bytes, place: str) -> int:
     return zlib.crc32(data, zlib.crc32(place.encode()))
 
 
-def checked(body: Body, place: str) -> bytes:
+def checked(body: EntryBody, place: str) -> bytes:
     """The packed bytes of a stored entry; EntryUnreadable when a bit of them changed or the form is unknown."""
     if body.version != VERSION:
         raise EntryUnreadable(f"the entry has form {body.version}, this Tollhouse knows {VERSION}")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from spool.identity import Identity
 from spool.installation import derived
-from spool.log.runs import Run, marked, merge
+from spool.log.runs import IdRun, marked, merge
 from spool.record import TOPICS
 
 HOUR_NS = 3600 * 10**9
@@ -37,7 +37,7 @@ MASK = 2**64 - 1
 IN_A_RUN = 0  # known, but its number is not at hand
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     topic: str
     number: int
 
@@ -47,8 +47,8 @@ class Fold:
     """The oldest of the newest ids as runs: to be stored, then given back to `DuplicateIndex.folded`."""
 
     taken: int  # ids that leave the dict, oldest first
-    added: Sequence[Run]
-    removed: Sequence[Run]  # merged into added ones, too old, or over the bound
+    added: Sequence[IdRun]
+    removed: Sequence[IdRun]  # merged into added ones, too old, or over the bound
     through: Mapping[str, int]  # by topic: every id up to this number is in a run or forgotten
     covered_since: float
 
@@ -65,7 +65,7 @@ class DuplicateIndex:
         self._newest: dict[int, int] = {}  # id -> number and topic in one int, in order of arrival
         self._hours = array("q")  # of the newest, in the same order
         self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many of the newest
-        self._runs: dict[int, list[Run]] = {}
+        self._runs: dict[int, list[IdRun]] = {}
         self._in_runs = 0
         self._next_key = 1
         self._through: dict[str, int] = {}
@@ -107,7 +107,7 @@ class DuplicateIndex:
         """Whether the id is among the newest."""
         return id in self._newest
 
-    def load(self, runs: Iterable[Run], through: Mapping[str, int], covered_since: float) -> None:
+    def load(self, runs: Iterable[IdRun], through: Mapping[str, int], covered_since: float) -> None:
         """What the disk had when the process started."""
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
@@ -226,10 +226,10 @@ class DuplicateIndex:
         """How far back the window reaches now: less than the setting when the bound on ids cut it."""
         return min(self._window_s, max(0.0, now - self.covered_since))
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[IdRun]:
         return [run for runs in self._runs.values() for run in runs]
 
-    def runs_of(self, hour: int) -> list[Run]:
+    def runs_of(self, hour: int) -> list[IdRun]:
         return list(self._runs.get(hour, ()))
 
     @property
@@ -247,8 +247,8 @@ class _Plan:
     def __init__(self, index: DuplicateIndex, now: float) -> None:
         self._index = index
         self._next_key = index.next_key
-        self.added: list[Run] = []
-        self.removed: list[Run] = []
+        self.added: list[IdRun] = []
+        self.removed: list[IdRun] = []
         self.covered_since = index.covered_since
 
     def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
@@ -282,11 +282,11 @@ class _Plan:
             self.covered_since = max(self.covered_since, run.arrived_at)
         self._drop(dropped)
 
-    def _kept(self) -> list[Run]:
+    def _kept(self) -> list[IdRun]:
         gone = {run.key for run in self.removed}
         return [run for run in [*self._index.runs(), *self.added] if run.key not in gone]
 
-    def _drop(self, runs: Sequence[Run]) -> None:
+    def _drop(self, runs: Sequence[IdRun]) -> None:
         drop = {run.key for run in runs}
         new = {run.key for run in self.added}
         self.added = [run for run in self.added if run.key not in drop]

@@ -1,4 +1,4 @@
-"""Telling an observer of what is on disk already: whatever it makes of it, the submission was kept."""
+"""Notifies an observer of a commit that is durable: whatever the observer does with it, the submission was kept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from spool.log.values import Commit
 _log = logging.getLogger(__name__)
 
 
-def tell(observer: Observer, commit: Commit) -> None:
-    """An error of the observer is logged and goes no further: whoever heard of it would send the records again."""
+def notify(observer: Observer, commit: Commit) -> None:
+    """An error of the observer is logged and not raised: a sender that heard of it would send the records again."""
     try:
         observer.committed(commit)
     except Exception:  # noqa: BLE001 - somebody else's code, after the commit

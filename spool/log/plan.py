@@ -1,8 +1,8 @@
 """
 What one group commit does: submissions to entries, amendments, series and terms. Pure but for what it reads.
 
-A plan changes nothing. The store writes it in one transaction, and only then does `Planner.apply` make it part of the
-memory: a commit that fails leaves no trace.
+A plan changes nothing. An engine writes it in one transaction, and only then does `Planner.apply` add it to the memory:
+a commit that fails leaves no trace.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_around
 from spool.log.partial_reports import PartialReport
 from spool.log.values import CounterPoint, Submission
-from spool.record import NS, Inference, Record
+from spool.record import NS, TOPICS, Inference, Record
 
 _source = attrgetter("source")
 
 
-class Shelf(Protocol):
+class PlanReader(Protocol):
     """What a plan reads of what is already kept."""
 
     def record(self, topic: str, number: int) -> Record | None:
-        """A kept record with its amendments, None when it cannot be had cheaply any more."""
+        """A kept record with its amendments; None when it is gone or damaged."""
         ...
 
     def series(self, series: bytes) -> SeriesState | None: ...
@@ -61,8 +61,16 @@ class Plan:
         return books.totals(self.submissions)
 
 
+def check(submission: Submission) -> None:
+    """ValueError when the caller handed over what no log can keep."""
+    if len(submission.records) != len(submission.identities):
+        raise ValueError("a submission needs one identity per record")
+    if submission.topic not in TOPICS:
+        raise ValueError(f"there is no topic {submission.topic!r}")
+
+
 class Planner:
-    """The memory of the log: numbers given and ids known. Both implementations plan with it."""
+    """The memory of the log: numbers given and ids known. Every engine plans with it."""
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float) -> None:
         self.index = index
@@ -78,11 +86,13 @@ class Planner:
         """Numbers as the disk has them."""
         self._next = dict(next_numbers)
 
-    def plan(self, group: Sequence[Submission], shelf: Shelf, closed_below: Mapping[str, int], now: float) -> Plan:
+    def plan(
+        self, group: Sequence[Submission], reader: PlanReader, closed_below: Mapping[str, int], now: float
+    ) -> Plan:
         """What the group becomes. `closed_below` is the horizon as it was frozen for this commit."""
         plan = Plan(at=now, first=dict(self._next))
         for submission in group:
-            _Work(self.index, plan, shelf, closed_below, submission, amends=self._amends).run()
+            _Work(self.index, plan, reader, closed_below, submission, amends=self._amends).run()
         return plan
 
     def apply(self, plan: Plan) -> None:
@@ -98,7 +108,7 @@ class _Work:
         self,
         index: DuplicateIndex,
         plan: Plan,
-        shelf: Shelf,
+        reader: PlanReader,
         closed_below: Mapping[str, int],
         submission: Submission,
         *,
@@ -107,7 +117,7 @@ class _Work:
         topic = submission.topic
         self._index = index
         self._plan = plan
-        self._shelf = shelf
+        self._reader = reader
         self._submission = submission
         self._amends = amends
         self._open_from = closed_below.get(topic, 1)
@@ -191,7 +201,7 @@ class _Work:
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]
-        known = self._shelf.record(topic, number)
+        known = self._reader.record(topic, number)
         fields = self._plan.amendments.get((topic, number))
         return amended(known, fields) if fields and isinstance(known, Inference) else known
 
@@ -215,7 +225,7 @@ class _Work:
                 yield as_record(point, delta)
 
     def _state(self, point: CounterPoint) -> SeriesState | None:
-        return self._plan.series.get(point.series) or self._shelf.series(point.series)
+        return self._plan.series.get(point.series) or self._reader.series(point.series)
 
     def _observe(self, kept: Sequence[Record]) -> None:
         """Terms by source, for whoever counts."""

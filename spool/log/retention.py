@@ -1,12 +1,14 @@
 """
-What may go, and how long a full house takes to have room again. Pure.
+What may be removed, and how long a full spool takes to have room again. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+from spool.errors import SpoolFull
 
 LEAST_RETRY_S = 1
 MOST_RETRY_S = 300
@@ -15,8 +17,14 @@ ROOM = 0.02  # of max_bytes: what making room aims at, so that the next commit i
 SERIES_AGE_S = 30 * 86_400  # a counter that nobody reported for so long belongs to a process that is gone
 MAX_SERIES = 1_000_000
 
-Holder = Callable[[str], int | None]
-"""A further reader of the log: the lowest number of a topic that it still needs, None when it needs nothing."""
+# A further reader of the log: the lowest number of a topic that it still needs, None when it needs nothing.
+Reader = Callable[[str], int | None]
+
+
+def lowest_needed(topic: str, limit: int, readers: Iterable[Reader]) -> int:
+    """The lowest number of a topic that must stay: `limit`, or less when a reader still needs it."""
+    needed = [reader(topic) for reader in readers]
+    return min([limit, *(number for number in needed if number is not None)])
 
 
 class Candidate(NamedTuple):
@@ -48,14 +56,23 @@ def removable(candidates: Sequence[Candidate], *, limit: int, before: float, exc
 
 
 class Progress(NamedTuple):
-    """Over all topics: records that nobody needs any more, and records that are kept."""
+    """Over some topics: records that nobody needs any more, and records that are kept."""
 
     done: int
     kept: int
 
+    def plus(self, *, last: int, oldest: int, needed: int | None) -> Progress:
+        """
+        With a topic more: the highest number given, the lowest kept, and the lowest that a required route needs.
+
+        `needed` is None when no route is on the topic.
+        """
+        done = last if needed is None else min(last, needed - 1)
+        return Progress(self.done + done, self.kept + last + 1 - oldest)
+
 
 class DrainRate:
-    """How fast readers come along: what Retry-After is worked out from."""
+    """How fast readers get on, from which Retry-After is worked out."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, Progress]] = []
@@ -64,6 +81,10 @@ class DrainRate:
         """`now` is monotonic. Ten samples at least a second apart."""
         if not self._samples or now - self._samples[-1][0] >= 1:
             self._samples = [*self._samples[-9:], (now, progress)]
+
+    def spool_full(self) -> SpoolFull:
+        """What a sender is answered when `spool.max_bytes` are in use."""
+        return SpoolFull("the spool is full (spool.max_bytes)", retry_after_s=self.retry_after_s(ROOM))
 
     def retry_after_s(self, share: float) -> int:
         """Seconds until a share of what is kept is done, between LEAST_RETRY_S and MOST_RETRY_S."""

@@ -19,7 +19,7 @@ EVERY_ID = b"\xff"  # the marks of a run that was read from disk: any id may be 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class IdRun:
     """
     Ids of calls that started within one hour.
 
@@ -40,7 +40,7 @@ class Run:
         return at < len(ids) and ids[at] == id
 
 
-def marked(key: int, hour: int, arrived_at: float, ids: array[int]) -> Run:
+def marked(key: int, hour: int, arrived_at: float, ids: array[int]) -> IdRun:
     """A run with its marks: four to eight bits an id, so that seven in eight strangers are told at once."""
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
@@ -48,7 +48,7 @@ def marked(key: int, hour: int, arrived_at: float, ids: array[int]) -> Run:
     for id in ids:
         at = id & mask
         marks[at >> 3] |= 1 << (at & 7)
-    return Run(key, hour, arrived_at, ids, bytes(marks), mask)
+    return IdRun(key, hour, arrived_at, ids, bytes(marks), mask)
 
 
 def merge(one: array[int], other: array[int]) -> array[int]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from spool import streams
 from spool.clock import Clock
-from spool.errors import NotThere, SpoolFull, SpoolUnavailable
+from spool.errors import NotThere, SpoolUnavailable
 from spool.log import books, retention
 from spool.log.amendments import amended
 from spool.log.books import Terms
@@ -20,11 +20,11 @@ from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex
 from spool.log.horizon import Horizon
-from spool.log.observation import tell
-from spool.log.plan import Plan, Planner
+from spool.log.observation import notify
+from spool.log.plan import Plan, Planner, check
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer
-from spool.log.retention import Candidate, DrainRate, Holder, Progress
+from spool.log.retention import Candidate, DrainRate, Progress, Reader
 from spool.log.runs import count_repeats
 from spool.log.shapes import Shapes
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
@@ -34,7 +34,7 @@ from spool.record import TOPICS, UNIT_COST, Inference, Record, UnitCostOperation
 from spool.settings import SpoolSettings
 
 
-class Routes(Protocol):
+class MemoryRouteNeeds(Protocol):
     """What retention and the books ask of the deliveries."""
 
     def route_terms(self) -> dict[str, dict[str, int]]: ...
@@ -44,21 +44,8 @@ class Routes(Protocol):
     def skip_below(self, topic: str, number: int) -> int: ...
 
 
-class NoRoutes:
-    """A log that nobody delivers from."""
-
-    def route_terms(self) -> dict[str, dict[str, int]]:
-        return {}
-
-    def needed_from(self, topic: str) -> int | None:
-        return None
-
-    def skip_below(self, topic: str, number: int) -> int:
-        return 0
-
-
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _MemoryEntry:
     """The records of one topic and commit."""
 
     first: int
@@ -75,8 +62,7 @@ class MemoryLog:
     """
     Every submission is a commit of its own: there is no flush to share.
 
-    `routes` is set by whoever puts deliveries beside the log; `holders` are further readers that retention must not
-    outrun.
+    `routes` is set by who puts the deliveries beside the log. Retention removes nothing that one of `readers` needs.
     """
 
     def __init__(self, *, settings: SpoolSettings, clock: Clock, observer: Observer | None = None) -> None:
@@ -89,7 +75,7 @@ class MemoryLog:
         self._planner = Planner(self._index, hold_s=settings.hold)
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._drain = DrainRate()
-        self._kept: dict[str, list[_Kept]] = {}
+        self._kept: dict[str, list[_MemoryEntry]] = {}
         self._amendments: dict[tuple[str, int], dict[str, Any]] = {}
         self._series: OrderedDict[bytes, tuple[SeriesState, float]] = OrderedDict()
         self._conflicts = Conflicts()
@@ -104,23 +90,19 @@ class MemoryLog:
         self.streams = MemoryStreams()
         self.partial_reports = MemoryPartialReports()
         self._streams_since = clock.now()
-        self.routes: Routes = NoRoutes()
-        self.holders: list[Holder] = []
+        self.routes: MemoryRouteNeeds
+        self.readers: list[Reader] = []
 
     # -- appending -------------------------------------------------------------------------------------------------
 
     async def append(self, submission: Submission) -> Receipt:
-        if len(submission.records) != len(submission.identities):
-            raise ValueError("a submission needs one identity per record")
-        if submission.topic not in TOPICS:
-            raise ValueError(f"there is no topic {submission.topic!r}")
+        check(submission)
         if self._closing:
             raise SpoolUnavailable("the log is closing")
         began = time.perf_counter()
         now = self._clock.now()
         if self._bytes >= self._settings.max_bytes and not self._remove():
-            message = "the spool is full (spool.max_bytes)"
-            raise SpoolFull(message, retry_after_s=self._drain.retry_after_s(retention.ROOM))
+            raise self._drain.spool_full()
         self._fold_what_is_due()
         closed_below = self._horizon.freeze()
         try:
@@ -133,21 +115,16 @@ class MemoryLog:
         self._horizon.thaw(plan.next_numbers())
         if self._observer:
             seconds = time.perf_counter() - began
-            tell(self._observer, Commit(seconds=seconds, flush_seconds=0.0, terms=plan.observed))
+            notify(self._observer, Commit(seconds=seconds, flush_seconds=0.0, terms=plan.observed))
         (terms,) = plan.submissions
-        return Receipt(
-            id=self._sealer.seal(self._last_commit, 0),
-            records=terms.records,
-            ignored=sum(terms.ignored.values()),
-            rejected=sum(terms.rejected.values()),
-        )
+        return terms.receipt(self._sealer.seal(self._last_commit, 0))
 
     def _keep(self, plan: Plan, sizes: Mapping[str, int]) -> None:
         operations = [one for one in plan.records.get(UNIT_COST, ()) if isinstance(one, UnitCostOperation)]
         streams.apply(self.streams, operations, now=plan.at, since=self._streams_since)
         for topic, records in plan.records.items():
             if records:
-                self._kept.setdefault(topic, []).append(_Kept(plan.first[topic], plan.at, records, sizes[topic]))
+                self._kept.setdefault(topic, []).append(_MemoryEntry(plan.first[topic], plan.at, records, sizes[topic]))
                 self._bytes += sizes[topic]
         for place, fields in plan.amendments.items():
             self._amendments.setdefault(place, {}).update(fields)
@@ -195,12 +172,12 @@ class MemoryLog:
             return kept.committed_at
         return None
 
-    def _amended(self, topic: str, number: int, kept: _Kept) -> Record:
+    def _amended(self, topic: str, number: int, kept: _MemoryEntry) -> Record:
         record = kept.records[number - kept.first]
         fields = self._amendments.get((topic, number))
         return amended(record, fields) if fields and isinstance(record, Inference) else record
 
-    def _between(self, topic: str, first: int, last: int) -> Sequence[_Kept]:
+    def _between(self, topic: str, first: int, last: int) -> Sequence[_MemoryEntry]:
         if first > last:
             return []
         kept = self._kept.get(topic, [])
@@ -231,11 +208,16 @@ class MemoryLog:
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
         commit, index = self._sealer.open(receipt_id)
         if commit not in self._commits:
-            raise NotThere("the receipt is older than spool.retention: the books have carried it forward")
+            raise NotThere(books.NO_LONGER_KEPT)
         committed_at, submissions = self._commits[commit]
         terms = submissions[index]
-        state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=self.oldest(terms.topic))
-        view = books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+        view = books.receipt_view(
+            receipt_id,
+            terms,
+            committed_at=committed_at,
+            closed_below=self.closed_below(terms.topic),
+            oldest=self.oldest(terms.topic),
+        )
         return books.whole_view(view, [await self.receipt(part) for part in terms.before])
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
@@ -256,11 +238,7 @@ class MemoryLog:
             sums.update(books.totals(submissions))
         for topic, kept in self._kept.items():
             sums[topic, books.KEPT] = sum(len(one.records) for one in kept)
-        differences = list(books.differences(self._counters, sums))
-        for (topic, term), n in self._counters.items():
-            if term in books.BY_KEEPING:
-                sums[topic, term] = n
-        return books.books(books.by_topic(sums), self.routes.route_terms(), differences)
+        return books.verified(self._counters, sums, self.routes.route_terms())
 
     async def stats(self) -> LogStats:
         return LogStats(
@@ -306,9 +284,10 @@ class MemoryLog:
         return max(0, self._bytes - int(self._settings.max_bytes * (1 - retention.ROOM)))
 
     def _remove_from(self, topic: str, now: float) -> int:
-        needs = [need for holder in self.holders if (need := holder(topic)) is not None]
         needed = self.routes.needed_from(topic)
-        limit = min(self.closed_below(topic), *needs, *([] if needed is None else [needed]), self.accepted(topic) + 1)
+        limit = retention.lowest_needed(topic, self.closed_below(topic), self.readers)
+        if needed is not None:
+            limit = min(limit, needed)
         kept = self._kept.get(topic, [])
         gone = retention.removable(
             [Candidate(one.first, len(one.records), one.committed_at, one.bytes) for one in kept],
@@ -328,13 +307,11 @@ class MemoryLog:
         return len(gone)
 
     def _progress(self) -> Progress:
-        done = kept = 0
+        progress = Progress(0, 0)
         for topic in TOPICS:
             needed = self.routes.needed_from(topic)
-            last = self.accepted(topic)
-            done += last if needed is None else min(last, needed - 1)
-            kept += last + 1 - self.oldest(topic)
-        return Progress(done, kept)
+            progress = progress.plus(last=self.accepted(topic), oldest=self.oldest(topic), needed=needed)
+        return progress
 
     def _closed(self) -> dict[str, int]:
         return {topic: self.closed_below(topic) for topic in TOPICS}

@@ -32,7 +32,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             chunk=options.ledger_chunk,
         )
         stack.push_async_callback(ledger.close)
-        spool.log.holders.append(ledger.needs)
+        spool.log.readers.append(ledger.needs)
         registry, problem = None, ""
         try:
             clock = options.registry_clock or options.clock

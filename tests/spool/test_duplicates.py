@@ -9,7 +9,7 @@ import pytest
 
 from spool.identity import Identity
 from spool.log.duplicates import DuplicateIndex, hours_around, place, place_of
-from spool.log.runs import Run, count_repeats, marked, merge, packed, unpacked
+from spool.log.runs import IdRun, count_repeats, marked, merge, packed, unpacked
 from spool.record import AI_TELEMETRY, NS, TOPICS
 
 NOON = 1_790_000_000
@@ -123,7 +123,7 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
     """A run from disk has no marks and misses nothing."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     id = b"x" * 16
-    index.load([Run(7, NOON // HOUR, NOON, array("Q", [index.id_of(id)]))], {AI_TELEMETRY: 1}, 0.0)
+    index.load([IdRun(7, NOON // HOUR, NOON, array("Q", [index.id_of(id)]))], {AI_TELEMETRY: 1}, 0.0)
     _, hours = hours_around(NOON * NS, NOON * NS)
     assert 0 == index.find(Identity(id), index.id_of(id), hours, NOON)
     assert index.find(Identity(id), index.id_of(id), hours, NOON + 1001) is None

@@ -17,7 +17,7 @@ import msgspec
 from spool.errors import EntryUnreadable
 from spool.log import codec
 from spool.log.amendments import amended
-from spool.log.codec import Body
+from spool.log.codec import EntryBody
 from spool.log.values import Entry
 from spool.record import Inference, Record
 from spool.sqlite.log import queries
@@ -159,7 +159,7 @@ def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[li
         if not is_corrupt(error):
             raise
         raise EntryUnreadable(str(error)) from error
-    packed = codec.checked(Body(row.version, row.checksum, data), place_name(topic, row.first, row.records))
+    packed = codec.checked(EntryBody(row.version, row.checksum, data), place_name(topic, row.first, row.records))
     raws = codec.raws(packed)
     if len(raws) != row.records:
         raise EntryUnreadable(f"the entry holds {len(raws)} records in place of {row.records}")

@@ -19,7 +19,7 @@ from spool.sqlite.reserve import Reserve
 _log = logging.getLogger(__name__)
 
 
-class Health:
+class LogHealth:
     """
     Taken from the last real write.
 

@@ -18,11 +18,11 @@ from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, Spool
 from spool.log import books, shapes
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.horizon import Horizon
-from spool.log.observation import tell
-from spool.log.plan import Plan, Planner
+from spool.log.observation import notify
+from spool.log.plan import Plan, Planner, check
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer
-from spool.log.retention import ROOM, DrainRate, Holder
+from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
 from spool.log.runs import count_repeats
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.record import TOPICS
@@ -30,10 +30,10 @@ from spool.settings import SpoolSettings
 from spool.sqlite.database import Database
 from spool.sqlite.log import queries, store
 from spool.sqlite.log.entries import Damage, EntryCache, is_corrupt, oldest, read_entries
-from spool.sqlite.log.health import Health
+from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import border, recount
-from spool.sqlite.log.retention import Retention, Routes, Space, drop_old_series, space
-from spool.sqlite.log.writer import GroupWriter, OutOfStep
+from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_series, space
+from spool.sqlite.log.writer import GroupWriter, IndexOutOfStep
 from spool.sqlite.recovery import met_damage, write_note
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteLog:
-    """One file, one writer. `holders` are further readers that retention must not outrun."""
+    """One file, one writer. Retention removes nothing that one of `readers` still needs."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SqliteLog:
         clock: Clock,
         secret: bytes,
         reserve: Reserve,
-        routes: Routes,
+        routes: RouteNeeds,
         observer: Observer | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
@@ -72,14 +72,14 @@ class SqliteLog:
         self._read_cache = EntryCache(cache_bytes)
         self._write_cache = EntryCache(cache_bytes)
         self._drain = DrainRate()
-        self._health = Health(database, reserve, clock, self._retry_after_s)
+        self._health = LogHealth(database, reserve, clock, self._retry_after_s)
         self._retention = Retention(database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention)
         self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
         self._no_room_at = float("-inf")
         self._repeats_at = clock.monotonic() + FIRST_REPEATS_S
         self.repeated_ids = 0  # in the window more than once, though no lookup saw it
-        self.holders: list[Holder] = []
+        self.readers: list[Reader] = []
 
     async def open(self) -> None:
         """Read what the disk has, then take submissions; on a full disk only what is there can be read."""
@@ -96,10 +96,7 @@ class SqliteLog:
     # -- appending -------------------------------------------------------------------------------------------------
 
     async def append(self, submission: Submission) -> Receipt:
-        if len(submission.records) != len(submission.identities):
-            raise ValueError("a submission needs one identity per record")
-        if submission.topic not in TOPICS:
-            raise ValueError(f"there is no topic {submission.topic!r}")
+        check(submission)
         return await self._writer.append(submission)
 
     async def _commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
@@ -136,8 +133,8 @@ class SqliteLog:
             self._planner.apply(plan)
             self._horizon.thaw(plan.next_numbers())
         except Exception as error:
-            raise OutOfStep(receipts) from error
-        self._tell(plan, time.perf_counter() - began)
+            raise IndexOutOfStep(receipts) from error
+        self._notify(plan, time.perf_counter() - began)
         return receipts
 
     def _write(
@@ -145,23 +142,16 @@ class SqliteLog:
     ) -> tuple[Plan, Sequence[Receipt]]:
         """On the connection's thread: plan and write in one transaction. What can fail is done before its end."""
         if space(connection).used >= self._settings.max_bytes:
-            raise SpoolFull("the spool is full (spool.max_bytes)", retry_after_s=self._retry_after_s())
-        plan = self._planner.plan(group, store.SqliteShelf(connection, self._write_cache), closed_below, now)
+            raise self._drain.spool_full()
+        plan = self._planner.plan(group, store.SqlitePlanReader(connection, self._write_cache), closed_below, now)
         commit = store.write(connection, plan)
-        return plan, [
-            Receipt(
-                id=self._sealer.seal(commit, index),
-                records=terms.records,
-                ignored=sum(terms.ignored.values()),
-                rejected=sum(terms.rejected.values()),
-            )
-            for index, terms in enumerate(plan.submissions)
-        ]
+        receipts = [terms.receipt(self._sealer.seal(commit, index)) for index, terms in enumerate(plan.submissions)]
+        return plan, receipts
 
-    def _tell(self, plan: Plan, seconds: float) -> None:
+    def _notify(self, plan: Plan, seconds: float) -> None:
         if self._observer:
             flush_seconds = self._database.flush_seconds
-            tell(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
+            notify(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
 
     # -- between commits -------------------------------------------------------------------------------------------
 
@@ -229,8 +219,8 @@ class SqliteLog:
         """By topic, the lowest number that must stay: it is open, its id is in no run yet, or a reader needs it."""
         limits = {}
         for topic in TOPICS:
-            needs = [need for holder in self.holders if (need := holder(topic)) is not None]
-            limits[topic] = min(self.closed_below(topic), self._index.through(topic) + 1, *needs)
+            closed_and_folded = min(self.closed_below(topic), self._index.through(topic) + 1)
+            limits[topic] = lowest_needed(topic, closed_and_folded, self.readers)
         return limits
 
     def _retry_after_s(self) -> int:
@@ -280,14 +270,19 @@ class SqliteLog:
             commit, index = self._sealer.open(receipt_id)
             row = await self._database.read(lambda connection: connection.execute(queries.COMMIT, (commit,)).fetchone())
             if row is None:
-                raise NotThere("the receipt is older than spool.retention: the books have carried it forward")
+                raise NotThere(books.NO_LONGER_KEPT)
             committed_at, checksum, packed = row
             if zlib.crc32(packed) != checksum:
                 raise EntryUnreadable("the row of this receipt's commit is damaged")
             terms = books.unpack_terms(packed)[index]
             oldest_kept = await self._database.read(partial(oldest, topic=terms.topic))
-            state = books.receipt_state(terms, closed_below=self.closed_below(terms.topic), oldest=oldest_kept)
-            view = books.receipt_view(receipt_id, terms, committed_at=committed_at, state=state)
+            view = books.receipt_view(
+                receipt_id,
+                terms,
+                committed_at=committed_at,
+                closed_below=self.closed_below(terms.topic),
+                oldest=oldest_kept,
+            )
             return books.whole_view(view, [await self.receipt(part) for part in terms.before])
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
@@ -316,10 +311,7 @@ class SqliteLog:
                 sums, wrong, damage = await recount(self._database, found)
             for topic in {topic for topic, _ in damage}:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
-            for topic, term in found.counters:
-                if term in books.BY_KEEPING:
-                    sums[topic, term] = found.counters[topic, term]
-            return books.books(books.by_topic(sums), found.routes, wrong)
+            return books.verified(found.counters, sums, found.routes, wrong)
 
     async def stats(self) -> LogStats:
         with self._translated():

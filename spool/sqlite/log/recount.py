@@ -18,7 +18,7 @@ from spool.record import TOPICS
 from spool.sqlite.database import Database
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import Damage, EntryCache, entry_rows, is_corrupt, read_entries
-from spool.sqlite.log.retention import Routes
+from spool.sqlite.log.retention import RouteNeeds
 
 COMMITS = 2048  # in one slice
 NUMBERS = 4096  # of a topic in one slice
@@ -37,7 +37,7 @@ class Border:
     oldest: dict[str, int] = field(default_factory=dict)
 
 
-def border(connection: sqlite3.Connection, routes: Routes) -> Border:
+def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
     """Read in one transaction: counters, routes and borders belong together."""
     found = Border(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
@@ -52,7 +52,7 @@ def border(connection: sqlite3.Connection, routes: Routes) -> Border:
 
 
 async def recount(database: Database, found: Border) -> tuple[Sums, list[str], list[tuple[str, Damage]]]:
-    """The terms as rows and entries have them, a sentence for everything that is wrong, and damage found."""
+    """The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found."""
     sums: Sums = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
     wrong: list[str] = []
@@ -66,7 +66,7 @@ async def recount(database: Database, found: Border) -> tuple[Sums, list[str], l
             first = await database.read(
                 partial(_numbers, topic=topic, first=first, end=end, sums=sums, wrong=wrong, damage=damage)
             )
-    return sums, wrong + list(books.differences(found.counters, sums)), damage
+    return sums, wrong, damage
 
 
 def _commits(connection: sqlite3.Connection, begin: int, end: int, sums: Sums, wrong: list[str]) -> int:

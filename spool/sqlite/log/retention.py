@@ -31,7 +31,7 @@ CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 _log = logging.getLogger(__name__)
 
 
-class Routes(Protocol):
+class RouteNeeds(Protocol):
     """What retention and the books ask of the deliveries, inside the log's transaction."""
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
@@ -59,7 +59,7 @@ def space(connection: sqlite3.Connection) -> Space:
 class Retention:
     """Deletes in steps. `limits` says by topic which numbers must stay, whatever the routes say."""
 
-    def __init__(self, database: Database, routes: Routes, *, max_bytes: int, retention_s: float) -> None:
+    def __init__(self, database: Database, routes: RouteNeeds, *, max_bytes: int, retention_s: float) -> None:
         self._database = database
         self._routes = routes
         self._max_bytes = max_bytes
@@ -142,14 +142,15 @@ class Retention:
         return len(rows)
 
     def progress(self, connection: sqlite3.Connection) -> Progress:
-        """How far the readers of all topics are."""
-        done = kept = 0
+        """How far the routes of all topics are."""
+        progress = Progress(0, 0)
         for topic in TOPICS:
-            last = accepted(connection, topic)
-            needed = self._routes.needed_from(connection, topic)
-            done += last if needed is None else min(last, needed - 1)
-            kept += last + 1 - oldest(connection, topic)
-        return Progress(done, kept)
+            progress = progress.plus(
+                last=accepted(connection, topic),
+                oldest=oldest(connection, topic),
+                needed=self._routes.needed_from(connection, topic),
+            )
+        return progress
 
     async def _give_back(self, *, everything: bool) -> None:
         """Empty pages to the disk, some at a time; on a full disk the log file too."""

@@ -20,7 +20,7 @@ from spool.log.conflicts import Conflict, Conflicts, counted_as
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.plan import Plan
-from spool.log.runs import Run
+from spool.log.runs import IdRun
 from spool.record import NS, TOPICS, Record
 from spool.sqlite import partial_reports, streams
 from spool.sqlite.log import queries
@@ -48,7 +48,7 @@ _ids = msgspec.msgpack.Decoder(_Ids)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
-class SqliteShelf:
+class SqlitePlanReader:
     """What a plan reads of what is kept, on the writing connection within its transaction."""
 
     def __init__(self, connection: sqlite3.Connection, cache: EntryCache) -> None:
@@ -148,7 +148,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> None:
         if ids is None:
             _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
         else:
-            found.append(Run(key, hour, arrived_at, ids))
+            found.append(IdRun(key, hour, arrived_at, ids))
     facts = connection.execute(queries.FACT, ("ids",)).fetchone()
     state = _ids.decode(facts[0]) if facts else _Ids()
     index.load(found, state.through, state.covered_since)

@@ -17,14 +17,14 @@ TICK_S = 1.0  # between looks at a log that is not well
 
 _log = logging.getLogger(__name__)
 
-Commit = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
+CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
 
 
-class OutOfStep(Exception):
-    """The group is on disk, and what knows of it did not follow: whatever came next could be kept twice."""
+class IndexOutOfStep(Exception):
+    """The group is durable but the in-memory index was not updated: what comes next could be kept twice."""
 
     def __init__(self, receipts: Sequence[Receipt]) -> None:
-        super().__init__("a commit is on disk, and the memory of the log did not follow")
+        super().__init__("a commit is durable, but the in-memory index was not updated")
         self.receipts = receipts
 
 
@@ -35,7 +35,7 @@ class GroupWriter:
     `between` runs after every group, and every second while it answers True.
     """
 
-    def __init__(self, commit: Commit, between: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, commit: CommitGroup, between: Callable[[], Awaitable[bool]]) -> None:
         self._commit = commit
         self._between = between
         self._waiting: deque[tuple[Submission, asyncio.Future[Receipt]]] = deque()
@@ -68,7 +68,7 @@ class GroupWriter:
         return await receipt
 
     async def close(self) -> None:
-        """Commit everybody who waits, then stop."""
+        """CommitGroup everybody who waits, then stop."""
         self._closing = True
         self._somebody.set()
         await asyncio.wait([self._task])
@@ -108,7 +108,7 @@ class GroupWriter:
         except SpoolError as error:
             for _, receipt in group:
                 _fail(receipt, error)
-        except OutOfStep as error:
+        except IndexOutOfStep as error:
             _succeed(group, error.receipts)
             raise  # the end of this task: the next start reads from the disk what is known
         except Exception as error:  # noqa: BLE001 - one submission that cannot be packed must not take its neighbours along

@@ -102,7 +102,7 @@ async def test_retention_never_outruns_a_further_reader(open_spool: Opener, cloc
     for number in range(3):
         await add(spool.log, call(number))
     needed = {AI_TELEMETRY: 2}
-    spool.log.holders.append(needed.get)
+    spool.log.readers.append(needed.get)
     clock.move(1000)
 
     assert 1 == await spool.log.retain()
