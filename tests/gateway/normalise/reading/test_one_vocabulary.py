@@ -1,0 +1,215 @@
+"""A provider, a model and an operation mean the same at every entrance, in prices and on bills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from exporters.destinations import focus
+from gateway.intake.prices import PriceBook
+from gateway.normalise.reading.operations import BY_NAME
+from gateway.rate_cards import names
+from spool import providers
+from spool.record import Inference
+from tests.gateway.normalise.formats.payloads import one
+from tests.gateway.normalise.otlp.items import log, read_logs
+from tests.gateway.normalise.otlp.payloads import only, span, traces
+
+BOOK = PriceBook.load()
+USAGE = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
+OTLP = ("span", "log event")
+
+# tests/cases/otlp/INDEX.md, "Provider, model, operation": in spans and log events `google` is any service of Google's,
+# and whatever stands before the slash of a model's name is a provider. tests/cases/README.md, 5, has it otherwise for
+# gateways: `google` is the Gemini API, and a segment that is no provider's name says nothing.
+GOOGLE_IN_OTLP = "gcp.gen_ai"
+UNKNOWN_SEGMENTS = {"sao10k/l3-stheno-8b": "sao10k", "meta-llama/Llama-3.1-8B": "meta-llama", "qwen/qwen3": "qwen"}
+# tests/cases/README.md, litellm: the list of its calls has no word for reranking.
+UNNAMED_IN_LITELLMS_LOG = {"rerank", "arerank"}
+
+Entrance = Callable[[str | None, str | None, str | None], Inference]
+
+
+def in_span(provider: str | None, model: str | None, operation: str | None) -> Inference:
+    return only(traces(span(1, semantic_attributes(provider, model, operation))))
+
+
+def in_log_event(provider: str | None, model: str | None, operation: str | None) -> Inference:
+    attributes = semantic_attributes(provider, model, operation)
+    (record,) = read_logs(log(attributes, event_name="gen_ai.client.inference.operation.details")).records
+    assert isinstance(record, Inference)
+    return record
+
+
+def semantic_attributes(provider: str | None, model: str | None, operation: str | None) -> dict[str, Any]:
+    return {
+        "gen_ai.operation.name": operation or "chat",
+        **({} if provider is None else {"gen_ai.provider.name": provider}),
+        **({} if model is None else {"gen_ai.request.model": model}),
+        **USAGE,
+    }
+
+
+def in_litellms_log(provider: str | None, model: str | None, operation: str | None) -> Inference:
+    event = {
+        "id": "chatcmpl-1",
+        "litellm_call_id": "1",
+        "call_type": operation or "completion",
+        "startTime": 1772442000,
+    }
+    figures = {"prompt_tokens": 1000, "completion_tokens": 100}
+    return one("litellm", event | figures | {"custom_llm_provider": provider, "model": model})
+
+
+def in_cloud_event(provider: str | None, model: str | None, operation: str | None) -> Inference:
+    data = {"provider": provider, "model": model or "some-model", "prompt_tokens": 1000, "completion_tokens": 100}
+    return one("openmeter", {"specversion": "1.0", "id": "1", "source": "s", "type": "prompt", "data": data})
+
+
+ENTRANCES: dict[str, Entrance] = {
+    "span": in_span,
+    "log event": in_log_event,
+    "LiteLLM's log": in_litellms_log,
+    "CloudEvent": in_cloud_event,
+}
+
+
+def written(row: providers.Provider) -> set[str]:
+    """A provider's name in every form that is understood."""
+    spellings = {row.name, *row.spellings}
+    changed = {spelling.replace("-", separator) for spelling in spellings for separator in "_. "}
+    return spellings | changed | {spelling.upper() for spelling in spellings} | {f"{name}.chat" for name in spellings}
+
+
+STANDARD = [row for row in providers.PROVIDERS if row.standard]
+OTHERS = [row for row in providers.PROVIDERS if not row.standard]
+
+
+def by_name(row: providers.Provider) -> str:
+    return row.name
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("row", STANDARD, ids=by_name)
+def test_every_spelling_of_a_provider_becomes_its_name(entrance: str, row: providers.Provider) -> None:
+    """OpenTelemetry's name, however it was written and wherever it came in."""
+    expected = dict.fromkeys(written(row), row.name)
+    if entrance in OTLP and "google" in expected:
+        expected |= {"google": GOOGLE_IN_OTLP, "GOOGLE": GOOGLE_IN_OTLP}
+    assert expected == {name: ENTRANCES[entrance](name, None, None).provider for name in expected}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("row", OTHERS, ids=by_name)
+def test_a_name_that_opentelemetry_does_not_have_stays(entrance: str, row: providers.Provider) -> None:
+    """In lower case."""
+    expected = {name: name.lower() for name in (*written(row), "hosted_vllm", "Some-Gateway")}
+    assert expected == {name: ENTRANCES[entrance](name, None, None).provider for name in expected}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("name", [None, "", "-", "None", "none", "undefined", "null", "default/route/rule/0"])
+def test_what_stands_for_nothing_states_no_provider(entrance: str, name: str | None) -> None:
+    """Nor does the path of a route: the model tells."""
+    assert "anthropic" == ENTRANCES[entrance](name, "claude-sonnet-4-5", None).provider
+
+
+@pytest.mark.parametrize("row", providers.PROVIDERS, ids=by_name)
+def test_every_spelling_has_one_price_and_one_name_on_bills(row: providers.Provider) -> None:
+    """Also where a record has the name as it was written."""
+    spellings = written(row)
+    assert {row.card} == {providers.card_name(name) for name in spellings}
+    assert {name: row.display or name for name in spellings} == {name: on_bill(name) for name in spellings}
+
+
+def on_bill(provider: str) -> str:
+    start = datetime(2026, 11, 1, tzinfo=UTC)
+    charge = focus.Charge(start=start, cost="1", list_cost=None, provider=provider, model=None, team=None)
+    return focus.row_of(charge, account="a")["ProviderName"]
+
+
+def test_no_spelling_stands_for_two_providers() -> None:
+    """A row would hide another one."""
+    spellings = [spelling for row in providers.PROVIDERS for spelling in {row.name, *row.spellings}]
+    assert len(spellings) == len(set(spellings))
+    assert all(providers.find(spelling) is not None for spelling in spellings)
+
+
+MODELS = {
+    "gpt-4o": "openai", "ft:gpt-4o-mini:org::id": "openai", "chatgpt-4o-latest": "openai", "o1-preview": "openai",
+    "o3-mini": "openai", "o4-mini": "openai", "text-embedding-3-small": "openai", "text-embedding-ada-002": "openai",
+    "dall-e-3": "openai", "gpt-image-1": "openai", "whisper-1": "openai", "tts-1": "openai",
+    "computer-use-preview": "openai", "codex-mini-latest": "openai", "davinci-002": "openai",
+    "openai/gpt-4o": "openai",
+    "claude-sonnet-4-5": "anthropic", "Claude-Opus-4-1": "anthropic", "anthropic/claude-haiku-4.5": "anthropic",
+    "gemini-2.5-pro": "gcp.gen_ai", "models/gemini-2.5-flash": "gcp.gen_ai", "text-embedding-004": "gcp.gen_ai",
+    "mistral-large-2411": "mistral_ai", "codestral-2": "mistral_ai", "magistral-small": "mistral_ai",
+    "ministral-8b": "mistral_ai", "devstral-medium": "mistral_ai", "open-mistral-nemo": "mistral_ai",
+    "mistralai/mistral-small": "mistral_ai",
+    "command-r-plus": "cohere", "embed-v4.0": "cohere",
+    "deepseek-chat": "deepseek", "grok-4": "x_ai", "x-ai/grok-4": "x_ai", "sonar-pro": "perplexity",
+    "kimi-k2": "moonshot_ai", "moonshot-v1-8k": "moonshot_ai", "glm-4.5": "zhipuai", "minimax-m2": "minimax",
+    "voyage-3": "voyageai",
+    "anthropic.claude-3-haiku-20240307-v1:0": "aws.bedrock", "us-gov.anthropic.claude-x": "aws.bedrock",
+    "jp.amazon.nova-lite-v1:0": "aws.bedrock", "apac.meta.llama3": "aws.bedrock", "moonshot.kimi-k2": "aws.bedrock",
+    "moonshotai.kimi-k2.5": "aws.bedrock", "zai.glm-4.7": "aws.bedrock", "openai.gpt-oss-120b-1:0": "aws.bedrock",
+    "bedrock/converse/us.meta.llama": "aws.bedrock",
+    "arn:aws:bedrock:eu-west-1:1:inference-profile/eu.anthropic.claude": "aws.bedrock",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("model", [*MODELS, "qwen-turbo", "llama-3.3-70b", "my-deployment"])
+def test_a_model_without_a_provider_tells_the_same_one(entrance: str, model: str) -> None:
+    """By the segment before the slash, the form of a Bedrock id, or the maker; None where the name tells nothing."""
+    assert MODELS.get(model) == ENTRANCES[entrance](None, model, None).provider
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("model", UNKNOWN_SEGMENTS)
+def test_an_unknown_segment_is_a_provider_in_otlp_alone(entrance: str, model: str) -> None:
+    """Each family of shared cases has its own rule."""
+    expected = UNKNOWN_SEGMENTS[model] if entrance in OTLP else None
+    assert expected == ENTRANCES[entrance](None, model, None).provider
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if not model.startswith(("arn:", "models/", "ft:"))])
+def test_rate_cards_know_the_same_maker(model: str) -> None:
+    """Prices ask the card of the provider that a record would name."""
+    name = model.lower()
+    assert providers.card_name(MODELS[model]) == (names.named_in(name) or names.maker(name))
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize(
+    ("provider", "model", "cost"),
+    [
+        ("grok", "grok-4.3", "0.0015"),
+        ("XAI", "grok-4.3", "0.0015"),
+        ("google", "gemini-2.5-pro", "0.00225"),
+        ("vertex-ai", "gemini-2.5-pro", "0.00225"),
+        ("Mistral AI", "mistral-large-2411", "0.0026"),
+        (None, "us.anthropic.claude-haiku-4-5-20251001-v1:0", "0.00165"),
+        (None, "gpt-4o", "0.0035"),
+    ],
+)
+def test_a_call_costs_the_same_wherever_it_came_in(entrance: str, provider: str | None, model: str, cost: str) -> None:
+    """From the written name to the estimate."""
+    assert cost == BOOK.estimate(ENTRANCES[entrance](provider, model, None))
+
+
+def test_open_models_of_a_closed_maker_have_no_price_of_their_own() -> None:
+    """Their names begin like OpenAI's (the rule of both families), and whoever runs them sets the price."""
+    assert {"openai"} == {entrance(None, "gpt-oss-120b", None).provider for entrance in ENTRANCES.values()}
+    assert names.maker("gpt-oss-120b") is None
+
+
+@pytest.mark.parametrize("entrance", ["span", "log event", "LiteLLM's log"])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_an_operation_has_one_name(entrance: str, name: str) -> None:
+    """OpenTelemetry's, by whatever name it was called."""
+    expected = None if entrance == "LiteLLM's log" and name in UNNAMED_IN_LITELLMS_LOG else BY_NAME[name]
+    assert expected == ENTRANCES[entrance](None, "gpt-4o", name).operation
