@@ -89,8 +89,8 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         await spool.close()
     reasons = dict(zip((record.id for record in outcome.records), outcome.why or [], strict=False))
     records = [as_json(record) for entry in entries for record in entry.records if record is not None]
-    if why:
-        records = [{**row, "why": reasons.get(bytes.fromhex(row["id"])) or _of_counter(row)} for row in records]
+    for row in records if why else ():
+        row["why"] = reasons.get(bytes.fromhex(row["id"])) or _of_counter(row)
     result: dict[str, Any] = {
         "format": named,
         "records": records,

@@ -100,12 +100,12 @@ class MergeWindow:
 
 class _Turns:
     """
-    One request at a time for each key, in the order in which they came: what one merges is kept, or refused, before the
-    next looks at it.
+    One request at a time for each key, in order of arrival: what one merges is kept, or refused, before the next looks
+    at it.
     """
 
     def __init__(self) -> None:
-        self._last: dict[bytes, _Turn] = {}  # by key, the last turn that somebody has or waits for
+        self._last: dict[bytes, _Turn] = {}  # by key, the last turn in the queue
 
     @property
     def taken(self) -> Set[bytes]:
@@ -113,7 +113,7 @@ class _Turns:
 
     @asynccontextmanager
     async def of(self, keys: Set[bytes]) -> AsyncIterator[None]:
-        """Queues for all the keys at once: nobody waits in a circle, and nobody is overtaken."""
+        """Queue for all the keys at once: no circle of waiting requests, and none is overtaken."""
         before = {self._last[key] for key in keys if key in self._last}
         turn: _Turn = asyncio.get_running_loop().create_future()
         self._last.update(dict.fromkeys(keys, turn))
@@ -125,7 +125,7 @@ class _Turns:
             self._end(turn, keys, [one for one in before if not one.done()])
 
     def _end(self, turn: _Turn, keys: Set[bytes], before: Sequence[_Turn]) -> None:
-        """A turn that is given up while it waits is over when those before it are: the next one waits for them too."""
+        """End a turn; one that is given up while it waits ends with those before it, for which the next waits too."""
         if before:
             first, *others = before
             first.add_done_callback(lambda _: self._end(turn, keys, others))

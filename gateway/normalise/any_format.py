@@ -45,9 +45,9 @@ def _otlp(named: str, body: bytes, options: Options) -> Generator[None, None, Ou
     signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
     if not export_requests.is_json(body):
         return (yield from otlp.normalise(signal, body, json=False, options=options))
-    request, strangers = yield from export_requests.joined(named, body)
+    request, other_places = yield from export_requests.joined(named, body)
     outcome = yield from otlp.normalise(signal, request, json=True, options=options)
-    for place in strangers:
+    for place in other_places:
         outcome.reject(outcome.received, MALFORMED, f"request {place} is no export request")
         outcome.received += 1
     return outcome

@@ -1,4 +1,4 @@
-"""OTLP that came as a file or under another format's name: which signal it is, and several requests as one."""
+"""OTLP in files or under another format's name: which signal it is, and several requests joined to one."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Joined(NamedTuple):
     """Several requests as one, and the places of those that are none."""
 
     request: bytes
-    strangers: list[int]
+    other_places: list[int]
 
 
 def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
     """
-    The requests of a JSON body as one: collectors write one a line, people put them into arrays. Each `next` works
+    Join the requests of a JSON body: collectors write one a line, people put them into arrays. Each `next` works
     through at most SLICE_BYTES of them.
 
-    BadPayload when one of them is of another signal; what is no JSON at all is left for the decoder to refuse.
+    BadPayload if one of them is of another signal; what is no JSON at all is left for the decoder to refuse.
     """
     text = payload.unmarked(body)
     try:
@@ -54,7 +54,7 @@ def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
     if len(start) == 1 and text.lstrip()[:1] == b"{":
         return Joined(text, [])
     resources: list[payload.Raw] = []
-    strangers: list[int] = []
+    other_places: list[int] = []
     worked = 0
     for index, request in enumerate(chain(start, requests)):
         worked += len(request) + ITEM_BYTES
@@ -68,8 +68,8 @@ def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
         elif format_of(members) in OTLP_SIGNALS:
             raise BadPayload(f"request {index} is not of the signal {named}: send each signal by itself")
         elif bytes(request) not in (b"{}", b"null"):
-            strangers.append(index)
-        if len(strangers) > MAX_REJECTS:
+            other_places.append(index)
+        if len(other_places) > MAX_REJECTS:
             raise BadPayload(f"more than {MAX_REJECTS} of its requests cannot be read")
     name, elements = OTLP_SIGNALS[named][0].encode(), b",".join(map(bytes, resources))
-    return Joined(b'{"%s":[%s]}' % (name, elements), strangers)
+    return Joined(b'{"%s":[%s]}' % (name, elements), other_places)

@@ -20,7 +20,7 @@ UNRECOGNISED_AI = "unrecognised_ai"  # model- or token-like names that no dialec
 MERGED = "merged"  # one call described twice within the payload
 DUPLICATE = "duplicate"
 
-MOST_NAMES = 32  # of an item that nobody took
+MOST_NAMES = 32  # of an item that was not understood
 LONGEST_NAME = 128
 PART = 4096  # records or points of a large payload that are kept together
 
@@ -53,9 +53,8 @@ class Outcome:
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
-    A batch with partial reports has received those that wait, too: their number is counted beside its outcome.
-
-    Built by one normaliser for one payload, read by the intake, then thrown away.
+    A batch with partial reports has also received those that wait, which are counted beside its outcome. Built by one
+    normaliser for one payload, read by the intake, then thrown away.
     """
 
     topic: str = AI_TELEMETRY
@@ -68,19 +67,24 @@ class Outcome:
     rejects: list[Reject] = field(default_factory=list)
     unrecognised: list[tuple[str, ...]] = field(default_factory=list)
     left_out: int = 0  # tags that were over a bound or under a content name
-    forwarded: set[int] = field(default_factory=set)  # places in `records` taken as another Tollhouse sent them
-    named: dict[int, str] = field(default_factory=dict)  # place in `records` -> the device that its resource names
+    forwarded: set[int] = field(default_factory=set)  # places in `records` of those from another Tollhouse
+    named: dict[int, str] = field(default_factory=dict)  # place in `records` -> device named by its resource
     named_points: dict[int, str] = field(default_factory=dict)  # the same for `points`
     sessions: set[tuple[str, str | None, str]] = field(default_factory=set)  # see `note_session`
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
-    packed: list[bytes] = field(default_factory=list)  # finished records and points, out of the way until `parts`
+    packed: list[bytes] = field(default_factory=list)  # finished records and points, until `parts`
     count: int = 0  # of them in `packed`
     is_last: bool = True  # of the parts of its payload
 
     def add(
-        self, record: AiRecord, identity: Identity, why: dict[str, Any] | None = None, *, device: str | None = None
+        self,
+        record: AiRecord,
+        identity: Identity,
+        why: dict[str, Any] | None = None,
+        *,
+        device: str | None = None,
     ) -> None:
-        """`device` is what the record's resource names, if it names one."""
+        """Add a record; `device` is the one that its resource names."""
         record.id = identity.id
         if device is not None:
             self.named[len(self.records)] = device
@@ -96,9 +100,9 @@ class Outcome:
 
     def note_session(self, record: AiRecord, session: str | None) -> None:
         """
-        The session of a record's resource, where the record names another one.
+        Keep the session of a record's resource where the record names another one.
 
-        A window of Copilot Chat holds many conversations: its calls name these, its counters know the window alone.
+        A window of Copilot Chat holds many conversations: its calls name these, its counters name the window alone.
         """
         if session is not None and session != record.session:
             self.sessions.add((record.source, record.tags.get("service"), session))
@@ -107,16 +111,16 @@ class Outcome:
         self.rejects.append(Reject(item, reason, message))
 
     def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
-        """The names of an item that nobody took, behind those that say what it is; bounded, and never a value."""
+        """Show an operator the names of an item that was not understood, after `of`; bounded, and never a value."""
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 
     def pack(self) -> None:
         """
-        Put a full part of finished records and points out of the way: packed they take a tenth of the memory.
+        Pack a full part of finished records and points: packed they take a tenth of the memory.
 
-        A record that has no certain identity stays: it must not be kept while a later part may still fail, because
-        nobody would know it again when the whole is repeated.
+        A record without a certain identity stays: it must not be kept while a later part may still fail, because it
+        would not be recognised when the whole payload is repeated.
         """
         if max(len(self.records), len(self.points)) < PART or self.why is not None:
             return
@@ -139,8 +143,8 @@ class Outcome:
         """
         What is to be kept together, in order; their books add up to this one's.
 
-        Parts are unpacked one at a time and given away; the last holds everything but what was packed. A small payload
-        is its own only part.
+        Parts are unpacked one at a time. The last holds everything that was not packed; a small payload is its own
+        only part.
         """
         if not self.packed:
             yield self

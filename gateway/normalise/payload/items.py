@@ -1,7 +1,7 @@
 """
 Bodies into raw items, by their first bytes and never by a content type: one document, an array, or lines.
 
-An item stays undecoded bytes, so that a bad one is refused alone. What Python senders write and JSON does not allow
+An item stays undecoded bytes, so that a bad one is rejected alone. What Python senders write and JSON does not allow
 (NaN, lone surrogates, bytes that are no UTF-8) is cleaned, in one item only and with every digit kept.
 """
 
@@ -27,7 +27,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 _AT_ONCE = 1024 * 1024  # what is smaller is parsed whole, which is faster and takes 72 bytes an element
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
-_WINDOW = 1024  # of a gzip member at first: what is behind its end is copied, and there may be millions of ends
+_WINDOW = 1024  # bytes of a gzip member at first: what follows its end is copied, and there may be millions of ends
 
 _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\n]+")
@@ -35,7 +35,7 @@ _NEXT_LINE = re.compile(rb"\n\s*\S")
 # Lines that begin with a brace: those of a document that was printed over several lines are indented.
 _OBJECT_LINE = re.compile(rb"^\{[^\n]*", re.MULTILINE)
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
-# One that never ends is taken to the end: looked for behind each of its quotes, it would take the square of its length.
+# A string that never ends takes the rest of the text: tried again at each of its quotes, that would be quadratic.
 _OPEN_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|(\\?\Z))'
 _NAME = re.compile(rb"\s*[{,]\s*(" + _STRING + rb")\s*:\s*", re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{},]")
@@ -61,7 +61,7 @@ def unmarked(body: bytes) -> bytes:
 
 
 def items(body: bytes) -> Iterator[Raw]:
-    """The items of a body, lazily. BadPayload, at once or on the way, when it is no JSON at all, or breaks off."""
+    """The items of a body, lazily. BadPayload, at once or on the way, if it is no JSON at all or breaks off."""
     body = unmarked(body)
     if body.startswith(GZIP_MAGIC):
         raise BadPayload("the body is gzip: say so with Content-Encoding: gzip")
@@ -82,14 +82,15 @@ def array(raw: Raw) -> Iterator[Raw]:
 
 
 def clean(raw: Raw) -> bytes:
-    """The same JSON with null for NaN and Infinity, and U+FFFD for lone surrogates and bytes that are no UTF-8."""
+    """The same JSON with null for NaN and Infinity and U+FFFD for lone surrogates and bytes that are no UTF-8."""
     text = bytes(raw).decode("utf-8", "replace").encode()
     if not _UNCLEAN.search(text):
         return text
     parts, kept = [], 0
     for found in _STRING_OR_NOT_JSON.finditer(text):  # `sub` would hold every string of the text at once
         whole = found[0]
-        if (cleaned := _cleaned(whole)) != whole:
+        cleaned = _cleaned(whole)
+        if cleaned != whole:
             parts += [text[kept : found.start()], cleaned]
             kept = found.end()
     return b"".join([*parts, text[kept:]])
@@ -189,18 +190,18 @@ def _lines(body: bytes) -> Iterator[Raw]:
 
 def _run(text: bytes) -> Iterator[bytes]:
     """
-    Objects without anything between them, as Firehose and CloudWatch put them into files; what is no such run any more
-    stays one piece.
+    Objects without anything between them, as Firehose and CloudWatch write them into files. What follows the last of
+    them stays one piece.
     """
     view, place = memoryview(text), 0
-    while (end := _told_end(view[place:])) is not None and text[place + end : place + end + 1] == b"{":
+    while (end := _parsed_length(view[place:])) is not None and text[place + end : place + end + 1] == b"{":
         yield text[place : place + end].strip()
         place += end
     yield text[place:].strip()
 
 
 def _begins_run(text: bytes) -> bool:
-    end = _told_end(memoryview(text))
+    end = _parsed_length(memoryview(text))
     return end is not None and text[end : end + 1] == b"{"
 
 
@@ -211,7 +212,7 @@ def _has_object_line(body: bytes) -> bool:
 def _first_of_lines(body: bytes) -> bytes:
     """The first line when there are several, else nothing."""
     start = len(body) - len(body.lstrip())
-    # Asked for first, because the expression takes ten times as long, and among blank lines alone their square.
+    # Checked first: the expression takes ten times as long, and quadratic time among blank lines.
     has_lines = b"\n" in body[start:].rstrip()
     found = _NEXT_LINE.search(body, start) if has_lines else None
     return body[start : found.start()] if found else b""
@@ -227,9 +228,9 @@ def _is_document(text: Raw) -> bool:
 
 def _split(body: bytes) -> Iterator[bytes]:
     """
-    The elements of an array that is large, or that no strict parser takes as a whole, cut at the commas between them.
+    Cut an array that is large, or that no strict parser takes as a whole, at the commas between its elements.
 
-    BadPayload on the way when the array breaks off: what was given out until then must not be kept.
+    BadPayload on the way if the array breaks off: the elements yielded before must not be kept.
     """
     view, marks = memoryview(body), _Marks(body)
     place, end = body.index(b"[") + 1, 0
@@ -243,7 +244,7 @@ def _split(body: bytes) -> Iterator[bytes]:
 
 
 class _Marks:
-    """Brackets and commas outside of strings. A quote that nothing closes begins none: one item lost its own."""
+    """Brackets and commas outside of strings. A quote that is never closed begins no string: an item lost its own."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -259,10 +260,10 @@ class _Marks:
 
 
 def _end_of_element(body: bytes, view: memoryview, place: int, marks: _Marks) -> int:
-    """Where the comma or bracket behind an element stands: the parser says it, or else the brackets are counted."""
-    told = _told_end(view[place:])
-    if told is not None and body[place + told : place + told + 1] in (b",", b"]"):
-        return place + told
+    """The place of the comma or bracket behind an element: by the parser, else by counting brackets."""
+    length = _parsed_length(view[place:])
+    if length is not None and body[place + length : place + length + 1] in (b",", b"]"):
+        return place + length
     depth = 0
     for mark in marks.behind(place):
         sign = mark[0]
@@ -276,14 +277,18 @@ def _members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
     """Each by itself: all at once, millions of them take twenty times their bytes."""
     text = bytes(raw) if _is_document(raw) else clean(raw)
     view, place = memoryview(text), 0
-    while (name := _NAME.match(text, place)) is not None and (end := _told_end(view[name.end() :])) is not None:
-        begin, place = name.end(), name.end() + end
+    while (name := _NAME.match(text, place)) is not None:
+        begin = name.end()
+        length = _parsed_length(view[begin:])
+        if length is None:
+            return
+        place = begin + length
         value = view[begin : begin + len(text[begin:place].rstrip())]
         yield msgspec.json.decode(name[1], type=str), msgspec.Raw(value)
 
 
-def _told_end(text: memoryview) -> int | None:
-    """Where the parser meets what does not belong to a good value any more; it has then read that byte."""
+def _parsed_length(text: memoryview) -> int | None:
+    """The length of the value that the text begins with, None if it is not valid or nothing follows it."""
     try:
         _document.decode(text)
     except RecursionError:

@@ -1,8 +1,8 @@
 """
-Items of a megabyte and more: what no field can stand for is left out before they are decoded.
+Items of a megabyte and more: values that no field can hold are left out before they are decoded.
 
-A list of a million empty lists takes thirty times its bytes once it is decoded, and where a number or a name belongs it
-tells us nothing. The bodies and prompts that make honest items large are not read anyway, and text stays as it is.
+A list of a million empty lists takes thirty times its bytes once it is decoded, and means nothing where a number or a
+name belongs. The bodies and prompts that make honest items large are not read anyway, and text stays as it is.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_VALUE: Final = 256 * 1024  # of one that is no text: far more than any metad
 
 
 def slim(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
-    """The members that `type` reads, without those too large for what they stand for. Raises one of UNREADABLE."""
+    """The members that `type` reads, without those too large for their field. Raises one of UNREADABLE."""
     shape = _shape(type)
     members = payload.decode(raw, shape.decoder)
     kept = {}
     for name, rule in shape.rules.items():
-        value: msgspec.Raw = getattr(members, name)
-        if (read := _read(value, rule)) is not None:
-            kept[rule.name] = read
+        value = _read(getattr(members, name), rule)
+        if value is not None:
+            kept[rule.name] = value
     return msgspec.Raw(msgspec.json.encode(kept))
 
 
@@ -61,7 +61,9 @@ def _shape(type: type[msgspec.Struct]) -> _Shape:
         [(field.name, msgspec.Raw, msgspec.Raw()) for field in fields],
         rename={field.name: field.encode_name for field in fields},
     )
-    rules = {field.name: _FieldRule(field.encode_name, struct_in(field.type), _is_open(field.type)) for field in fields}
+    rules = {}
+    for field in fields:
+        rules[field.name] = _FieldRule(field.encode_name, struct_in(field.type), _is_open(field.type))
     return _Shape(msgspec.json.Decoder(members), rules)
 
 

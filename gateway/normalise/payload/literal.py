@@ -1,7 +1,7 @@
 """
 Python's own text form of a dict or of a model, as one old payload carries them inside JSON text.
 
-Read token by token, never evaluated, and only the outermost names count: deeper ones are a caller's to choose.
+Read token by token, never evaluated. Only the outermost names count: a caller may choose the deeper ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 _HEAD = re.compile(r"\s*[\w.]*[({]")
 _TOKEN = re.compile(
     r"""(?P<quoted>'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))"""
-    r"""|(?P<open>[\w.]*[({\[])|(?P<close>[)}\]])|(?P<comma>,)|(?P<sign>[=:])|(?P<word>[^\s,=:'"(){}\[\]]+)""",
+    r"""|(?P<open>[\w.]*[({\[])|(?P<close>[)}\]])|(?P<comma>,)|(?P<sign>[=:])"""
+    r"""|(?P<word>[^\s,=:'"(){}\[\]]+)""",
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"""\\(['"\\])""")
@@ -35,7 +36,7 @@ class _LiteralMember(NamedTuple):
 
 
 def of_literal(written: Any, type: type[Struct]) -> Struct:
-    """`{'a': 1}` or `Usage(a=1, b=Details(c=2))` as a struct, as far as its names have plain values or structs."""
+    """`{'a': 1}` or `Usage(a=1, b=Details(c=2))` as a struct: the names that have plain values or structs."""
     return _struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
 
 
@@ -43,7 +44,8 @@ def _struct(written: str, type: type[Struct]) -> Struct:
     members = {member.name: member for member in _members(written)}
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(type):
-        if (member := members.get(field.encode_name)) is None:
+        member = members.get(field.encode_name)
+        if member is None:
             continue
         if not member.has_members:
             found[field.name] = member.value

@@ -1,4 +1,4 @@
-"""What is read of a provider's own request and response bodies: ids, model and figures, never a word of the content."""
+"""What is read of a provider's own request and response bodies: ids, model and counts, never the content."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class ProviderBody(msgspec.Struct):
 
     def identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
-        By the provider's response id when it is unique, else by the gateway's own id: rule 3 needs a time, and not
-        every log has one.
+        By the provider's response id if it is unique, else by the gateway's own id: identity by content needs a time,
+        and not every log has one.
         """
         response_id = text(self.id) or text(self.responseId)
-        return of_call(record, response_id=response_id if response_id and is_long(response_id) else None, own_id=own_id)
+        is_unique = response_id is not None and is_long(response_id)
+        return of_call(record, response_id=response_id if is_unique else None, own_id=own_id)

@@ -1,4 +1,4 @@
-"""What senders pack into a body, base64 and gzip, unfolded under a bound for each piece and one for the whole body."""
+"""Unpacks what senders put into a body as base64 and gzip, with a bound for each piece and one for the whole body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.normalise.payload import items as payload
 MAX_PIECE: Final = 64 * 1024 * 1024  # what a body that comes as it is may hold
 MAX_WHOLE: Final = 256 * 1024 * 1024  # log lines repeat themselves, and pack to a twentieth
 
-Hold = Callable[[int], None]  # hears of bytes that are held beside the body; raises Refusal when there is no room
+Hold = Callable[[int], None]  # takes memory for bytes held beside the body; raises Refusal if there is none left
 
 
 class Unfolding:
@@ -25,7 +25,7 @@ class Unfolding:
         """
         Base64, of gzip or of plain bytes.
 
-        ValueError when it is neither, payload.TooBig for a piece that can never pass, Refusal for a body with too many.
+        ValueError if it is neither, payload.TooBig for a piece that can never pass, Refusal for a body with too many.
         """
         body = payload.base64(packed)
         if body.startswith(payload.GZIP_MAGIC):
@@ -44,5 +44,5 @@ class Unfolding:
     def _count(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            message = f"What is packed in the body unfolds to more than {MAX_WHOLE} bytes; send smaller batches."
-            raise Refusal(413, "body_too_large", message)
+            unfolded = f"What is packed in the body unfolds to more than {MAX_WHOLE} bytes"
+            raise Refusal(413, "body_too_large", f"{unfolded}; send smaller batches.")

@@ -55,4 +55,5 @@ class ExampleCall:
 
 
 def _text(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -61,16 +61,16 @@ class Normalised(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """
-    How a format is recognised, shown, and answered. Its records are read as ItemFormat or BatchFormat say.
+    How a format is recognised, exemplified and answered; how it is read is in ItemFormat or BatchFormat.
 
-    `has_sign` is given the top-level members of one item. `answer` is for a body that was read and is on disk, `refuse`
-    for a request that was refused; either returns None where Tollhouse's own answer will do.
+    `has_sign` is given the top-level members of one item. `answer` is for a body that is on disk, `refuse` for a
+    request that was refused (headers, body); either returns None where Tollhouse's own answer is right.
     """
 
     name: str
     has_sign: Callable[[Members], bool]
     example: Callable[[ExampleCall], Any]  # one call, as the gateway would report it now
-    origins: Mapping[str, str] = field(default_factory=dict)  # record field -> payload field, for `explain --why`
+    origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # where its sender can set no Authorization header
     answer: Callable[[bytes, Outcome, float], FormatAnswer | None] | None = None
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)  # by status; None: no body
@@ -84,9 +84,9 @@ class ItemFormat(Format):
     """
     A format whose items are read one by one.
 
-    `calls` reads one item, decoded as `event`; no calls means that it was understood and was none. It raises `BadValue`
-    when a figure cannot be what its field is for, or yields it when the item's other calls are good. `unwrap` takes the
-    envelopes off an item of the body, `unfold` also those that are packed.
+    `calls` reads one item, decoded as `event`; none for an item that was understood and is no call. It raises
+    `BadValue` when a figure cannot be what its field is for, or yields it when the item's other calls are good.
+    `unwrap` takes the envelopes off an item of the body, `unfold` also those that are packed.
     """
 
     event: type[msgspec.Struct]

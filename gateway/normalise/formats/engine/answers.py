@@ -15,9 +15,9 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> FormatAnswer:
     """
-    For a payload of a format that was read and is on disk; `body` is as it came, inflated.
+    For a payload that was read and is on disk; `body` is as it arrived, inflated.
 
-    A payload in which every item is malformed was not taken: 400, as the senders of each product understand it.
+    A payload in which every item is malformed was not taken: it is refused with 400.
     """
     format = BY_NAME.get(name)  # None for OTLP
     if _is_all_malformed(outcome) and not (format and format.answers_each_item):

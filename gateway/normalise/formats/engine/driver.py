@@ -1,6 +1,4 @@
-"""
-Items of one body through one format, in slices: the account of every item, and a bad one refused alone.
-"""
+"""Reads the items of a body by one format, in slices: every item is accounted for, and a bad one is rejected alone."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 
 
 def read(format: ItemFormat, body: bytes, *, options: Options, hold: Hold) -> Generator[None, None, Outcome]:
-    """Every item of the body; each `next` works through at most SLICE_BYTES of them."""
+    """Read every item of the body; each `next` works through at most SLICE_BYTES of them."""
     outcome = Outcome(why=[] if options.explain else None)
     worked = 0
     for item in _items(format, body, Unfolding(hold)):
@@ -50,7 +48,8 @@ def _check(outcome: Outcome) -> None:
     if len(outcome.rejects) > MAX_REJECTS:
         raise BadPayload(f"more than {MAX_REJECTS} items cannot be read")
     if outcome.received > MAX_ITEMS:
-        raise Refusal(413, "body_too_large", f"The body holds more than {MAX_ITEMS} items; send smaller batches.")
+        message = f"The body holds more than {MAX_ITEMS} items; send smaller batches."
+        raise Refusal(413, "body_too_large", message)
 
 
 def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
@@ -88,7 +87,7 @@ def calls_of(format: ItemFormat, event: Any) -> list[Call | BadValue]:
 
 
 def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
-    """An item without a call. One that shows another format's sign may be one all the same, and an operator sees it."""
+    """Ignore an item without a call. One with another format's sign may be a call: an operator is shown its names."""
     members = payload.peek(item)
     if format_of(members) in (None, format.name):
         outcome.ignored[format.ignored_as(event) if format.ignored_as else NOT_AI] += 1

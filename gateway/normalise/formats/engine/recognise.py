@@ -22,10 +22,10 @@ def recognise(body: bytes) -> str | None:
 
 
 def recognised(body: bytes, *, how: str) -> str:
-    """The format of a body; BadPayload says why it cannot be read, or which formats are known and `how` to name one."""
+    """The format of a body; BadPayload states why it cannot be read, or which formats there are and how to name one."""
     if (found := recognise(body)) is not None:
         return found
-    payload.items(body)  # what is no JSON is refused for that
+    payload.items(body)  # raises for what is no JSON
     raise BadPayload(f"the format was not recognised; {how}; known are {', '.join(FORMAT_NAMES)}")
 
 

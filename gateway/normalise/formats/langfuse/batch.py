@@ -1,8 +1,8 @@
 """
 Langfuse's ingestion batch: events that create and update traces and generations; only generations are calls.
 
-Events of one id are merged. A generation that is not whole, and what a trace says of who called, are partial reports:
-`langfuse/merger.py` merges them across batches. Inputs and outputs are never decoded.
+Events of one id are merged. A generation that is not whole, and what a trace states of the caller, are partial
+reports: `merger.py` merges them across batches. Inputs and outputs are never decoded.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def read(body: bytes, options: Options) -> Generator[None, None, Normalised]:
     """Read one batch; BadPayload when its envelope cannot be read."""
     batch = _BatchReader(Outcome(why=[] if options.explain else None))
     worked = 0
-    for item in events(body):
+    for item in events_of(body):
         if worked and worked + len(item) > SLICE_BYTES:
             yield
             worked = 0
@@ -124,7 +124,7 @@ class _BatchReader:
         return Normalised(self._outcome, reports)
 
     def _add_call(self, generation: Generation) -> bool:
-        """Whether it is whole, and a record now."""
+        """Whether the generation is whole, and a record now."""
         if not generation.is_whole:
             return False
         call = call_of(generation, self._traces.get(generation.trace_id or ""))
@@ -135,18 +135,19 @@ class _BatchReader:
         return True
 
     def _learn(self, event: LangfuseEvent) -> bool:
-        """Whether the event is about a generation; its facts are then kept."""
+        """Keep what the event reports; whether it is about a generation."""
         kind, _, verb = (text(event.type) or "").rpartition("-")
         if kind == TRACE:
             self._learn_trace(decoded(event.body, _TraceBody))
         if kind not in _CALLS and kind != "observation":
             return False
-        said = decoded(event.body, _Observation)
-        if kind == "observation" and (text(said.type) or "").lower() not in _CALLS:
+        observed = decoded(event.body, _Observation)
+        if kind == "observation" and (text(observed.type) or "").lower() not in _CALLS:
             return False
-        if (own_id := text(said.id)) is None:
+        own_id = text(observed.id)
+        if own_id is None:
             raise BadValue(MALFORMED, "body.id is missing")
-        generation = _generation(own_id, said, at=instant(event.timestamp), created=verb == "create")
+        generation = _generation(own_id, observed, at=instant(event.timestamp), created=verb == "create")
         if own_id in self._generations:
             self._generations[own_id] = merge(self._generations[own_id], generation)
             self._outcome.ignored[MERGED] += 1
@@ -154,13 +155,14 @@ class _BatchReader:
             self._generations[own_id] = generation
         return True
 
-    def _learn_trace(self, said: _TraceBody) -> None:
-        if (own_id := text(said.id)) is None:
+    def _learn_trace(self, body: _TraceBody) -> None:
+        own_id = text(body.id)
+        if own_id is None:
             return
         metadata = Metadata()
-        metadata.label(said.tags if isinstance(said.tags, list) else ())
-        metadata.learn(mapping(said.metadata))
-        user = text(said.userId) or metadata.user
+        metadata.label(body.tags if isinstance(body.tags, list) else ())
+        metadata.learn(mapping(body.metadata))
+        user = text(body.userId) or metadata.user
         if is_secret(user):
             user = None
             metadata.left_out += 1
@@ -168,15 +170,15 @@ class _BatchReader:
             own_id,
             user=user,
             team=metadata.team,
-            session=text(said.sessionId) or metadata.session,
+            session=text(body.sessionId) or metadata.session,
             tags=metadata.tags,
         )
         self._traces[own_id], left_out = merge_traces(self._traces.get(own_id) or Trace(own_id), trace)
         self._outcome.left_out += metadata.left_out + left_out
 
 
-def events(body: bytes) -> Iterator[payload.Raw]:
-    """The events of the body's batches, undecoded; BadPayload when it cannot be read, or is one object and no batch."""
+def events_of(body: bytes) -> Iterator[payload.Raw]:
+    """The undecoded events of the body's batches. BadPayload: not readable, or one object that is no batch."""
     documents = payload.items(body)
     first = list(islice(documents, 2))
     is_alone = len(first) == 1 and body.lstrip()[:1] != b"["
@@ -190,21 +192,22 @@ def events(body: bytes) -> Iterator[payload.Raw]:
             yield document
 
 
-def _generation(own_id: str, said: _Observation, *, at: int | None, created: bool) -> Generation:
-    usage, details, costs = nested(said.usage, NamedUsage), mapping(said.usageDetails), mapping(said.costDetails)
-    cache_hit = nested(said.metadata, _Metadata).cache_hit
+def _generation(own_id: str, observed: _Observation, *, at: int | None, created: bool) -> Generation:
+    usage = nested(observed.usage, NamedUsage)
+    costs = mapping(observed.costDetails)
+    cache_hit = nested(observed.metadata, _Metadata).cache_hit
     return Generation(
         id=own_id,
         at=at,
-        trace_id=text(said.traceId),
-        start_time=instant(said.startTime),
-        end_time=instant(said.endTime),
-        model=text(said.model),
-        details=of_details(details),
+        trace_id=text(observed.traceId),
+        start_time=instant(observed.startTime),
+        end_time=instant(observed.endTime),
+        model=text(observed.model),
+        details=of_details(mapping(observed.usageDetails)),
         usage=of_named(usage),
         details_cost=cost_of_details(costs),
         usage_cost=cost_of_named(usage),
-        level=text(said.level),
+        level=text(observed.level),
         cached=None if cache_hit is None else is_true(cache_hit),
         created=created,
     )

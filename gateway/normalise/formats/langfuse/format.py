@@ -10,7 +10,7 @@ from gateway.normalise.formats.declaration.answer import FormatAnswer, json_answ
 from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import BatchFormat
 from gateway.normalise.formats.declaration.signs import Members, inside
-from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events, read
+from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events_of, read
 from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
@@ -38,18 +38,15 @@ def example(call: ExampleCall) -> Any:
         "endTime": call.end, "usageDetails": call.usage, "costDetails": {"total": call.cost},
     }  # fmt: skip
     bodies = {"trace-create": trace, "generation-create": generation}
-    return {
-        "batch": [
-            {"id": str(uuid4()), "type": type, "timestamp": call.end, "body": body} for type, body in bodies.items()
-        ]
-    }
+    events = [{"id": str(uuid4()), "type": type, "timestamp": call.end, "body": body} for type, body in bodies.items()]
+    return {"batch": events}
 
 
 def answer(body: bytes, outcome: Outcome, _: float) -> FormatAnswer:
-    """207 with one entry per event under the sender's own event ids: a rejected one is 400 and is not sent again."""
+    """207 with one entry per event under the sender's own event id: a rejected one is 400, and is not sent again."""
     rejects = {reject.item: reject for reject in outcome.rejects}
     successes, errors = [], []
-    for index, raw in enumerate(events(body)):
+    for index, raw in enumerate(events_of(body)):
         event_id, reject = _event_id(raw), rejects.get(index)
         if reject is None:
             successes.append({"id": event_id, "status": 201})

@@ -101,7 +101,7 @@ def merge(known: Generation, later: Generation) -> Generation:
 
 
 def in_order(known: Generation, later: Generation) -> Generation:
-    """Both, where requests may have overtaken one another or come again: the later by the events' own clock wins."""
+    """Both, where requests may overtake one another or come again: the later by the events' own clock wins."""
     if known.at is not None and later.at is not None and later.at < known.at:
         known, later = later, known
     return merge(known, later)
@@ -145,7 +145,7 @@ def generation_of(record: Inference) -> Generation:
 
 
 def call_of(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
-    """The generation as a call, None when it holds no model and no tokens; `identity` is what it was recorded under."""
+    """The generation as a call, under the identity of its record if there is one. None if no model and no tokens."""
     record = Inference(
         id=b"",
         source=NAME,

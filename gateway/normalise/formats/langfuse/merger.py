@@ -1,9 +1,9 @@
 """
 Merges the reports of one generation: Langfuse's SDKs send its create and its update, which holds the usage, apart.
 
-Partial reports wait for `spool.pending_window`, bounded by number and bytes, and are found again after a restart; what
-a trace says of who called is remembered as long as a generation asks for it. Nothing here waits or writes: a merge says
-in its `PendingChange` what the commit of its outcome must leave on disk.
+Partial reports wait for `spool.pending_window`, bounded by number and bytes, and are found again after a restart. What
+a trace states of the caller is kept as long as generations of it arrive. Nothing here waits or writes: the
+`PendingChange` of a merge is what the commit of its outcome must change on disk.
 
     for _ in merger.apply(merge):    # a large batch in turns
         await sleep(0)
@@ -11,7 +11,7 @@ in its `PendingChange` what the commit of its outcome must leave on disk.
 
 Nobody else may apply a merge with one of the same keys until that commit.
 
-Reports are merged within one sender's key only: nobody completes, or names a user for, what another key reported.
+Reports are merged within one sender's key only: nobody completes, or names a user for, a call of another key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from spool.record import Inference
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """Whose key brought a report, and what it adds to each: a report that is released later is still theirs."""
+    """Whose key brought a report, and what it adds to each: a report that is released later is still its own."""
 
     name: str
     labels: dict[str, str] = {}
@@ -133,12 +133,14 @@ class Merger:
 
     def apply(self, merge: Merge) -> Iterator[None]:
         """
-        Bring the reports of one batch together with those that wait; the records and terms of its outcome follow.
+        Merge the reports of one batch with those that wait, and change the records and terms of its outcome.
 
         A generation that became whole is a record of this outcome, and its earlier report is pending no more.
         """
-        records = merge.outcome.records
-        places = {record.request_id: place for place, record in enumerate(records) if isinstance(record, Inference)}
+        places = {}
+        for place, record in enumerate(merge.outcome.records):
+            if isinstance(record, Inference):
+                places[record.request_id] = place
         traces_first = sorted(merge.reports, key=lambda report: report.kind != TRACE)
         for number, report in enumerate(traces_first, start=1):
             if number % TURN == 0:
@@ -159,7 +161,7 @@ class Merger:
                 self._set(key, report)
 
     def release(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
-        """Take out some of what waited for the whole window or must make room, oldest first; nothing that is `busy`."""
+        """Take out some of what waited for the whole window or must make room, oldest first; not what is `busy`."""
         due = self._due(now, busy)
         of_sender: dict[bytes, Released] = {}
         for key in due:
@@ -177,7 +179,7 @@ class Merger:
             self._waiting.move_to_end(key, last=False)
 
     def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
-        """What waited for the whole window; then traces to make room, then generations, which lose their usage."""
+        """What waited for the whole window; then, to make room, traces before generations, which lose their usage."""
         ended = takewhile(lambda one: now - one[1].at >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
         room = self._max_reports - len(self._waiting) + len(due)
@@ -199,7 +201,8 @@ class Merger:
             return
         released.pending.count -= 1
         generation = _generations.decode(report.facts)
-        call = _add_call(released.outcome, generation, self._trace(report.sender, generation.trace_id, report.at))
+        trace = self._trace(report.sender, generation.trace_id, report.at)
+        call = _add_call(released.outcome, generation, trace)
         if call is not None:
             self._remember(call, report.sender, now)
 
@@ -207,7 +210,7 @@ class Merger:
         """
         From now on no report on this call is partial.
 
-        Its record is not kept yet. Reports that come before it is carry the whole call: either may be kept first.
+        Its record is not on disk yet: until then reports on it carry the whole call, so that either may be kept first.
         """
         trace_id = call.record.trace_id
         trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
@@ -215,7 +218,7 @@ class Merger:
         self._recorded.add(key, trace_key, call.record, call.identity, now)
 
     def _add_trace(self, report: CallReport, merge: Merge) -> Iterator[None]:
-        """What a trace says, also for its generations that are on record and open: it may come after them."""
+        """Keep what a trace states, and amend its generations that are on record and open: it may come after them."""
         key = key_of(merge.sender, TRACE, report.key)
         known, trace = self._trace(merge.sender, report.key, merge.now), _traces.decode(report.facts)
         if known is not None:
@@ -278,7 +281,7 @@ class Merger:
         self._set(key, report)
 
     def _trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
-        """What a trace said; whoever asks for it keeps it waiting."""
+        """What is known of a trace; a trace that is asked for stays."""
         key = key_of(sender, TRACE, trace_id or "")
         report = self._waiting.get(key)
         if report is None:

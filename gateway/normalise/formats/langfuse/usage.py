@@ -1,5 +1,5 @@
 """
-Langfuse's usage: OpenAI's shape inside `usageDetails`, free buckets that exclude one another, and the older `usage`.
+Langfuse's usage: `usageDetails`, in OpenAI's shape or as free buckets that exclude one another, and the older `usage`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ class NamedUsage(Usage):
 
 
 def of_details(details: Mapping[str, Any]) -> Tokens | None:
-    """`usageDetails`; None when it says nothing."""
+    """The tokens of `usageDetails`; None if it counts none."""
     if any(name in details for name in _OPENAI):
-        return _said(of_usage(_usage(details)))
-    buckets = {name: number for name, value in details.items() if (number := _bucket(name, value)) is not None}
-    return _said(settle(Tokens(*sums(buckets))))
+        return _if_reported(of_usage(_usage(details)))
+    counts = {name: _bucket(name, value) for name, value in details.items()}
+    buckets = {name: number for name, number in counts.items() if number is not None}
+    return _if_reported(settle(Tokens(*sums(buckets))))
 
 
 def of_named(usage: NamedUsage) -> Tokens | None:
-    """The older `usage`; characters, images, seconds and requests are no tokens."""
+    """The tokens of the older `usage`; None if it counts none, or characters, images, seconds or requests."""
     if (text(usage.unit) or "TOKENS").upper() != "TOKENS":
         return None
-    if usage.input is None and usage.output is None and usage.promptTokens is None and usage.completionTokens is None:
-        return _said(of_usage(usage))
-    return _said(settle(Tokens(
+    own_names = (usage.input, usage.output, usage.promptTokens, usage.completionTokens)
+    if all(number is None for number in own_names):
+        return _if_reported(of_usage(usage))
+    return _if_reported(settle(Tokens(
         count(usage.promptTokens if usage.input is None else usage.input, "usage.input"),
         count(usage.completionTokens if usage.output is None else usage.output, "usage.output"),
     )))  # fmt: skip
@@ -62,10 +64,12 @@ def cost_of_named(usage: NamedUsage) -> str | None:
 
 
 def _cost(total: Any, parts: Iterable[Any], field: str) -> str | None:
-    if (whole := money(total, field)) is not None:
-        return whole
-    said = [Decimal(part) for value in parts if (part := money(value, field)) is not None]
-    return money(sum(said, Decimal(0)), field) if said else None
+    stated = money(total, field)
+    if stated is not None:
+        return stated
+    costs = [money(part, field) for part in parts]
+    stated_costs = [Decimal(cost) for cost in costs if cost is not None]
+    return money(sum(stated_costs, Decimal(0)), field) if stated_costs else None
 
 
 def _usage(details: Mapping[str, Any]) -> Usage:
@@ -79,5 +83,5 @@ def _bucket(name: str, value: Any) -> int | None:
     return count(value, "usageDetails") if is_bucket(name) and not isinstance(value, dict | list) else None
 
 
-def _said(tokens: Tokens) -> Tokens | None:
+def _if_reported(tokens: Tokens) -> Tokens | None:
     return tokens if tokens.reported() else None
