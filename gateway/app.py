@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 
 from gateway.addresses.application import application, operator_application
 from gateway.addresses.paths import CONSOLE
+from gateway.addresses.receivers import GRPC_SERVICES
 from gateway.assembly import open_services
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
@@ -136,7 +137,7 @@ class App:
             await private.start(operator_address)
             self.operator_url = private.url
         if server.grpc_listen:
-            grpc = GrpcServer(services.receivers)
+            grpc = GrpcServer(services.receivers, GRPC_SERVICES)
             self._stack.push_async_callback(grpc.stop, CUT_S)
             await grpc.start(server)
             self.grpc_address = grpc.address

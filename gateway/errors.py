@@ -1,4 +1,4 @@
-"""A refused request, before it is dressed in the encoding of its door."""
+"""A refused request, before it is encoded as its endpoint answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Refusal(Exception):
 
 
 class BadPayload(Refusal):
-    """400: the body cannot be read as what it says it is."""
+    """400: the body is not what its headers or the address say."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "bad_payload", message)

@@ -45,7 +45,8 @@ def _call(
     repeated: tuple[str, ...] = (),
     status: int = 200,
 ) -> OperatorAddress:
-    is_free = takes is not None or lists is not None or bool(repeated)  # nobody or the handler reads the query
+    # The page of a list and a report check the query themselves; a call with a body ignores it.
+    is_free = takes is not None or lists is not None or bool(repeated)
     return OperatorAddress(
         methods=(method,),
         path=OPERATOR_API + path,
@@ -83,7 +84,7 @@ OPERATOR_ADDRESSES = (
     _call("DELETE", "/keys/{name}", ADMIN, keys.delete_key, "Delete an API key", required=("confirm",)),
 
     _call("GET", "/devices", VIEWER, devices.list_devices, "List devices", lists=devices.DEVICES),
-    _call("GET", "/unenrolled", VIEWER, devices.list_unenrolled, "List names that nobody enrolled",
+    _call("GET", "/unenrolled", VIEWER, devices.list_unenrolled, "List names of devices that are not enrolled",
           lists=devices.UNENROLLED),
     _call("GET", "/devices/{id}", VIEWER, devices.show_device, "Show a device"),
     _call("POST", "/devices/{id}/approve", OPERATOR, devices.approve_device,

@@ -85,6 +85,16 @@ OTLP = (
     ),
 )
 
+# OTLP over gRPC, for a server of its own: a call is a stream, whose key is checked before its message is received.
+# Each service has one method, Export; None: taken and dropped.
+_COLLECTOR = "opentelemetry.proto.collector"
+GRPC_SERVICES: Mapping[str, Signal | None] = {
+    f"{_COLLECTOR}.trace.v1.TraceService": "traces",
+    f"{_COLLECTOR}.metrics.v1.MetricsService": "metrics",
+    f"{_COLLECTOR}.logs.v1.LogsService": "logs",
+    f"{_COLLECTOR}.profiles.v1development.ProfilesService": None,
+}
+
 
 # AI telemetry of gateways, in their own formats, and other products' protocols.
 
@@ -383,7 +393,7 @@ UNIT_COST = (
 )
 
 
-# Billing data. Both words for the segment are taken, whatever the upstream's is.
+# Billing data. Both names of the segment are accepted, independent of the upstream's.
 
 _BILLING = "/v2/connections/billing/{segment:external|anycost}"
 _DROP_KEPT = closed({"drop_id": TEXT, "month": OR_NULL, "row_count": COUNT})

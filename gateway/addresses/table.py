@@ -1,8 +1,4 @@
-"""
-The table of addresses: every row of every area, and which listener serves it.
-
-OTLP over gRPC is not in it: its services and their checks are in gateway.receivers.otlp_grpc.
-"""
+"""The table of addresses: every row of every area, and which listener serves it."""
 
 from __future__ import annotations
 
@@ -50,7 +46,7 @@ FOR_OPERATORS = (
 )
 ADDRESSES: tuple[Address, ...] = (*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS, *OPERATOR_ADDRESSES)
 
-# Whatever is not in the table. A path may hold a line break (%0A).
+# Every path that is not in the table. It may hold a line break (%0A).
 NOWHERE = Address(
     methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
     path="/{path:(?s:.*)}",

@@ -1,8 +1,8 @@
 """
 What AI costs, its dimensions and its tags, read from the ledger.
 
-Parameters as the service has them; a dimension's name is a filter of its own, too. Cursors carry the whole question, so
-the next page needs nothing else.
+Parameters are those of the service, and every dimension is a filter, too. Cursors carry all parameters, so that the
+next page needs nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row as it is shown; `place` is the same for no other."""
+    """A row as it is answered; `place` is unique."""
 
     usage_date: str
     place: str
@@ -77,7 +77,7 @@ def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = Non
     )
 
 
-# The service can hide dimensions and its clients may ask for those, too; no dimension of ours is ever hidden.
+# The service can hide dimensions, and its clients may ask for hidden ones; here none is ever hidden.
 _HIDDEN: Filter[dict[str, Any]] = Filter(
     values=lambda item: ("true", "false"), valid_values=("true", "false"), type="boolean"
 )
@@ -86,7 +86,7 @@ TAG_LIST = _named("resource_tags")
 
 
 def cost_list(dimensions: Sequence[str]) -> List[Item]:
-    """The list of costs: the parts of a question are its filters, so that answers name them and cursors keep them."""
+    """The list of costs. The parameters are filters of it, so that answers name them and cursors keep them."""
     question: dict[str, Filter[Item]] = {
         "start_date": Filter(type="date"),
         "end_date": Filter(type="date"),
@@ -108,7 +108,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
 
 
 class _Rows:
-    """The rows of the question that a view's filters hold."""
+    """The rows of the costs that a view's filters ask for."""
 
     def __init__(self, ledger: Ledger, now: float) -> None:
         self._ledger = ledger
@@ -171,7 +171,7 @@ def check_span(query: CostQuery) -> None:
 
 
 def _filters(text: str, known: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """What the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
+    """The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
     try:
         given = orjson.loads(text)
     except orjson.JSONDecodeError:

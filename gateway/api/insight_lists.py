@@ -39,7 +39,7 @@ def shown_comment(comment: Comment) -> dict[str, object]:
 
 
 def seconds(at: float) -> str:
-    """Epoch seconds as text, which is how the service says the times of an insight."""
+    """Epoch seconds as text, as the service writes the times of an insight."""
     return f"{at:.3f}".rstrip("0").rstrip(".")
 
 

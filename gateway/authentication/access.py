@@ -1,5 +1,5 @@
 """
-Who may pass a door: secrets become bearers here, synchronously and in memory, on every request and stream message.
+Access by key: secrets become bearers here, synchronously and in memory, on every request and stream message.
 
 The key table is spool.registry's and changes with it, so a deleted or disabled key is refused from the next check on,
 on kept-alive connections and open streams too.
@@ -34,9 +34,9 @@ _DEFAULTS = ServerSettings()
 @dataclass(frozen=True, slots=True)
 class Bearer:
     """
-    Whoever brought a request: the key's name (never its secret), what it opens, what it labels.
+    The key of a request: its name (never its secret), its scopes, and the labels for what it brings.
 
-    `device` is whose own key it is, `named` the device that the request says it comes from.
+    `device` is the device whose own key it is, `named` the device that the request names as its origin.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Bearer:
 
 class Access:
     """
-    The check that every door makes.
+    The check of keys that every endpoint makes.
 
     `devices` resolves device keys (`thd_...`); None from it means unknown. Without a registry (its file is damaged)
-    only the deployment's key and device keys pass and everybody else is asked to come back: the house keeps running.
+    only the deployment's key and device keys pass; all others get 503 and may repeat.
 
-    `local` is who comes without a key, or with somebody else's, to what that bearer opens: an agent's own machine.
+    `local` is the bearer of requests without a key, for its scopes alone: those of an agent's own machine.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Access:
             if self._registry is None:
                 raise Refusal(503, "keys_unavailable", "the key table cannot be read; repeat later", retry_after_s=30)
             if self._registry.keys.was_deleted(secret):
-                raise self._unknown()  # its bearer guesses nothing: it was a key of this house a moment ago
+                raise self._unknown()  # not a guess: it was a key of this installation before
             raise self._guessed(address)
         if key.status != ENABLED:
             raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")

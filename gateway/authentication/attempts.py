@@ -1,4 +1,4 @@
-"""A bounded table of token buckets: how often an address, a key or an account may still try."""
+"""Token buckets by name, bounded: how often an address, a key or an account may still try."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Buckets:
     """
     One bucket per name, `burst` deep and refilled at `per_s`. A charge may overdraw a bucket that holds something.
 
-    So one amount above `burst` passes and is paid off before the next. At most `size` names are remembered, the
-    longest untouched is forgotten first.
+    So one amount above `burst` passes and is paid off before the next. At most `size` names are kept; the
+    least recently used goes first.
     """
 
     def __init__(self, clock: Clock, *, burst: float, per_s: float, size: int = 10_000) -> None:
@@ -45,7 +45,7 @@ class Buckets:
 
 
 def neighbourhood(address: str) -> str:
-    """What counts as one address: an IPv6 host owns its whole /64."""
+    """The name of the bucket of an address: an IPv6 host owns its whole /64."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

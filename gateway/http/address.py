@@ -1,7 +1,7 @@
 """
-A row of the table of addresses: all that is said of one address, from which everything else is made.
+A row of the table of addresses: the whole declaration of one address.
 
-That is the router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json`.
+Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are made from it.
 Bodies are named by the types that decode them and lists by the lists themselves, so that neither can drift.
 """
 
@@ -119,5 +119,5 @@ class Address:
 
     @property
     def security(self) -> list[dict[str, list[str]]]:
-        """Ways to be admitted, as the OpenAPI document says them; empty where everybody is."""
+        """The `security` of the OpenAPI document: ways to be admitted; empty where no key is required."""
         return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []

@@ -1,4 +1,4 @@
-"""Who may send: a key becomes a bearer, is charged for the request, and names the device that it comes from."""
+"""Admission by key: the bearer of a request, charged for it, with the device that the request names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.services import ReceiverServices
 from spool.devices import is_device_id
 
 DEVICE_ID = "X-Device-Id"
-NOBODY = Bearer("", frozenset())  # who asks where no key is asked for
+NOBODY = Bearer("", frozenset())  # the bearer where no key is required
 
 
 def admit(address: Address, request: web.Request, services: ReceiverServices) -> Bearer:

@@ -1,8 +1,8 @@
 """
-Answers in the encoding of their door: what a success and a refusal look like on the wire.
+Answers on the wire: successes and refusals, in the encoding of their endpoint.
 
-OTLP doors speak `google.rpc.Status` in the request's encoding, all others `{"error": {"type", "message"}}`. The three
-messages that OTLP needs have the same two fields, so they are written by hand.
+OTLP endpoints answer `google.rpc.Status` in the request's encoding, all others `{"error": {"type", "message"}}`.
+The three messages that OTLP needs have the same two fields, so they are written by hand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
 
 def code_of(status: int) -> int:
-    """The gRPC code that says what an HTTP status says."""
+    """The gRPC code of an HTTP status."""
     return _CODES.get(status, _UNKNOWN)
 
 
@@ -57,7 +57,7 @@ def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = No
 
 
 def refusal(error: Refusal) -> web.Response:
-    """The house style: a stable type and a message that says what to do."""
+    """The plain form: a stable type and a message that says what to do."""
     body = orjson.dumps({"error": {"type": error.type, "message": error.message}})
     return with_retry_after(respond(body, status=error.status), error)
 

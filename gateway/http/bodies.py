@@ -1,8 +1,8 @@
 """
 Read a request's body: inflated by hand and bounded while it streams, or refused.
 
-aiohttp's own decompression is off, because it takes a truncated gzip body for a whole one. What a body costs in memory
-is counted here, over all requests in hand.
+aiohttp's own decompression is off, because it accepts a truncated gzip body as whole. The memory of bodies is
+counted here, over all requests in hand.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ else:
 
 PIECE = 256 * 1024  # what one step of an inflater may put out
 TURN = 512 * 1024  # inflated bytes between two turns of the loop
-IDLE_S = 30.0  # a body that stands still this long is given up
-TOTAL_S = 600.0  # and one that is not there after this long, too
+IDLE_S = 30.0  # a body that pauses this long is refused
+TOTAL_S = 600.0  # and one that is not whole after this long
 ZSTD_WINDOW_LOG = 23  # 8 MiB: RFC 9659 allows a content coding no more
 
 SUPPORTED = "gzip, deflate, zstd"
@@ -82,7 +82,7 @@ class Inflater(Protocol):
         ...
 
     def finish(self) -> None:
-        """BadPayload when the body ended in the middle."""
+        """Raise BadPayload if the body ended in the middle."""
         ...
 
 
@@ -193,7 +193,7 @@ def _coding(request: web.Request) -> str:
 
 
 def check_encoding(request: web.Request) -> None:
-    """Refuse a content coding that nobody here can read, before anything else is looked at."""
+    """Refusal 415 for a content coding that is not supported. It comes before every other check."""
     if _coding(request) not in _INFLATERS:
         message = f"This Content-Encoding is not supported; send {SUPPORTED} or none."
         raise Refusal(415, "unsupported_encoding", message)
@@ -249,7 +249,7 @@ async def _stream(content: StreamReader, inflater: Inflater | None, lease: Lease
 
 
 async def _let_it_come(request: web.Request) -> None:
-    """Answer `Expect: 100-continue`; `later` took aiohttp's own answer away."""
+    """Answer `Expect: 100-continue`; `later` replaced aiohttp's own answer."""
     if request.version == HttpVersion11 and "Expect" in request.headers:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the answer itself has not begun
@@ -257,7 +257,7 @@ async def _let_it_come(request: web.Request) -> None:
 
 async def later(request: web.Request) -> None:
     """
-    Expect handler of every route: says nothing yet, so that a refusal costs the sender no upload.
+    Expect handler of every route: send no `100 Continue` yet, so that a refused sender does not upload.
 
     417 for an expectation that is not 100-continue.
     """

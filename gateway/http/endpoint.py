@@ -124,7 +124,7 @@ def _answer(row: Address, result: Result) -> web.Response:
 
 
 def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
-    """What the sender is told about an error. Only our own mistake is a 500, and it says nothing of what was sent."""
+    """What the sender is told about an error. Only our own mistake is a 500, which reveals nothing of what was sent."""
     match error:
         case Refusal():
             return error

@@ -10,7 +10,11 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 
-KEY, BASIC, BEARER = "key", "basic", "bearer"  # security schemes of the OpenAPI document
+# Security schemes of the OpenAPI document.
+KEY, BASIC, BEARER = "key", "basic", "bearer"
+SESSION, CSRF = "session", "csrf"  # of operators
+
+CSRF_HEADER = "X-CSRF-Token"
 
 
 class KeyCarriage(NamedTuple):

@@ -1,4 +1,4 @@
-"""HTTP listeners: a socket, its protocol, where it stands and how it stops. They know no route."""
+"""HTTP listeners: a socket, its protocol, its address and how it stops. They know no route."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers export; headers have this long, too
 LINGER_S = 5.0  # how long a refused upload is read on, so that its sender gets to see the answer
-STOP_S = 2.0  # waited twice at most; the requests of the doors were drained before
+STOP_S = 2.0  # waited twice at most; requests were drained before
 BACKLOG = 1024
 OPERATOR_LISTEN = "127.0.0.1:4319"
 
@@ -30,7 +30,7 @@ _GRPC_HERE = (
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's protocol, but for what it says to bytes that are no HTTP/1.1: it would quote them."""
+    """aiohttp's protocol with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote them."""
 
     _first = True
 
@@ -59,7 +59,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What reaches here is no HTTP, or broke behind every door's own boundary."""
+        """Answer what is not HTTP, and errors outside of every endpoint's own boundary."""
         name = type(exc).__name__ if exc else None
         extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
         _log.log(logging.ERROR if status >= 500 else logging.WARNING, "could not handle a request", extra=extra)
@@ -96,7 +96,7 @@ class Listener:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
     async def start(self, address: str) -> None:
-        """OSError when the address cannot be had."""
+        """Listen. OSError if the address is in use or not of this machine."""
         host, port = split_address(address)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
@@ -137,14 +137,14 @@ def tls_context(server: ServerSettings) -> ssl.SSLContext | None:
 
 
 def operator_listen(server: ServerSettings) -> str | None:
-    """Where /metrics, the console and the operator API are, when that is not `server.listen`."""
+    """The address of /metrics, the console and the operator API; None if it is `server.listen`."""
     if server.operator_listen:
         return server.operator_listen
     return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
 
 
 def is_loopback(host: str) -> bool:
-    """A name other than localhost may mean anything, so it counts as public."""
+    """Whether a host is this machine alone. A name other than localhost may mean anything, so it counts as public."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

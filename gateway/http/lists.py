@@ -1,8 +1,8 @@
 """
-Every list of the house speaks the service's envelope (published interface, parts 2.3 and 4.2), and it is built here.
+The envelope of every list (published interface, parts 2.3 and 4.2): filters, sort, pages and cursors.
 
-A `List` says what a list is: its root key, sort keys and filters. Its rows are at hand or in the storage, which answers
-a `ListQuery` (spool.listing). A cursor carries the filters, the sort and the limit it was made under.
+A `List` declares a root key, sort keys and filters. Its rows are in memory or in the storage, which answers a
+`ListQuery` (spool.listing). A cursor carries the filters, the sort and the limit it was made under.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SIGNATURE = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Generic[Row]):
-    """A sort key: its value of a row at hand, or the field of a stored row."""
+    """A sort key: its value of a row in memory, or the field of a stored row."""
 
     value: Callable[[Row], SortValue] | None = None
     field: SortField | None = None
@@ -48,7 +48,7 @@ class Filter(Generic[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class List(Generic[Row]):
-    """What a list is, whatever its rows come from. `identity` breaks ties and must be unique and of one type."""
+    """The declaration of a list. `identity` breaks ties and must be unique and of one type."""
 
     root: str
     show: Callable[[Row], Mapping[str, object]]
@@ -62,7 +62,7 @@ class List(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One page that was asked for."""
+    """The page that was asked for."""
 
     sort_key: str
     sort_order: str
@@ -72,7 +72,7 @@ class View:
 
 
 class Rows(Protocol[Row]):
-    """Where a list's rows come from. A page is of one moment."""
+    """The source of a list's rows. A page is a consistent snapshot."""
 
     async def page(self, listed: List[Row], view: View) -> ListPage[Row]: ...
 
@@ -107,7 +107,7 @@ async def envelope(
 
 
 class MemoryRows(Generic[Row]):
-    """Rows that are all at hand."""
+    """Rows in memory."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
@@ -148,7 +148,7 @@ class StoredRows(Generic[Row]):
 
 
 def _view(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> View:
-    """The page that a query asks for; what a cursor carries holds unless the query says the same in other words."""
+    """The page that a query asks for. Refusal 400 if it contradicts the sort or the filters of its cursor."""
     asked: dict[str, list[str]] = {}
     for name, text in query:
         if name not in _RESERVED and name not in listed.filters:

@@ -14,14 +14,12 @@ import orjson
 
 from gateway.http.address import Address, Content
 from gateway.http.answers import JSON
-from gateway.http.key_carriage import BASIC, BEARER, KEY
+from gateway.http.key_carriage import BASIC, BEARER, CSRF, CSRF_HEADER, KEY, SESSION
 from gateway.http.lists import ORDERS, List
-from gateway.operator.address import CSRF
-from gateway.schemas import Schema
+from gateway.schemas import COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"
 _JSON_TYPES = ("string", "integer", "number", "boolean")  # a parameter of any other type is text in its form
-_OBJECT: Schema = {"type": "object"}
 
 
 def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
@@ -45,8 +43,8 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
                 "Sorting": _SORTING,
             },
             "securitySchemes": {
-                "session": {"type": "apiKey", "in": "cookie", "name": "tollhouse"},
-                "csrf": {"type": "apiKey", "in": "header", "name": CSRF},
+                SESSION: {"type": "apiKey", "in": "cookie", "name": "tollhouse"},
+                CSRF: {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
                 KEY: {"type": "apiKey", "in": "header", "name": "Authorization"},
                 BASIC: {"type": "http", "scheme": "basic"},
                 BEARER: {"type": "http", "scheme": "bearer"},
@@ -86,11 +84,11 @@ def _parameters(address: Address) -> Iterator[dict[str, Any]]:
         schema = _values("string", values) if values else {"type": "string", "minLength": 1}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
     for name in address.required:
-        yield {"name": name, "in": "query", "required": True, "schema": _TEXT}
+        yield {"name": name, "in": "query", "required": True, "schema": TEXT}
     for name in address.optional:
-        yield {"name": name, "in": "query", "schema": _TEXT}
+        yield {"name": name, "in": "query", "schema": TEXT}
     for name in address.repeated:
-        yield {"name": name, "in": "query", "explode": True, "schema": _array(_TEXT)}
+        yield {"name": name, "in": "query", "explode": True, "schema": array(TEXT)}
     for parameter in _list_parameters(address.lists) if address.lists else ():
         if parameter["name"] not in address.required:
             yield parameter
@@ -114,7 +112,7 @@ def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
             "name": name,
             "in": "query",
             "explode": True,
-            "schema": {"type": "array", "items": _values(each.type, each.valid_values)},
+            "schema": array(_values(each.type, each.valid_values)),
         }
         for name, each in listed.filters.items()
     ]
@@ -133,48 +131,37 @@ def _values(type: str, valid: Sequence[str]) -> dict[str, Any]:
     return {**kind, "enum": list(valid)} if valid else kind
 
 
-def _envelope(listed: List[Any], item: type | Schema = _OBJECT) -> dict[str, Any]:
+def _envelope(listed: List[Any], item: type | Schema) -> Schema:
     properties = {
-        listed.root: {"type": "array", "items": _schema(item)},
+        listed.root: array(_schema(item)),
         "pagination": _ref("Pagination"),
         "filtering": _ref("Filtering"),
         "sorting": _ref("Sorting"),
     }
-    return _object(properties)
+    return closed(properties)
 
 
-def _ref(name: str) -> dict[str, Any]:
+def _ref(name: str) -> Schema:
     return {"$ref": _REF.format(name=name)}
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    """An object with these properties, all of them required and no others."""
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _array(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-_TEXT = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0}
 _CURSOR = {"type": ["string", "null"]}
 _BOOLEAN = {"type": "boolean"}
-_ERROR = _object({"error": _object({"type": _TEXT, "message": _TEXT})})
-_PAGINATION = _object({
-    "page_count": _COUNT,
-    "item_count": _COUNT,
-    "total_count": _COUNT,
-    "cursor": _object({
+_ERROR = closed({"error": closed({"type": TEXT, "message": TEXT})})
+_PAGINATION = closed({
+    "page_count": COUNT,
+    "item_count": COUNT,
+    "total_count": COUNT,
+    "cursor": closed({
         "next_cursor": _CURSOR, "previous_cursor": _CURSOR, "has_next": _BOOLEAN, "has_previous": _BOOLEAN,
     }),
 })  # fmt: skip
-_FILTERING = _object({
-    "available": _array(_object({"field": _TEXT, "valid_values": _array(_TEXT), "valid_types": _array(_TEXT)})),
-    "current": {"type": "object", "additionalProperties": _array(_TEXT)},
+_FILTERING = closed({
+    "available": array(closed({"field": TEXT, "valid_values": array(TEXT), "valid_types": array(TEXT)})),
+    "current": {"type": "object", "additionalProperties": array(TEXT)},
 })  # fmt: skip
-_SORTING = _object({
-    "available": _array(_TEXT),
-    "current": _array(_object({"sort_key": _TEXT, "sort_order": _TEXT})),
-    "ordering": _array(_TEXT),
+_SORTING = closed({
+    "available": array(TEXT),
+    "current": array(closed({"sort_key": TEXT, "sort_order": TEXT})),
+    "ordering": array(TEXT),
 })  # fmt: skip

@@ -1,4 +1,4 @@
-"""An admitted request, as handlers get it: who asks, the decoded body, words of the path, and the services."""
+"""An admitted request, as handlers get it: its bearer, decoded body, path parameters, and the services."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AdmittedRequest(Generic[Body]):
         return self.http.match_info[name]
 
     def take_body(self) -> Body:
-        """The body, and let go of it: the commit may take a while, and the records are out of it by then."""
+        """Return the body and release it: once its records are read, its memory must not wait for the commit."""
         body = self.body
         del self.body
         return body

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.http.address import Address
+from gateway.http.key_carriage import CSRF, SESSION
 
-CSRF = "X-CSRF-Token"
 SAFE_METHODS = ("GET", "HEAD")
 
 OPERATOR_REFUSALS: Mapping[int, str] = {
@@ -39,4 +39,4 @@ class OperatorAddress(Address):
         if self.role is None:
             return []
         is_safe = set(self.methods) <= set(SAFE_METHODS)
-        return [{"session": []} if is_safe else {"session": [], "csrf": []}]
+        return [{SESSION: []} if is_safe else {SESSION: [], CSRF: []}]

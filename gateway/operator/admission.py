@@ -1,5 +1,5 @@
 """
-Who speaks to the operator API: sessions, CSRF, Host, Origin and roles, before any handler runs.
+Who speaks to the operator API: sessions, CSRF_HEADER, Host, Origin and roles, before any handler runs.
 
 On the operator socket the file mode is the sign-in and a header names the actor. Over HTTP a session cookie signs in,
 every change carries the session's CSRF token, and a request under a foreign Host or from a foreign page is refused.
@@ -15,8 +15,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.errors import Refusal
+from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.requests import check_parameters
-from gateway.operator.address import CSRF, SAFE_METHODS, OperatorAddress
+from gateway.operator.address import SAFE_METHODS, OperatorAddress
 from gateway.operator.body import answer, read_body
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.services import OperatorServices
@@ -70,9 +71,9 @@ async def _admit_over_http(
         message = "sign in first: with an operator account or a link from: tollhouse console link"
         raise Refusal(401, "signed_out", message)
     if request.method not in SAFE_METHODS:
-        token = request.headers.get(CSRF, "")
+        token = request.headers.get(CSRF_HEADER, "")
         if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), session.csrf.encode()):
-            raise Refusal(403, "csrf", f"a change carries the session's token in the header {CSRF}")
+            raise Refusal(403, "csrf", f"a change carries the session's token in the header {CSRF_HEADER}")
     actor = Actor(session.actor, address)
     return OperatorRequest(http=request, body=None, services=services, actor=actor, role=session.role, session=session)
 

@@ -46,7 +46,7 @@ class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
-    """The request's JSON as its type; Refusal names the field that is wrong."""
+    """The request's JSON as its type. Refusal 400 names the field that is wrong."""
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     try:
@@ -56,7 +56,7 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
 
 
 async def _read(request: web.Request) -> bytes:
-    """Bounded here, because the bound of the application that this one is mounted in is another's."""
+    """The body, bounded: the limit of the application that this one is mounted in is for other bodies."""
     found = bytearray()
     async for piece in request.content.iter_any():
         found += piece
@@ -66,12 +66,12 @@ async def _read(request: web.Request) -> bytes:
 
 
 def moment(at: float | None) -> str | None:
-    """A time as the API says it: RFC 3339 in UTC, to the millisecond."""
+    """A time in the API's form: RFC 3339 in UTC, to the millisecond."""
     return None if at is None else rfc3339(round(at * 1000) * 1_000_000)
 
 
 def answer(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """JSON that no cache and no page of another origin keeps."""
+    """A JSON answer that no cache keeps and no browser reinterprets."""
     return web.Response(
         body=orjson.dumps(payload),
         status=status,
@@ -109,7 +109,7 @@ _HTTP = {
 def _error(
     status: int, type: str, message: str, retry_after_s: int | None = None, headers: dict[str, Any] | None = None
 ) -> web.Response:
-    said = {name: text for name, text in (headers or {}).items() if text}
+    extra = {name: text for name, text in (headers or {}).items() if text}
     if retry_after_s is not None:
-        said["Retry-After"] = str(retry_after_s)
-    return answer({"error": {"type": type, "message": message}}, status, said)
+        extra["Retry-After"] = str(retry_after_s)
+    return answer({"error": {"type": type, "message": message}}, status, extra)

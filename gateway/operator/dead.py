@@ -94,7 +94,7 @@ async def retry_dead(request: OperatorRequest[Letters]) -> Result:
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
     retried = await services.audit(
-        request.actor, "dead.retry", _target(letters), _told(ids), lambda: services.deliveries.dead_retry(ids)
+        request.actor, "dead.retry", _target(letters), _audited(ids), lambda: services.deliveries.dead_retry(ids)
     )
     for route in {letter.route for letter in letters}:
         services.wake(route)
@@ -106,7 +106,7 @@ async def discard_dead(request: OperatorRequest[Letters]) -> Result:
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
     discarded = await services.audit(
-        request.actor, "dead.discard", _target(letters), _told(ids), lambda: services.deliveries.dead_discard(ids)
+        request.actor, "dead.discard", _target(letters), _audited(ids), lambda: services.deliveries.dead_discard(ids)
     )
     return {"discarded": discarded}
 
@@ -128,8 +128,8 @@ async def _letters(request: OperatorRequest[Letters]) -> list[DeadLetter]:
     return found
 
 
-def _told(ids: Sequence[int]) -> dict[str, object]:
-    """What the audit list says of them: ten thousand numbers would help nobody."""
+def _audited(ids: Sequence[int]) -> dict[str, object]:
+    """Their part of the audit row: the count, and at most a hundred ids."""
     return {"count": len(ids), "ids": list(ids[:100])}
 
 

@@ -1,4 +1,4 @@
-"""The calls of the operator API for devices: who reports, who waits for a yes, who is out."""
+"""The calls of the operator API for devices: list, approve, revoke, reset and label them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Labels(RequestBody):
-    """null takes a label away."""
+    """null removes a label."""
 
     labels: dict[str, str | None]
 
@@ -45,7 +45,7 @@ def shown(row: Shown) -> dict[str, object]:
 
 
 def details(row: Shown) -> dict[str, object]:
-    """What one device's page adds to its line in the list."""
+    """A device as it is shown alone: the fields of the list and more."""
     device = row.device
     heartbeat = msgspec.json.decode(device.heartbeat, type=dict[str, object]) if device.heartbeat else {}
     return {

@@ -1,4 +1,4 @@
-"""The calls of the operator API on insights: what was found, what became of it, and looking again now."""
+"""The calls of the operator API on insights: list them, change their status, comment, and run the detectors."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class InsightComment(RequestBody):
 
 
 class Inspection(RequestBody):
-    """Nothing to say."""
+    """An empty object."""
 
 
 def inspector(services: OperatorServices) -> Inspector:
-    """Over the whole house; Refusal 503 while the registry, where findings are kept, is damaged."""
+    """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
     registry, devices = services.require_registry(), services.devices
     sources = Sources(
         ledger=services.ledger,
@@ -58,8 +58,8 @@ async def show_insight(request: OperatorRequest[None]) -> Result:
 async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     given = request.body
     table = request.services.require_registry().insights
-    said: dict[str, Any] = {} if given.effort is None else {"effort": given.effort}
-    insight = await table.change(request.word("id"), status=given.status, said=said, actor=request.actor)
+    changes: dict[str, Any] = {} if given.effort is None else {"effort": given.effort}
+    insight = await table.change(request.word("id"), status=given.status, said=changes, actor=request.actor)
     return {"insight": shown(insight)}
 
 
@@ -74,7 +74,7 @@ async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
 
 
 async def inspect(request: OperatorRequest[Inspection]) -> Result:
-    """Looking is part of the answer, so that it is done when a command without a server ends."""
+    """Run all detectors before answering, so that they are done when a command without a server ends."""
     try:
         done = await inspector(request.services).inspect()
     except CardUnreadable as error:

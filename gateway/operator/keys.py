@@ -1,4 +1,4 @@
-"""The calls of the operator API for API keys: the life of a key as the published interface says (parts 2.1 and 3.1)."""
+"""The calls of the operator API for API keys: the life of a key (published interface, parts 2.1 and 3.1)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ONCE = ("from", "to", "tz", "per")
 
 
 class Rebuild(RequestBody):
-    """Nothing to say."""
+    """An empty object."""
 
 
 class Reprice(RequestBody):
@@ -42,7 +42,7 @@ async def state(request: OperatorRequest[None]) -> Result:
 
 
 async def report(request: OperatorRequest[None]) -> Result:
-    """Everything closed by now is in it, without waiting for the ledger's next turn."""
+    """The costs of everything closed by now: the ledger catches up first."""
     ledger = request.services.ledger
     await ledger.catch_up(request.services.log)
     query = _query(request, ledger.dimensions())
@@ -57,7 +57,7 @@ async def report(request: OperatorRequest[None]) -> Result:
 
 
 async def rebuild(request: OperatorRequest[Rebuild]) -> Result:
-    """Counting anew is part of the answer, so that it is done when a command without a server ends."""
+    """Count anew before answering, so that it is done when a command without a server ends."""
     services, ledger = request.services, request.services.ledger
     done = await services.audit(request.actor, "ledger.rebuild", "ledger", {}, lambda: ledger.rebuild(services.log))
     await ledger.catch_up(services.log)

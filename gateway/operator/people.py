@@ -89,7 +89,7 @@ async def add_operator(request: OperatorRequest[NewOperator]) -> Result:
 async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:
     given = request.body
     if given.role is not None:
-        _not_oneself(request)
+        _check_not_own_account(request)
     operator = await request.services.require_registry().operators.change(
         request.word("email"), role=given.role, password=given.password, actor=request.actor
     )
@@ -97,7 +97,7 @@ async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:
 
 
 async def remove_operator(request: OperatorRequest[None]) -> Result:
-    _not_oneself(request)
+    _check_not_own_account(request)
     email = request.word("email")
     await request.services.require_registry().operators.remove(email, actor=request.actor)
     return {"removed": email}
@@ -108,7 +108,7 @@ async def list_audit(request: OperatorRequest[None]) -> Result:
     return await request.list(AUDIT, StoredRows(registry.audit_page))
 
 
-def _not_oneself(request: OperatorRequest[Any]) -> None:
-    """The last administrator cannot lock everybody out of the console by a slip."""
+def _check_not_own_account(request: OperatorRequest[Any]) -> None:
+    """NotAllowed for one's own account: the last administrator must not lock everybody out by mistake."""
     if request.session is not None and request.session.operator and request.word("email") == request.actor.name:
-        raise NotAllowed("nobody takes a role away from oneself; another admin or the command line can")
+        raise NotAllowed("you cannot change your own role or remove yourself; another admin or the command line can")

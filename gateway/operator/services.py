@@ -1,4 +1,4 @@
-"""What the operator API works on: the open house, as values that the composition root or a command hands over."""
+"""The services of the operator API, as values from the composition root or from a command without a server."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _default_console() -> str:
     return "http://127.0.0.1:4318/console/"
 
 
-def _nobody_waits(route: str) -> None:
-    """Without a server no route runs: it finds its work at the next start."""
+def _wake_nothing(route: str) -> None:
+    """Do nothing: without a server no route runs, and it finds its work at the next start."""
 
 
 class Billing(Protocol):
@@ -48,7 +48,7 @@ class Billing(Protocol):
 @dataclass(kw_only=True)
 class OperatorServices:
     """
-    One object for every application over one house: the HTTP side and the socket share what counts attempts.
+    One object for every application of one process: the HTTP side and the socket share the counted attempts.
 
     `secret` is the installation's. `registry` is None when its file is damaged, and `registry_problem` says so: the
     spool can still be looked at. `hosts` are the names (without port) under which the console may be reached beside
@@ -70,7 +70,7 @@ class OperatorServices:
     registry_problem: str = ""
     hosts: frozenset[str] = frozenset()
     console_url: Callable[[], str] = _default_console
-    wake: Callable[[str], None] = _nobody_waits
+    wake: Callable[[str], None] = _wake_nothing
     prices: Callable[[], PriceBook] = PriceBook.load
     devices: Registrar | None = None
     syncs: Callable[[], Sequence[RouteState]] = tuple
@@ -82,16 +82,16 @@ class OperatorServices:
         self.cursor_secret = derived(self.secret, "list cursors")
 
     def require_registry(self) -> Registry:
-        """The registry, or Refusal 503 with the reason why there is none."""
+        """The registry. Refusal 503 with the reason why there is none."""
         if self.registry is None:
             raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
         return self.registry
 
     def require_devices(self) -> Registrar:
-        """The devices, or Refusal 503 where there are none or their changes could not be written down."""
+        """The devices. Refusal 503 where there are none, or where their changes could not be audited."""
         self.require_registry()
         if self.devices is None:
-            raise Refusal(503, "no_devices", "this house keeps no devices")
+            raise Refusal(503, "no_devices", "devices are not kept here")
         return self.devices
 
     async def audit(

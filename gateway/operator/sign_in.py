@@ -34,12 +34,13 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
     operators = request.services.require_registry().operators
     address = request.actor.address
     if given.link is not None and given.email is None and given.password is None:
-        tries = [f"link {neighbourhood(address)}"]  # guessed passwords never lock out whoever holds a link
-        found = await _tried(request, tries, partial(operators.follow, given.link, address=address))
+        # A bucket of its own, so that guessed passwords never lock out the holder of a link.
+        tries = [f"link {neighbourhood(address)}"]
+        found = await _try(request, tries, partial(operators.follow, given.link, address=address))
         wrong = "this link is unknown, used or too old; make a new one with: tollhouse console link"
     elif given.link is None and given.email is not None and given.password is not None:
         tries = [f"address {neighbourhood(address)}", f"account {given.email.strip().lower()[:300]}"]
-        found = await _tried(request, tries, partial(operators.sign_in, given.email, given.password, address=address))
+        found = await _try(request, tries, partial(operators.sign_in, given.email, given.password, address=address))
         wrong = "e-mail or password is wrong"
     else:
         raise Refusal(400, "bad_payload", "send email and password, or link")
@@ -59,10 +60,10 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
     return response
 
 
-async def _tried(
+async def _try(
     request: OperatorRequest[Any], tries: list[str], work: Callable[[], Awaitable[tuple[str, Session] | None]]
 ) -> tuple[str, Session] | None:
-    """Charge before the slow check, so that a burst cannot slip through beside it; give back what was right."""
+    """Run `work` within the limits of `tries`: charge before the slow check, give back after a success."""
     buckets = request.services.sign_ins
     wait_s = max(buckets.wait_s(name) for name in tries)
     if wait_s:
@@ -76,7 +77,7 @@ async def _tried(
 
 
 async def show_session(request: OperatorRequest[None]) -> Result:
-    """Also the version, for the console's foot: nobody else needs to know it."""
+    """The session, and the version for the console's footer: only who is signed in learns it."""
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
     shown = _shown(request.session) if request.session else session
     return {"session": shown, "version": request.services.version}

@@ -20,11 +20,11 @@ from gateway.addresses.paths import OPERATOR_API
 from gateway.operator.admission import LOCAL
 
 MAX_PATH_BYTES = 100
-STOP_S = 2.0  # twice at most: what commands in hand get to finish when the house stops
+STOP_S = 2.0  # twice at most: the time that commands in hand get to finish at a stop
 
 
 class OperatorSocket:
-    """Serves the operator application to whoever may open the socket. The directory's lock must be held."""
+    """Serves the operator application to every process that may open the socket. The directory's lock must be held."""
 
     def __init__(self, directory: Path, application: web.Application) -> None:
         self._directory = directory
@@ -34,7 +34,7 @@ class OperatorSocket:
         self._shelter: Path | None = None
 
     async def start(self) -> Path:
-        """Take over whatever a killed process left behind, listen, and return the socket's path."""
+        """Remove what a killed process left behind, listen, and return the socket's path."""
         path = self._place()
         # Bound, closed to others, and only then listening: nobody can connect in between.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

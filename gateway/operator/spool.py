@@ -1,4 +1,4 @@
-"""The calls of the operator API for what is in the spool: status, routes, replay, receipts, books."""
+"""The calls of the operator API for the spool: status, routes, replay, receipts, books."""
 
 from __future__ import annotations
 

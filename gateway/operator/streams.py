@@ -1,4 +1,4 @@
-"""The calls of the operator API on unit-cost streams: what they are, and sums of which nobody knows if they arrived."""
+"""The calls of the operator API on unit-cost streams: their definitions, and sums whose arrival is unknown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.deliveries.values import UnknownDelivery
 from spool.record import Record, as_json
 from spool.streams import TYPES, Stream
 
-SHOWN_RECORDS = 100  # of one delivery; more would not help whoever compares them by hand
+SHOWN_RECORDS = 100  # of one delivery; more are not compared by hand
 
 
 class Resolution(RequestBody):
@@ -72,7 +72,7 @@ async def list_streams(request: OperatorRequest[None]) -> Result:
 
 
 async def list_unknown(request: OperatorRequest[None]) -> Result:
-    """With the exact records, because whoever settles it looks for them on the other side."""
+    """The page of them with their records, which the operator compares with those upstream."""
     services = request.services
     found = []
     for delivery in await services.deliveries.unknowns():

@@ -1,7 +1,7 @@
 """
 Billing drops: kept, or only validated.
 
-A drop is kept whole and leaves as it came. Both words for the segment are taken, whatever the upstream's is.
+A drop is kept whole and leaves as it came. Both names of the segment are accepted, independent of the upstream's.
 """
 
 from __future__ import annotations

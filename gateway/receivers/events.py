@@ -1,4 +1,4 @@
-"""`POST /v1/events`: usage events, as plain JSON or as CloudEvents 1.0; the answer says what became of each item."""
+"""Usage events, as plain JSON or as CloudEvents 1.0; the answer states the result of each item."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from gateway.http.requests import KeyRequest
 from gateway.http.slices import drive
 from gateway.normalise.events import Events, is_binary, read, read_binary
 
-_JSON_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")  # what lazy clients say
+# Defaults of HTTP clients that do not state what they send.
+_UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
 
 
 async def create_events(request: KeyRequest[bytes]) -> web.Response:
-    """Keep the events; the answer says for each item whether it was accepted."""
+    """Keep the events; the answer states for each item whether it was accepted."""
     body, headers = request.body, request.http.headers
     events = read_binary(body, headers) if is_binary(headers) else await drive(read(body), size=len(body))
     if events.received and len(events.rejects) == events.received:
@@ -24,11 +25,11 @@ async def create_events(request: KeyRequest[bytes]) -> web.Response:
 
 
 def check_media_type(request: web.Request) -> None:
-    """What a body is shows in its first bytes, but one that says it is something else altogether is believed."""
+    """Refusal 415 for a media type that cannot be JSON. Which JSON it is shows in the first bytes of the body."""
     if is_binary(request.headers):
         return
     media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if media and not media.endswith(("json", "+json", "jsonl")) and media not in _JSON_TYPES:
+    if media and not media.endswith(("json", "+json", "jsonl")) and media not in _UNSPECIFIC_TYPES:
         message = "Send JSON, JSON lines, application/cloudevents+json or application/cloudevents-batch+json."
         raise Refusal(415, "unsupported_media_type", message)
 

@@ -1,7 +1,7 @@
 """
 OTLP over gRPC: the same decode path, keys, bounds and receipts as HTTP, behind generic bytes handlers.
 
-No stubs: a handler is given the message as bytes, and the answer's bytes are those of the HTTP door. On the wire a
+No stubs: a handler is given the message as bytes, and the answer's bytes are those of OTLP over HTTP. On the wire a
 unary call is a stream of one message; taken as a stream, its key is checked before its message is received.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -33,15 +33,7 @@ _log = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
-
-
-_PREFIX = "opentelemetry.proto.collector."
-SERVICES: dict[str, Signal] = {
-    _PREFIX + "trace.v1.TraceService": "traces",
-    _PREFIX + "metrics.v1.MetricsService": "metrics",
-    _PREFIX + "logs.v1.LogsService": "logs",
-}
-PROFILES = _PREFIX + "profiles.v1development.ProfilesService"
+Take: TypeAlias = "Callable[[bytes, Bearer, Context], Awaitable[bytes]]"
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 RECEIPT = answers.RECEIPT.lower()
@@ -50,14 +42,14 @@ RECEIPT = answers.RECEIPT.lower()
 class GrpcServer:
     """Every OTLP service on one port. `start` and `stop` once each."""
 
-    def __init__(self, services: ReceiverServices) -> None:
+    def __init__(self, services: ReceiverServices, table: Mapping[str, Signal | None]) -> None:
+        """`table` names the services, each with the signal that it takes; None: taken and dropped."""
         self._server: grpc.aio.Server = grpc.aio.server(options=_options(services.max_body_bytes))
-        handlers = [_service(name, _export(signal, services)) for name, signal in SERVICES.items()]
-        self._server.add_generic_rpc_handlers((*handlers, _service(PROFILES, _drop(services))))
+        self._server.add_generic_rpc_handlers([_service(name, signal, services) for name, signal in table.items()])
         self.address = ""
 
     async def start(self, server: ServerSettings) -> None:
-        """OSError when the address or a file of TLS cannot be had."""
+        """Listen. OSError if the address is in use or a TLS file cannot be read."""
         address, credentials = server.grpc_listen, _credentials(server)
         try:
             if credentials is None:
@@ -91,35 +83,28 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
-def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
-    method = grpc.stream_unary_rpc_method_handler(export)  # type: ignore[no-untyped-call]
-    made: grpc.GenericRpcHandler = grpc.method_handlers_generic_handler(name, {"Export": method})  # type: ignore[no-untyped-call]
-    return made
+def _service(name: str, signal: Signal | None, services: ReceiverServices) -> grpc.GenericRpcHandler:
+    take, endpoint = (_export(signal, services), f"grpc/{signal}") if signal else (_drop, "grpc/profiles")
+    method = grpc.stream_unary_rpc_method_handler(_endpoint(endpoint, take, services))  # type: ignore[no-untyped-call]
+    methods = {"Export": method}
+    handler: grpc.GenericRpcHandler = grpc.method_handlers_generic_handler(name, methods)  # type: ignore[no-untyped-call]
+    return handler
 
 
-def _export(signal: Signal, services: ReceiverServices) -> Export:
-    async def take(messages: Messages, context: Context) -> bytes:
-        bearer = _admit(services, context)
-        with services.budget.lease() as lease:
-            body = await _receive(messages, services, lease, bearer)
-            outcome = await drive(otlp.normalise(signal, body, json=False, options=services.options), size=len(body))
-            del body  # the records are out of it, and the commit may take a while
-            receipt = await services.intake.take(outcome, bearer)
+def _export(signal: Signal, services: ReceiverServices) -> Take:
+    async def take(body: bytes, bearer: Bearer, context: Context) -> bytes:
+        outcome = await drive(otlp.normalise(signal, body, json=False, options=services.options), size=len(body))
+        del body  # the records are out of it, and the commit may take a while
+        receipt = await services.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
         return answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=False)
 
-    return _guarded(f"grpc/{signal}", take, services)
+    return take
 
 
-def _drop(services: ReceiverServices) -> Export:
-    async def take(messages: Messages, context: Context) -> bytes:
-        bearer = _admit(services, context)
-        with services.budget.lease() as lease:
-            await _receive(messages, services, lease, bearer)
-        return b""
-
-    return _guarded("grpc/profiles", take, services)
+async def _drop(body: bytes, bearer: Bearer, context: Context) -> bytes:
+    return b""
 
 
 def _admit(services: ReceiverServices, context: Context) -> Bearer:
@@ -129,7 +114,7 @@ def _admit(services: ReceiverServices, context: Context) -> Bearer:
 
 
 async def _receive(messages: Messages, services: ReceiverServices, lease: bodies.Lease, bearer: Bearer) -> bytes:
-    """The call's one message, charged to its key and to the bytes in hand."""
+    """The call's one message, charged to its key and to the bytes in hand. BadPayload if there is none."""
     try:
         async with asyncio.timeout(bodies.TOTAL_S):
             body = await anext(messages)
@@ -140,11 +125,15 @@ async def _receive(messages: Messages, services: ReceiverServices, lease: bodies
     return body
 
 
-def _guarded(name: str, export: Export, services: ReceiverServices) -> Export:
+def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
+    """The request boundary: admit the call, receive its message, let `take` answer it; count and log the outcome."""
+
     async def enter(messages: Messages, context: Context) -> bytes:
         try:
             with services.in_hand:
-                answer = await export(messages, context)
+                bearer = _admit(services, context)
+                with services.budget.lease() as lease:
+                    answer = await take(await _receive(messages, services, lease, bearer), bearer, context)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
@@ -165,7 +154,7 @@ def _guarded(name: str, export: Export, services: ReceiverServices) -> Export:
 
 
 def grpc_code(refusal: Refusal) -> grpc.StatusCode:
-    """The code of the HTTP table, but for what only gRPC tells apart."""
+    """The code of the HTTP table, except where only gRPC distinguishes."""
     match refusal.status:
         case 413:
             return grpc.StatusCode.RESOURCE_EXHAUSTED
