@@ -192,11 +192,17 @@ def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
 
 def count(value: Any, name: str) -> int | None:
     """A token count; None for text that is no number: other programs use the same names. Raises BadValue."""
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
+        return value
     return _number(values.count, value, name)
 
 
 def money(value: Any, name: str) -> str | None:
     """An amount as decimal text; None for text that is no number, as in `count`. Raises BadValue."""
+    if value is None:
+        return None
     return _number(values.money, value, name)
 
 

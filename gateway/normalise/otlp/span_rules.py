@@ -57,10 +57,12 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
     request_type = values.text(attributes.get("llm.request.type"))
     if request_type is not None and request_type != _NO_REQUEST_TYPE:
         return _REQUEST_TYPES.get(request_type)
-    if _says_tool_or_agent(span, shape):
+    names = shape.request_model + shape.response_model + shape.provider
+    if not names or _says_tool_or_agent(span, shape):
         return None
-    identified = semconv.first_text(attributes, shape.request_model + shape.response_model + shape.provider) is not None
-    return operations.CHAT if identified and (has_usage(span, shape) or failed(span, shape)) else None
+    if semconv.first_text(attributes, names) is None:
+        return None
+    return operations.CHAT if has_usage(span, shape) or failed(span, shape) else None
 
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:

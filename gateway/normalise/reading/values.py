@@ -110,6 +110,8 @@ def unquoted(value: Any) -> Any:
 
 def text(value: Any) -> str | None:
     """Text, or a number's digits; None for what stands for nothing, is longer than any name or is no scalar."""
+    if value is None:  # most often, so first
+        return None
     if type(value) is not str:
         if isinstance(value, bool) or (written := text_of(value)) is None:
             return None

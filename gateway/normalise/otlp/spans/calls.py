@@ -163,7 +163,7 @@ def _tokens(
 def _completed(stated: Tokens, more: Fields) -> Tokens:
     """The counts that attributes state by themselves, and where they do not, those that a container holds."""
     missing = [field for field, number in zip(Tokens._fields, stated, strict=True) if number is None and field in more]
-    return stated._replace(**{field: semconv.count(more[field], field) for field in missing})
+    return stated._replace(**{field: semconv.count(more[field], field) for field in missing}) if missing else stated
 
 
 def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:

@@ -22,8 +22,9 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 def _usage(value: Any) -> Fields:
     buckets = values.mapping(value)
-    is_new = any(isinstance(buckets.get(f"{side}_tokens_details"), dict) for side in ("input", "output"))
-    if is_new or "prompt_tokens" in buckets or "completion_tokens" in buckets:
+    details = (buckets.get("input_tokens_details"), buckets.get("output_tokens_details"))
+    is_responses = isinstance(details[0], dict) or isinstance(details[1], dict)
+    if is_responses or "prompt_tokens" in buckets or "completion_tokens" in buckets:
         return openai_usage(buckets)
     tokens = {name: semconv.count(value, name) for name, value in buckets.items() if is_bucket(name)}
     known = {name: number for name, number in tokens.items() if number is not None}
