@@ -14,7 +14,7 @@ from exporters.http.client import Client
 from exporters.keyring import Keyring
 from exporters.otlp.telemetry import CONTENT_TYPE, METRICS, TRACES
 from exporters.service.paths import STREAMS, Paths
-from exporters.service.upstream import client_of
+from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from spool.clock import Clock
 

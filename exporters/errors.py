@@ -33,7 +33,7 @@ class Rejected(SendError):
     """The destination read these bytes and refused them: find the culprit."""
 
 
-class TooLarge(SendError):
+class DeliveryTooLarge(SendError):
     """413, or over batch_bytes before it left: fewer records at once."""
 
 
@@ -45,9 +45,9 @@ class Divide(SendError):
         self.at = at
 
 
-class Refused(SendError):
+class Misconfigured(SendError):
     """The key or the address is wrong, the data is innocent: keep it and wait (401, 403, 404, 405, 415, 501, 3xx)."""
 
 
-class Unknown(SendError):
+class OutcomeUnknown(SendError):
     """No answer to something that must not be sent twice: an operator settles it."""

@@ -1,11 +1,13 @@
-"""The seam of the outbound side: what a route asks of a destination."""
+"""The seam of the outbound side: what a route asks of a destination, and how a route is configured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from spool.deliveries.values import Delivery, Settlement
+from exporters.backoff import Backoff
+from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.log.values import Entry
 
 
@@ -24,3 +26,13 @@ class Exporter(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteConfig:
+    """A route, how it sends, and which secrets it needs."""
+
+    spec: RouteSpec
+    exporter: Exporter
+    stamps: Callable[[], object] = tuple  # its answer changes with the secret files: then the route tries again at once
+    backoff: Backoff = field(default_factory=Backoff)

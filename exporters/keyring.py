@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from exporters.errors import Refused
-from exporters.secret import Secret
+from exporters.errors import Misconfigured
+from exporters.secret_source import SecretSource
 from exporters.settings import UpstreamKey
 from spool.registry import scopes
 
 
 @dataclass(frozen=True)
-class Key:
+class KeyringEntry:
     settings: UpstreamKey
-    secret: Secret
+    secret: SecretSource
 
     def grants(self, scope: str) -> bool:
         """Resolved now and not at start: what a use case covers is the catalogue's to say."""
@@ -26,14 +26,14 @@ class Keyring:
         # Stable: within both kinds the configuration's order holds.
         ordered = sorted(keys, key=lambda key: not key.use_cases)
         self._keys = [
-            Key(
+            KeyringEntry(
                 key,
-                Secret(f"upstream key {key.name}", file=key.secret_file, env=key.secret_env, environ=environ),
+                SecretSource(f"upstream key {key.name}", file=key.secret_file, env=key.secret_env, environ=environ),
             )
             for key in ordered
         ]
 
-    def covering(self, scope: str) -> Key | None:
+    def covering(self, scope: str) -> KeyringEntry | None:
         """The narrowest key that grants a scope: the first with a managed use case, else the first with scopes."""
         return next((key for key in self._keys if key.grants(scope)), None)
 
@@ -43,7 +43,7 @@ class Keyring:
         if key is None:
             use_case = scopes.granting_use_case(scope)
             hint = f' (use_cases = ["{use_case}"] grants it)' if use_case else ""
-            raise Refused(f"no key in upstream.keys covers the scope {scope}{hint}", answered=False)
+            raise Misconfigured(f"no key in upstream.keys covers the scope {scope}{hint}", answered=False)
         return key.secret.value()
 
     def stamps(self) -> list[object]:

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from exporters.errors import Refused, Retryable
+from exporters.errors import Misconfigured, Retryable
 from spool.clock import Clock
 from spool.deliveries.values import Delivery
 
 
-class Bucket:
+class TokenBucket:
     """So many a second over time, and `burst` at once when nothing was taken for long."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
@@ -57,7 +57,7 @@ class InOrder:
             raise Retryable("an earlier request must arrive first", answered=False, keep_key=True)
         try:
             yield
-        except (Retryable, Refused):
+        except (Retryable, Misconfigured):
             waiting.add(delivery.first)
             raise
         except Exception:

@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from exporters import routes as outbound
-from exporters.routes import Routes
-from exporters.service import topics as outbound_topics
-from exporters.service.billing import Lanes
+from exporters.destinations.catalogue import build_routes
+from exporters.destinations.upstream import UpstreamContext
+from exporters.forwarder import Forwarder, Sync
+from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
+from exporters.service.device_sync import DeviceSync
+from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, split_address
@@ -96,7 +98,7 @@ async def open_operator_services(
         assembler = _Assembler(config, storage, clock, stack)
         access = await assembler.start_access()
         billing = assembler.billing_sync()
-        no_routes = Routes(storage.deliveries, storage.log, clock, [])
+        no_routes = Forwarder(storage.deliveries, storage.log, clock, [])
         yield assembler.operator_services(access, billing, no_routes, version=version, console_url=console_url)
 
 
@@ -134,7 +136,7 @@ async def open_services(
         deposits = Deposits(storage.log, attribution)
         receivers = assembler.receiver_services(access, window, metrics)
         billing = assembler.billing_sync()
-        # An agent reports its device itself (exporters.link): it has no table of devices to bring upstream.
+        # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring upstream.
         routes = await assembler.start_routes([] if is_agent else assembler.syncs(billing))
         operators = assembler.operator_services(access, billing, routes, version=version, console_url=console_url)
         background: Background = {
@@ -171,7 +173,7 @@ class _Assembler:
         self._storage = storage
         self._clock = clock
         self._stack = stack
-        self._lanes = Lanes()
+        self._locks = ConnectionLocks()
         self.email_secret = derived(storage.secret, "e-mails")
         self.devices = Registrar(
             storage.devices,
@@ -222,33 +224,34 @@ class _Assembler:
     def billing_sync(self) -> BillingSync:
         """AI cost as billing drops; it only answers operators while nobody runs it."""
         storage = self._storage
-        billing = outbound.billing_sync(
-            self._config.upstream, storage.ledger, storage.billing_hours, self._lanes, clock=self._clock
-        )
+        settings = self._config.upstream
+        client = client_of(settings, clock=self._clock)
+        billing = BillingSync(storage.ledger, storage.billing_hours, client, settings, self._locks, clock=self._clock)
         self._stack.push_async_callback(billing.close)
         return billing
 
-    def syncs(self, billing: BillingSync) -> list[outbound.Sync]:
+    def syncs(self, billing: BillingSync) -> list[Sync]:
         upstream = self._config.upstream
         if not upstream.base_url:
             return []
-        devices = outbound.device_sync(upstream, self._storage.devices, clock=self._clock)
+        client = UpstreamClient.of(upstream, clock=self._clock)
+        devices = DeviceSync(self._storage.devices, client, clock=self._clock, in_flight=upstream.in_flight)
         return [devices, billing] if upstream.connection_id else [devices]
 
-    async def start_routes(self, syncs: Sequence[outbound.Sync]) -> Routes:
+    async def start_routes(self, syncs: Sequence[Sync]) -> Forwarder:
         config, storage = self._config, self._storage
-        rooms = outbound_topics.Rooms(
+        context = UpstreamContext(
             log=storage.log,
             streams=storage.streams,
             learn=storage.book.learn,
-            lanes=self._lanes,
+            locks=self._locks,
             single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
         )
         try:
-            configs = outbound.build(config.upstream, config.destinations, clock=self._clock, rooms=rooms)
+            configs = build_routes(config.upstream, config.destinations, clock=self._clock, context=context)
         except ValueError as error:
             raise ConfigError([str(error)]) from error
-        routes = Routes(storage.deliveries, storage.log, self._clock, configs, syncs)
+        routes = Forwarder(storage.deliveries, storage.log, self._clock, configs, syncs)
         self._stack.push_async_callback(routes.stop)
         await routes.start()
         return routes
@@ -257,7 +260,7 @@ class _Assembler:
         self,
         access: Access,
         billing: BillingSync,
-        routes: Routes,
+        routes: Forwarder,
         *,
         version: str,
         console_url: Callable[[], str],
@@ -294,7 +297,7 @@ class _Assembler:
             clock=self._clock,
         )
 
-    def health(self, receivers: ReceiverServices, routes: Routes) -> Health:
+    def health(self, receivers: ReceiverServices, routes: Forwarder) -> Health:
         registry = self._storage.registry
         return Health(
             self._storage.log,
@@ -305,7 +308,7 @@ class _Assembler:
             syncs=routes.syncs,
         )
 
-    def exposition(self, metrics: Metrics, access: Access, routes: Routes) -> Exposition:
+    def exposition(self, metrics: Metrics, access: Access, routes: Forwarder) -> Exposition:
         storage, devices = self._storage, self.devices
 
         async def snapshot() -> Snapshot:

@@ -107,6 +107,15 @@ def test_only_the_table_of_addresses_names_paths(area: str) -> None:
         assert not [text for text in constants if isinstance(text, str) and text.startswith(PATHS)], path
 
 
+def test_destinations_know_no_other_destination() -> None:
+    """A destination's module imports no other one: only the catalogue knows them all."""
+    shared = {"exporters.destinations.declaration"}
+    for path in set(modules("exporters/destinations")) - {ROOT / "exporters/destinations/catalogue.py"}:
+        assert not [
+            name for name in imported(path) if name.startswith("exporters.destinations") and name not in shared
+        ], path
+
+
 DOORS = {
     "aiosqlite": {"spool/sqlite/database.py"},
     "grpc": {"gateway/receivers/otlp_grpc.py"},

@@ -16,14 +16,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
+from pathlib import Path
 
 from exporters import batch as batches
+from exporters.destinations.declaration import DestinationType
+from exporters.record_file import FileExporter
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures
 from spool.log.values import Entry
 from spool.providers import display_name
-from spool.record import CURRENCY
+from spool.record import AI_TELEMETRY, CURRENCY
 
 # The first column is text: what a crash left of a line must not look like a whole value to the file's repair.
 COLUMNS = (
@@ -173,11 +179,18 @@ def of_entries(entries: Sequence[Entry]) -> list[Charge]:
     return sorted(charges.values(), key=lambda charge: (charge.start, charge.provider or "", charge.model or ""))
 
 
-def written(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
+def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
     """The lines that a delivery adds to the file; its numbers tell them from those of any other."""
     numbers = f"{delivery.first}-{delivery.last}"
     charges = [replace(charge, numbers=numbers) for charge in of_entries(entries)]
     return [lines([charge]) for charge in charges], batches.without_shadows(delivery, entries).settlement()
+
+
+def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
+    return FileExporter(Path(settings.path or ""), write=lines_of, head=header())
+
+
+TYPE = DestinationType(name="focus", needs="path", build=build, topics=(AI_TELEMETRY,))
 
 
 def _together(one: Charge, other: Charge) -> Charge:

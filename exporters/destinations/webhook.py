@@ -18,9 +18,10 @@ from collections.abc import Sequence
 import orjson
 
 from exporters import batch as batches
-from exporters.destinations.otlp import secret_of
-from exporters.errors import Retryable, TooLarge
-from exporters.http.client import Client
+from exporters.destinations.declaration import DestinationType
+from exporters.errors import DeliveryTooLarge, Retryable
+from exporters.http.client import Client, ClientSettings
+from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
@@ -36,12 +37,14 @@ class WebhookExporter:
     in_flight = 4
     max_records = 1000
 
-    def __init__(self, client: Client, settings: DestinationSettings, *, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock
+    ) -> None:
         self._client = client
         self._clock = clock
         self._url = settings.url
         self._headers = dict(settings.headers)
-        self.secret = secret_of(settings)
+        self._secret = secret
 
     async def prepare(self, delivery: Delivery) -> str | None:
         return None
@@ -53,7 +56,7 @@ class WebhookExporter:
         topic = delivery.route.rpartition("/")[2]
         body = orjson.dumps({"topic": topic, "records": [as_json(record) for record, _ in batch.records]})
         if len(body) > MAX_BYTES and delivery.count > 1:
-            raise TooLarge(f"{len(body)} bytes, over {MAX_BYTES}", answered=False)
+            raise DeliveryTooLarge(f"{len(body)} bytes, over {MAX_BYTES}", answered=False)
         try:
             await self._client.send(
                 self._url,
@@ -72,12 +75,19 @@ class WebhookExporter:
 
     def _signed(self, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._clock.now()))
-        if self.secret is None:
+        if self._secret is None:
             return {TIMESTAMP: timestamp}
-        return {TIMESTAMP: timestamp, SIGNATURE: sign(self.secret.value(), timestamp, body)}
+        return {TIMESTAMP: timestamp, SIGNATURE: sign(self._secret.value(), timestamp, body)}
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
     """What a receiver works out and compares, in constant time."""
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"v1={digest}"
+
+
+def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> WebhookExporter:
+    return WebhookExporter(Client(ClientSettings(compression="none"), clock=clock), settings, secret, clock=clock)
+
+
+TYPE = DestinationType(name="webhook", needs="url", build=build)

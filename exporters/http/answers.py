@@ -17,7 +17,7 @@ import orjson
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from exporters.errors import Refused, Rejected, Retryable, SendError, TooLarge
+from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
 
 LONGEST_WORDS = 500
 _PROTOBUF = ("application/x-protobuf", "application/protobuf")
@@ -25,7 +25,7 @@ _NOT_PRINTABLE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """`headers` by lower-case name; `body` is cut at what the client reads."""
 
     status: int
@@ -37,7 +37,7 @@ class Answer:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def problem(answer: Answer, *, secrets: Iterable[str] = (), now: float) -> SendError | None:
+def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> SendError | None:
     """Why a delivery did not arrive; None when it did."""
     status = answer.status
     if 200 <= status < 300:
@@ -46,7 +46,7 @@ def problem(answer: Answer, *, secrets: Iterable[str] = (), now: float) -> SendE
     if 300 <= status < 400:
         message = f"{message} (a redirect; it is not followed, because the key would go along)"
     if status in (401, 403, 404, 405, 415, 501) or status < 400:
-        return Refused(message, status=status)
+        return Misconfigured(message, status=status)
     if status in (408, 429) or status >= 500:
         return Retryable(
             message,
@@ -54,10 +54,10 @@ def problem(answer: Answer, *, secrets: Iterable[str] = (), now: float) -> SendE
             retry_after_s=retry_after_s(answer.headers.get("retry-after"), now=now),
             keep_key=status in (502, 504),
         )
-    return TooLarge(message, status=status) if status == 413 else Rejected(message, status=status)
+    return DeliveryTooLarge(message, status=status) if status == 413 else Rejected(message, status=status)
 
 
-def words(answer: Answer, *, secrets: Iterable[str] = ()) -> str:
+def words(answer: HttpAnswer, *, secrets: Iterable[str] = ()) -> str:
     """What the destination said, in one line."""
     return redact(_said(answer), secrets)
 
@@ -87,7 +87,7 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
     return max(0.0, date.timestamp() - now)
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: HttpAnswer) -> str:
     if answer.media_type in _PROTOBUF:
         # google.rpc.Status and a span's status both carry the message as field 2; only the latter is installed.
         try:

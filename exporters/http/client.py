@@ -16,8 +16,8 @@ from typing import Self
 import aiohttp
 from isal import igzip
 
-from exporters.errors import Refused, Retryable
-from exporters.http.answers import Answer, problem, redact
+from exporters.errors import Misconfigured, Retryable
+from exporters.http.answers import HttpAnswer, problem, redact
 from spool.clock import Clock
 
 MOST_ANSWER_BYTES = 64 * 1024
@@ -53,7 +53,7 @@ class Client:
         authorization: str | None = None,
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The answer when it is a 2xx; else an error of exporters.errors that says whose move is next."""
         settings = self._settings
         sent = {"Content-Type": content_type, **(headers or {})}
@@ -86,7 +86,7 @@ class Client:
 
     async def _exchange(
         self, method: str, url: str, body: bytes, headers: Mapping[str, str], secrets: list[str]
-    ) -> Answer:
+    ) -> HttpAnswer:
         try:
             async with self._opened().request(
                 method,
@@ -97,9 +97,9 @@ class Client:
                 proxy=self._settings.proxy or None,
             ) as response:
                 said = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(status=response.status, headers=said, body=await _beginning(response))
+                return HttpAnswer(status=response.status, headers=said, body=await _beginning(response))
         except aiohttp.InvalidURL as error:
-            raise Refused(f"{redact(url, secrets)} is not an address", answered=False) from error
+            raise Misconfigured(f"{redact(url, secrets)} is not an address", answered=False) from error
         except TimeoutError as error:
             message = f"no answer within {self._settings.timeout_s:g} s"
             raise Retryable(message, answered=False, keep_key=True) from error
@@ -146,4 +146,4 @@ def _tls(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # ssl.SSLError is one
-        raise Refused(f"ca_file {ca_file} cannot be used: {error.strerror or error}", answered=False) from error
+        raise Misconfigured(f"ca_file {ca_file} cannot be used: {error.strerror or error}", answered=False) from error

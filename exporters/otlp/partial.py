@@ -9,12 +9,12 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from exporters.http.answers import Answer, redact
+from exporters.http.answers import HttpAnswer, redact
 
 _JSON_COUNT = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints"}
 
 
-def rejected(answer: Answer, stream: str) -> tuple[int, str | None]:
+def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
     Count and words. An answer that cannot be read says nothing: the status alone stands, and that was a 2xx.
 
@@ -24,7 +24,7 @@ def rejected(answer: Answer, stream: str) -> tuple[int, str | None]:
     return (count, redact(words) or None) if count > 0 else (0, None)
 
 
-def _protobuf(answer: Answer, stream: str) -> tuple[int, str]:
+def _protobuf(answer: HttpAnswer, stream: str) -> tuple[int, str]:
     try:
         if stream == "metrics":
             metrics = ExportMetricsServiceResponse.FromString(answer.body).partial_success

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from exporters import batch as batches
 from exporters.batch import Batch
-from exporters.errors import Divide, Rejected, TooLarge
+from exporters.errors import DeliveryTooLarge, Divide, Rejected
 from exporters.http.client import Client
 from exporters.otlp.metrics import metrics_request
 from exporters.otlp.partial import rejected
@@ -75,7 +75,7 @@ class TelemetryExporter:
             return batch.settlement(refused=len(batch.records), words=f"the path of {stream} is empty")
         body = self._encode(batch)
         if len(body) > self._max_bytes and delivery.count > 1:
-            raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
+            raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         answer = await self._client.send(
             url,
             body,

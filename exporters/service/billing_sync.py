@@ -17,14 +17,14 @@ from decimal import Context, Decimal, localcontext
 from uuid import uuid4
 
 from exporters.backoff import Backoff
-from exporters.errors import Refused, Retryable, SendError
+from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import Client
 from exporters.keyring import Keyring
 from exporters.service import cbf
-from exporters.service.billing import STREAM, Lanes
+from exporters.service.billing_drops import STREAM, ConnectionLocks
 from exporters.service.cbf import Hour
 from exporters.service.paths import Paths
-from exporters.service.upstream import Upstream
+from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import UpstreamSettings
 from spool.billing_hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
@@ -55,7 +55,7 @@ class BillingSync:
         hours: BillingHours,
         client: Client,
         settings: UpstreamSettings,
-        lanes: Lanes,
+        locks: ConnectionLocks,
         *,
         clock: Clock,
         backoff: Backoff | None = None,
@@ -63,9 +63,9 @@ class BillingSync:
     ) -> None:
         self._ledger = ledger
         self._hours = hours
-        self._upstream = Upstream(client, Paths(settings), Keyring(settings.keys))
+        self._upstream = UpstreamClient(client, Paths(settings), Keyring(settings.keys))
         self._connection = settings.connection_id
-        self._lanes = lanes
+        self._locks = locks
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._max_bytes = max_bytes
@@ -152,7 +152,7 @@ class BillingSync:
             if self._state != PARKED or self._reason != str(error):
                 _log.warning("%s is parked: %s", NAME, error, extra={"action": "sync_parked", "status": error.status})
             self._state, self._reason = PARKED, str(error)
-            return PARKED_S if isinstance(error, Refused) else HELD_S
+            return PARKED_S if isinstance(error, Misconfigured) else HELD_S
         except SpoolError:
             _log.exception("%s: the spool failed", NAME, extra={"action": "sync_fault"})
             return PARKED_S
@@ -223,7 +223,7 @@ class BillingSync:
             hour = cbf.hour_of(start, cbf.rows_of(costs, level) or [cbf.nothing_of(start)])
             if hour.bytes <= min(self._max_bytes, bytes_left) and len(hour.rows) <= rows_left:
                 return hour
-        raise Refused(f"the connection's month {hour.month} is full: 1,000,000 rows or 70 MB", answered=False)
+        raise Misconfigured(f"the connection's month {hour.month} is full: 1,000,000 rows or 70 MB", answered=False)
 
     async def _send(self, hours: Sequence[Hour]) -> int:
         for batch in cbf.drops(hours, max_bytes=self._max_bytes):
@@ -235,12 +235,14 @@ class BillingSync:
 
     async def _post(self, batch: Sequence[Hour]) -> None:
         if not self._connection:
-            raise Refused("upstream.base_url and upstream.connection_id are needed for billing data", answered=False)
+            raise Misconfigured(
+                "upstream.base_url and upstream.connection_id are needed for billing data", answered=False
+            )
         drop = cbf.body(batch, OPERATION)
         # The key of a drop that got no answer serves for its repeat; any answer uses it up.
         unanswered, self._unanswered = self._unanswered, None
         key = unanswered[1] if unanswered is not None and unanswered[0] == drop else uuid4().hex
-        async with self._lanes.of(self._connection):
+        async with self._locks.of(self._connection):
             try:
                 await self._upstream.send(STREAM, drop, idempotency_key=key)
             except Retryable as error:

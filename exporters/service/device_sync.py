@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from exporters.backoff import Backoff
-from exporters.errors import Refused, Rejected, Retryable, SendError, TooLarge
-from exporters.http.answers import Answer
-from exporters.service.upstream import Upstream
+from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
+from exporters.http.answers import HttpAnswer
+from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import RouteState
 from spool.devices import ENROLLED, Device, DeviceTable
@@ -42,7 +42,7 @@ class DeviceSync:
     def __init__(
         self,
         table: DeviceTable,
-        upstream: Upstream,
+        upstream: UpstreamClient,
         *,
         clock: Clock,
         in_flight: int = 4,
@@ -145,11 +145,11 @@ class DeviceSync:
                 device = await self._enrol(device)
             if device.last_heartbeat is not None and device.version > device.sent_version:
                 await self._heartbeat(device)
-        except Refused as error:
+        except Misconfigured as error:
             self._park(error)
         except Retryable as error:
             self._retry(device, error)
-        except (Rejected, TooLarge) as error:
+        except (Rejected, DeliveryTooLarge) as error:
             await self._hold(device, error)
 
     async def _enrol(self, device: Device) -> Device:
@@ -238,7 +238,7 @@ def _facts(device: Device) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _id_in(answer: Answer) -> str | None:
+def _id_in(answer: HttpAnswer) -> str | None:
     """The id that the upstream gave the device; None when it says none."""
     try:
         said = msgspec.json.decode(answer.body)

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from exporters import batch as batches
-from exporters.errors import TooLarge
-from exporters.service.upstream import Upstream
+from exporters.errors import DeliveryTooLarge
+from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import Identity, of_derived
@@ -34,7 +34,7 @@ class EventExporter:
     in_flight = 4
     max_records = 1000
 
-    def __init__(self, upstream: Upstream, *, max_bytes: int) -> None:
+    def __init__(self, upstream: UpstreamClient, *, max_bytes: int) -> None:
         self._upstream = upstream
         self._max_bytes = max_bytes
 
@@ -49,7 +49,7 @@ class EventExporter:
             cloud_event(record, at) for record, at in batch.records if isinstance(record, UsageEvent)
         ])  # fmt: skip
         if len(body) > self._max_bytes and delivery.count > 1:
-            raise TooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
+            raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key
         answer = await self._upstream.send(STREAM, body, content_type=BATCH, idempotency_key=key)
         refused = _rejected(answer.body)

@@ -1,7 +1,7 @@
 """
-Where each stream of the cost service hangs: one table, overridable by `[upstream.paths]`.
+The path of each stream of the cost service: one table, overridable by `[upstream.paths]`.
 
-What the service does not publish defaults to a Tollhouse's own doors, so that two gateways chain out of the box.
+What the service does not publish defaults to a Tollhouse's own addresses, so that two gateways chain without settings.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from exporters.errors import Refused
+from exporters.errors import Misconfigured
 from exporters.settings import UpstreamSettings
 from spool.registry import scopes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream:
+class StreamEndpoint:
     path: str  # "" means that nothing is sent there
     scope: str
     published: bool = True  # by the service; else it is a Tollhouse's path
@@ -29,22 +29,24 @@ class Stream:
 
 _RECORDS = "unit-cost_v1:manage_telemetry_records"
 
-STREAMS: dict[str, Stream] = {
-    "traces": Stream(path="/v1/traces", scope=scopes.INGEST, published=False, telemetry=True),
-    "metrics": Stream(path="/v1/metrics", scope=scopes.INGEST, published=False, telemetry=True),
-    "enroll": Stream(path="/v1/ai-control-plane/enroll", scope=scopes.ENROLL, published=False),
-    "heartbeat": Stream(path="/v1/ai-control-plane/heartbeat", scope=scopes.HEARTBEAT, published=False),
-    "ping": Stream(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
-    "usage-events": Stream(path="", scope=scopes.CREATE_EVENT, published=False, at_tollhouse="/v1/events"),
-    "unit-cost": Stream(path="/unit-cost/v1/telemetry/{kind}/{stream}/{operation}", scope=_RECORDS),
-    "unit-cost-streams": Stream(path="/unit-cost/v1/telemetry/{stream}", scope="unit-cost_v1:delete_telemetry_stream"),
-    "billing-drops": Stream(
+STREAMS: dict[str, StreamEndpoint] = {
+    "traces": StreamEndpoint(path="/v1/traces", scope=scopes.INGEST, published=False, telemetry=True),
+    "metrics": StreamEndpoint(path="/v1/metrics", scope=scopes.INGEST, published=False, telemetry=True),
+    "enroll": StreamEndpoint(path="/v1/ai-control-plane/enroll", scope=scopes.ENROLL, published=False),
+    "heartbeat": StreamEndpoint(path="/v1/ai-control-plane/heartbeat", scope=scopes.HEARTBEAT, published=False),
+    "ping": StreamEndpoint(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
+    "usage-events": StreamEndpoint(path="", scope=scopes.CREATE_EVENT, published=False, at_tollhouse="/v1/events"),
+    "unit-cost": StreamEndpoint(path="/unit-cost/v1/telemetry/{kind}/{stream}/{operation}", scope=_RECORDS),
+    "unit-cost-streams": StreamEndpoint(
+        path="/unit-cost/v1/telemetry/{stream}", scope="unit-cost_v1:delete_telemetry_stream"
+    ),
+    "billing-drops": StreamEndpoint(
         path="/v2/connections/billing/{segment}/{connection_id}/billing_drops", scope=scopes.BILLING_DROP
     ),
-    "billing-validation": Stream(
+    "billing-validation": StreamEndpoint(
         path="/v2/connections/billing/{segment}/validate_billing_drop", scope=scopes.VALIDATE_BILLING_DROP
     ),
-    "insights": Stream(path="/v2/insights", scope="insights:read_insights"),
+    "insights": StreamEndpoint(path="/v2/insights", scope="insights:read_insights"),
 }
 
 
@@ -66,10 +68,10 @@ class Paths:
         return address.format_map({part: quote(value, safe="") for part, value in given.items()})
 
     def needed(self, name: str, /, **parts: str) -> str:
-        """Like `url`; Refused when the path is empty: what would leave there waits until the operator mends it."""
+        """Like `url`; Misconfigured when the path is empty: what would be sent there waits for the operator."""
         url = self.url(name, **parts)
         if url is None:
-            raise Refused(f"the path of {name} is empty", answered=False)
+            raise Misconfigured(f"the path of {name} is empty", answered=False)
         return url
 
     def template(self, name: str) -> str | None:

@@ -15,9 +15,9 @@ from decimal import Decimal
 
 import msgspec
 
-from exporters.errors import Divide, Refused, Retryable, SendError, TooLarge, Unknown
-from exporters.pace import Bucket, InOrder
-from exporters.service.upstream import Upstream
+from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Retryable, SendError
+from exporters.pace import InOrder, TokenBucket
+from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
@@ -37,7 +37,7 @@ _Shape = tuple[str, str, str, str | None, tuple[str, ...]]
 
 
 @dataclass(slots=True)
-class Run:
+class OperationRun:
     """Records that follow each other and can share a request. `once`: they must never be sent again unasked."""
 
     shape: _Shape
@@ -52,7 +52,7 @@ class UnitCostExporter:
 
     def __init__(
         self,
-        upstream: Upstream,
+        upstream: UpstreamClient,
         streams: StreamReader,
         *,
         clock: Clock,
@@ -63,7 +63,7 @@ class UnitCostExporter:
         self._streams = streams
         self._single_writer = frozenset(single_writer)
         self._to_tollhouse = to_tollhouse
-        self._bucket = Bucket(clock, per_s=PER_S, burst=BURST)
+        self._bucket = TokenBucket(clock, per_s=PER_S, burst=BURST)
         self._order = InOrder()
 
     async def prepare(self, delivery: Delivery) -> str | None:
@@ -117,8 +117,8 @@ class UnitCostExporter:
 
     def _runs(
         self, records: Sequence[tuple[int, UnitCostOperation]], totals: Mapping[tuple[str, str], Total]
-    ) -> Iterator[Run]:
-        run: Run | None = None
+    ) -> Iterator[OperationRun]:
+        run: OperationRun | None = None
         for number, record in records:
             operation, once = self._leaves_as(record, totals)
             shape = (record.stream, record.stream_type, operation, record.granularity, tuple(sorted(record.dimensions)))
@@ -127,7 +127,7 @@ class UnitCostExporter:
                 continue
             if run is not None:
                 yield run
-            run = Run(shape, number, once, [record])
+            run = OperationRun(shape, number, once, [record])
         if run is not None:
             yield run
 
@@ -141,7 +141,7 @@ class UnitCostExporter:
                 return REPLACE, False
         return record.operation, record.operation == SUM
 
-    async def _send_once(self, delivery: Delivery, runs: Sequence[Run]) -> None:
+    async def _send_once(self, delivery: Delivery, runs: Sequence[OperationRun]) -> None:
         """Nothing else in the request: its answer says what became of exactly these records."""
         head = runs[0]
         stop = 1 if head.once else next(place for place, run in enumerate(runs) if run.once)
@@ -149,20 +149,20 @@ class UnitCostExporter:
             self._bucket.give_back(delivery.count)
             raise Divide("sums leave alone", at=runs[stop].first)
         if delivery.mark is not None and delivery.mark.endswith("?"):
-            raise Unknown("Tollhouse was stopped while it waited for an answer", answered=False)
+            raise OutcomeUnknown("Tollhouse was stopped while it waited for an answer", answered=False)
         body = _body(head.records, ids=False)
         if len(body) > MAX_BYTES and delivery.count > 1:
-            raise TooLarge(f"{len(body)} bytes, over the service's 5 MB", answered=False)
+            raise DeliveryTooLarge(f"{len(body)} bytes, over the service's 5 MB", answered=False)
         try:
             await self._post(head.shape, body, delivery.idempotency_key)
         except SendError as error:
             if not isinstance(error, Retryable) or error.status in _NOT_TAKEN:
                 raise
-            raise Unknown(f"{error}; it may have been summed or not", status=error.status) from error
+            raise OutcomeUnknown(f"{error}; it may have been summed or not", status=error.status) from error
         except Exception as error:
-            raise Unknown(f"fault: {type(error).__name__}; it may have been summed or not") from error
+            raise OutcomeUnknown(f"fault: {type(error).__name__}; it may have been summed or not") from error
 
-    async def _send_run(self, run: Run, totals: Mapping[tuple[str, str], Total], idempotency_key: str) -> None:
+    async def _send_run(self, run: OperationRun, totals: Mapping[tuple[str, str], Total], idempotency_key: str) -> None:
         stream, _, operation, _, _ = run.shape
         if operation == DROP:
             await self._drop(stream)
@@ -191,7 +191,7 @@ class UnitCostExporter:
         """A stream that is gone already is what was asked for."""
         try:
             await self._upstream.send(DROPS, b"true", method="DELETE", stream=stream)
-        except Refused as error:
+        except Misconfigured as error:
             if error.status != 404:
                 raise
 

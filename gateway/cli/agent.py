@@ -19,10 +19,10 @@ from typing import Any
 import click
 import orjson
 
-from exporters.link import Link
-from exporters.secret import Secret
+from exporters.device_reporter import DeviceReporter
+from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
-from exporters.service.upstream import client_of
+from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamKey
 from gateway.agent import tally as tallies
 from gateway.agent.assistants import ASSISTANTS, Assistant
@@ -162,7 +162,7 @@ async def _linked(config: Config, who: Identity, tally: Tally, app: App) -> Asyn
             "sources": tally.sources(),
         }
 
-    link = Link(
+    link = DeviceReporter(
         client_of(upstream, clock=SystemClock()),
         Paths(upstream),
         facts=_facts(config, who),
@@ -193,11 +193,11 @@ def _facts(config: Config, who: Identity) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _enrolment_key(config: Config) -> Secret | None:
+def _enrolment_key(config: Config) -> SecretSource | None:
     agent = config.agent
     if not (agent.enrolment_key_file or agent.enrolment_key_env):
         return None
-    return Secret("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
+    return SecretSource("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
 
 
 # -- settings of assistants --------------------------------------------------------------------------------------------

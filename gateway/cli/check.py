@@ -14,8 +14,8 @@ import orjson
 
 from exporters.check import OK, REFUSED, StreamCheck
 from exporters.check import check as check_upstream
-from exporters.errors import Refused
-from exporters.secret import Secret
+from exporters.destinations.catalogue import secret_of
+from exporters.errors import Misconfigured
 from gateway.cli import config_option, configured
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
@@ -55,11 +55,12 @@ def _file_problems(config: Config) -> Iterator[str]:
         if key.secret_env and not os.environ.get(key.secret_env):
             yield f"upstream.keys[{place}].secret_env: {key.secret_env} is not set"
     for place, destination in enumerate(config.destinations):
-        if destination.secret_file:
-            try:
-                Secret(f"destinations[{place}].secret_file", file=destination.secret_file).value()
-            except Refused as error:
-                yield str(error)
+        secret = secret_of(destination, f"destinations[{place}].secret_file")
+        try:
+            if secret:
+                secret.value()
+        except Misconfigured as error:
+            yield str(error)
     signing = config.sources.get("helicone", SourceSettings()).signing_secret_file
     secrets = {"server.api_key_file": config.server.api_key_file, "sources.helicone.signing_secret_file": signing}
     for setting, path in secrets.items():

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterator
 from datetime import date
-from urllib.parse import urlsplit
 
-from exporters.settings import DestinationSettings, UpstreamSettings
+from exporters.destinations import catalogue, upstream
+from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from gateway.configuration.sections import Assignment, Config, Match, ServerSettings
 from gateway.normalise.reading.tags import is_content
 from spool.devices import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
-from spool.record import AI_TELEMETRY, TOPICS
-from spool.registry.scopes import SCOPES, USE_CASES
 from spool.settings import KIB, MIB
 
 MAX_LEDGER_TAGS = 8
-MAX_STREAM_KEYS = 5
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
 
@@ -33,15 +28,15 @@ def problems(config: Config) -> Iterator[str]:
         yield "spool.duplicate_ids must be at least 1"
     if config.spool.pending_items < 1:
         yield "spool.pending_items must be at least 1"
-    yield from _upstream_problems(config.upstream)
-    yield from _destination_problems(config.destinations)
+    yield from upstream.problems(config.upstream)
+    yield from catalogue.problems(config.destinations)
     yield from _stream_problems(config)
-    yield from _one_of("devices.policy", config.devices.policy, ("auto", "approve", "closed"))
+    yield from one_of("devices.policy", config.devices.policy, ("auto", "approve", "closed"))
     if config.devices.heartbeat_interval < 1:
         yield "devices.heartbeat_interval must be at least 1s"
     yield from _agent_problems(config)
-    yield from _one_of("privacy.emails", config.privacy.emails, ("hash", "keep", "drop"))
-    yield from _one_of("log.level", config.log.level, ("debug", "info", "warning", "error"))
+    yield from one_of("privacy.emails", config.privacy.emails, ("hash", "keep", "drop"))
+    yield from one_of("log.level", config.log.level, ("debug", "info", "warning", "error"))
     for name in config.privacy.keep_attributes:
         if is_content(name):
             yield f"privacy.keep_attributes: {name} is message content and can never be kept"
@@ -79,49 +74,9 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
 
 
-def _upstream_problems(upstream: UpstreamSettings) -> Iterator[str]:
-    if upstream.keys and not upstream.base_url:
-        yield "upstream.base_url is required when upstream.keys are given"
-    for name in ("base_url", "ai_telemetry_url", "proxy"):
-        if getattr(upstream, name) and not _is_url(getattr(upstream, name)):
-            yield f"upstream.{name} must begin with http:// or https://"
-    yield from _one_of("upstream.kind", upstream.kind, ("service", "tollhouse"))
-    for type, event in upstream.events.items():
-        shown = f"upstream.events.{type}"
-        yield from _stream_name(f"{shown}.stream", event.stream)
-        yield from _one_of(f"{shown}.type", event.type, ("allocation", "metric"))
-        yield from _one_of(f"{shown}.granularity", event.granularity, ("HOURLY", "DAILY", "MONTHLY"))
-        if len(event.dimensions) > MAX_STREAM_KEYS:
-            yield f"{shown}.dimensions must be at most {MAX_STREAM_KEYS}"
-    yield from _one_of("upstream.compression", upstream.compression, ("gzip", "none"))
-    if upstream.batch_records < 1:
-        yield "upstream.batch_records must be at least 1"
-    if upstream.in_flight < 1:
-        yield "upstream.in_flight must be at least 1"
-    if upstream.timeout <= 0:
-        yield "upstream.timeout must be above 0s"
-    names: set[str] = set()
-    for place, key in enumerate(upstream.keys):
-        shown = f"upstream.keys[{place}]"
-        if not key.name:
-            yield f"{shown}.name is required"
-        elif key.name in names:
-            yield f"{shown}.name {key.name!r} is used twice"
-        names.add(key.name)
-        if bool(key.secret_file) == bool(key.secret_env):
-            yield f"{shown} needs secret_file or secret_env, and not both"
-        if bool(key.use_cases) == bool(key.scopes):
-            yield f"{shown} needs use_cases or scopes, never both"
-        for scope in key.scopes:
-            yield from _one_of(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
-        for use_case in key.use_cases:
-            yield from _one_of(f"{shown}.use_cases", use_case, tuple(USE_CASES))
-
-
 def _agent_problems(config: Config) -> Iterator[str]:
     agent = config.agent
-    if agent.gateway and not _is_url(agent.gateway):
-        yield "agent.gateway must begin with http:// or https://"
+    yield from url("agent.gateway", agent.gateway)
     if agent.gateway and config.upstream.base_url:
         yield "agent.gateway and upstream.base_url exclude each other: an agent's upstream is its gateway"
     if agent.enrolment_key_file and agent.enrolment_key_env:
@@ -133,7 +88,7 @@ def _agent_problems(config: Config) -> Iterator[str]:
 def _stream_problems(config: Config) -> Iterator[str]:
     names: set[str] = set()
     for place, stream in enumerate(config.streams):
-        yield from _stream_name(f"streams[{place}].name", stream.name)
+        yield from stream_name(f"streams[{place}].name", stream.name)
         if stream.name in names:
             yield f"streams[{place}].name {stream.name!r} is used twice"
         names.add(stream.name)
@@ -141,74 +96,19 @@ def _stream_problems(config: Config) -> Iterator[str]:
     dimensions = (*LEDGER_DIMENSIONS, *(f"tag:{name}" for name in config.ledger.tags))
     for place, rule in enumerate(config.publish):
         shown = f"publish[{place}]"
-        yield from _stream_name(f"{shown}.stream", rule.stream)
+        yield from stream_name(f"{shown}.stream", rule.stream)
         if rule.stream in published:
             yield f"{shown}.stream {rule.stream!r} is used twice"
         published.add(rule.stream)
-        yield from _one_of(f"{shown}.measure", rule.measure, PUBLISHED_MEASURES)
-        yield from _one_of(f"{shown}.by", rule.by, dimensions)
-        yield from _one_of(f"{shown}.granularity", rule.granularity, ("HOURLY", "DAILY"))
+        yield from one_of(f"{shown}.measure", rule.measure, PUBLISHED_MEASURES)
+        yield from one_of(f"{shown}.by", rule.by, dimensions)
+        yield from one_of(f"{shown}.granularity", rule.granularity, ("HOURLY", "DAILY"))
         if rule.per:
-            yield from _one_of(f"{shown}.per", rule.per, PUBLISHED_MEASURES)
+            yield from one_of(f"{shown}.per", rule.per, PUBLISHED_MEASURES)
         for name, dimension in rule.dimensions.items():
-            yield from _one_of(f"{shown}.dimensions.{name}", dimension, dimensions)
+            yield from one_of(f"{shown}.dimensions.{name}", dimension, dimensions)
         if len(rule.dimensions) > MAX_STREAM_KEYS:
             yield f"{shown}.dimensions must be at most {MAX_STREAM_KEYS}"
-
-
-def _stream_name(shown: str, name: str) -> Iterator[str]:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,256}", name):
-        yield f"{shown} is required: letters, digits, '_', '.' and '-', at most 256"
-
-
-def _destination_problems(destinations: tuple[DestinationSettings, ...]) -> Iterator[str]:
-    names: set[str] = set()
-    for place, destination in enumerate(destinations):
-        shown = f"destinations[{place}]"
-        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", destination.name):
-            yield f"{shown}.name is required: letters, digits, '.', '_' and '-', at most 64"
-        elif destination.name == "upstream" or destination.name in names:
-            yield f"{shown}.name {destination.name!r} is already used"
-        names.add(destination.name)
-        yield from _one_of(f"{shown}.type", destination.type, tuple(DESTINATION_NEEDS))
-        need = DESTINATION_NEEDS.get(destination.type)
-        if need and not getattr(destination, need):
-            yield f"{shown}.{need} is required for type {destination.type!r}"
-        if destination.url and not _is_url(destination.url):
-            yield f"{shown}.url must begin with http:// or https://"
-        yield from _one_of(f"{shown}.start", destination.start, ("oldest", "now"))
-        yield from _topic_problems(shown, destination)
-        for name, value in destination.headers.items():
-            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.isprintable():
-                yield f"{shown}.headers: {name!r} is not a header, or its value is not one line"
-
-
-def _topic_problems(shown: str, destination: DestinationSettings) -> Iterator[str]:
-    if len(set(destination.topics)) != len(destination.topics) or not destination.topics:
-        yield f"{shown}.topics must name at least one topic, and each once"
-    for topic in destination.topics:
-        yield from _one_of(f"{shown}.topics", topic, TOPICS)
-        if topic in TOPICS and topic != AI_TELEMETRY and destination.type in AI_TELEMETRY_ALONE:
-            yield f"{shown}.topics: type {destination.type!r} cannot take {topic!r}"
-
-
-DESTINATION_NEEDS = {"ndjson": "path", "focus": "path", "otlp": "url", "webhook": "url"}
-AI_TELEMETRY_ALONE = ("otlp", "focus")
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
-    if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, 1, 0.6)
-        hint = f"did you mean {near[0]!r}?" if near else "one of " + ", ".join(map(repr, allowed[:12]))
-        yield f"{name}: {value!r} is not known; {hint}"
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-    except ValueError:  # brackets that do not close
-        return False
-    return text.startswith(("http://", "https://")) and bool(parts.hostname)
 
 
 def _is_day(text: str) -> bool:

@@ -9,8 +9,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from exporters.errors import Refused, Rejected, Retryable, TooLarge
-from exporters.http.answers import LONGEST_WORDS, Answer, problem, retry_after_s, words
+from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable
+from exporters.http.answers import LONGEST_WORDS, HttpAnswer, problem, retry_after_s, words
 from exporters.otlp.partial import rejected
 
 NOW = 1_790_000_000.0  # Mon, 21 Sep 2026 14:13:20 GMT
@@ -23,15 +23,15 @@ PROTOBUF = {"content-type": "application/x-protobuf"}
     [
         (type(None), [200, 201, 202, 204]),
         (Retryable, [408, 429, 500, 502, 503, 504, 507, 599]),
-        (TooLarge, [413]),
+        (DeliveryTooLarge, [413]),
         (Rejected, [400, 402, 406, 409, 410, 411, 414, 422, 431, 451]),
-        (Refused, [300, 301, 302, 303, 304, 307, 308, 401, 403, 404, 405, 415, 501]),
+        (Misconfigured, [300, 301, 302, 303, 304, 307, 308, 401, 403, 404, 405, 415, 501]),
     ],
 )
 def test_every_status_says_whose_move_is_next(meaning: type[object], statuses: list[int]) -> None:
     """2xx settles, some ask for patience, some blame the records, some the key or the address."""
     assert dict.fromkeys(statuses, meaning) == {
-        status: type(problem(Answer(status=status), now=NOW)) for status in statuses
+        status: type(problem(HttpAnswer(status=status), now=NOW)) for status in statuses
     }
 
 
@@ -39,7 +39,7 @@ def test_only_a_gateway_error_keeps_the_key() -> None:
     """502 and 504 leave it open whether the service saw the request; any other answer is remembered by it."""
     kept = {}
     for status in (408, 429, 500, 502, 503, 504):
-        error = problem(Answer(status=status), now=NOW)
+        error = problem(HttpAnswer(status=status), now=NOW)
         assert isinstance(error, Retryable)
         kept[status] = error.keep_key
     assert {408: False, 429: False, 500: False, 502: True, 503: False, 504: True} == kept
@@ -80,12 +80,12 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
 )
 def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: bytes, said: str) -> None:
     """Whatever form an answer has, one printable line is kept of it."""
-    assert said == words(Answer(status=400, headers=headers, body=body))
+    assert said == words(HttpAnswer(status=400, headers=headers, body=body))
 
 
 def test_secrets_are_struck_out_and_words_are_bounded() -> None:
     """An upstream that echoes the key does not bring it into our files, and a page of HTML does not either."""
-    answer = Answer(status=403, body=b"key th_secret is disabled. " + b"x" * 10_000)
+    answer = HttpAnswer(status=403, body=b"key th_secret is disabled. " + b"x" * 10_000)
     said = words(answer, secrets=["th_secret"])
     assert said.startswith("key [key] is disabled. xxx")
     assert LONGEST_WORDS + 3 == len(said)
@@ -118,4 +118,4 @@ def test_a_partial_success_is_read_in_both_encodings(
     stream: str, headers: dict[str, str], body: bytes, expected: tuple[int, str | None]
 ) -> None:
     """Count and words; a warning or an unreadable body refuses nothing."""
-    assert expected == rejected(Answer(status=200, headers=headers, body=body), stream)
+    assert expected == rejected(HttpAnswer(status=200, headers=headers, body=body), stream)

@@ -15,8 +15,9 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from exporters.destinations.ndjson import FileExporter
-from exporters.errors import Refused, Retryable
+from exporters.destinations.ndjson import lines_of
+from exporters.errors import Misconfigured, Retryable
+from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record, as_json
@@ -30,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest_asyncio.fixture
 async def exporter(path: Path) -> AsyncIterator[FileExporter]:
-    exporter = FileExporter(path)
+    exporter = FileExporter(path, write=lines_of)
     yield exporter
     await exporter.close()
 
@@ -74,13 +75,13 @@ async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) 
 @pytest.mark.asyncio
 async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
     """Killed after the write and before the settling: the next process finds the lines and writes what is missing."""
-    first = FileExporter(path)
+    first = FileExporter(path, write=lines_of)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
     with path.open("ab") as file:
         file.write(b'{"kind": "inf')  # torn
     await first.close()
-    second = FileExporter(path)
+    second = FileExporter(path, write=lines_of)
     await attempt(second, crashed, calls(3, 5))
     await attempt(second, delivery(6, 6), calls(6, 6))
     await second.close()
@@ -100,17 +101,17 @@ async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path)
 @pytest.mark.asyncio
 async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     """Rotated between crash and repeat: what is whole in the old file stays there, the rest is written to the new."""
-    first = FileExporter(path)
+    first = FileExporter(path, write=lines_of)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 4), calls(3, 4))
     await first.close()
     old = path.rename(path.with_suffix(".1"))
     old.write_bytes(old.read_bytes()[:-20])
-    second = FileExporter(path)
+    second = FileExporter(path, write=lines_of)
     again, _ = await attempt(second, crashed, calls(3, 4))
     assert rows(4, 4) == lines(path)
     await second.close()
-    third = FileExporter(path)  # killed once more, with lines in both files
+    third = FileExporter(path, write=lines_of)  # killed once more, with lines in both files
     await attempt(third, again, calls(3, 4))
     await third.close()
     assert rows(1, 4) == lines(old, path)
@@ -119,11 +120,11 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
     """Deleted or moved away between crash and repeat: the delivery is written to a new file."""
-    first = FileExporter(path)
+    first = FileExporter(path, write=lines_of)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
     await first.close()
     path.unlink()
-    second = FileExporter(path)
+    second = FileExporter(path, write=lines_of)
     await attempt(second, crashed, calls(1, 2))
     await second.close()
     assert rows(1, 2) == lines(path)
@@ -135,10 +136,10 @@ async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     link = tmp_path / "records.ndjson"
     link.symlink_to(tmp_path / "disk" / "real.ndjson")
-    first = FileExporter(link)
+    first = FileExporter(link, write=lines_of)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
     await first.close()
-    second = FileExporter(link)
+    second = FileExporter(link, write=lines_of)
     await attempt(second, crashed, calls(1, 2))
     await second.close()
     assert link.is_symlink()
@@ -219,12 +220,12 @@ async def test_a_full_disk_is_waited_for(exporter: FileExporter, path: Path, mon
 @pytest.mark.asyncio
 async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
     """After a crash other deliveries may come first (a replay waits for news): the repeat takes nothing of theirs."""
-    first = FileExporter(path)
+    first = FileExporter(path, write=lines_of)
     crashed, _ = await attempt(first, delivery(1, 3), calls(1, 3))
     await first.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])  # torn within its last line
-    second = FileExporter(path)
+    second = FileExporter(path, write=lines_of)
     await attempt(second, delivery(4, 6), calls(4, 6))
     await attempt(second, crashed, calls(1, 3))
     await attempt(second, crashed, calls(1, 3))
@@ -250,7 +251,7 @@ async def test_a_delivery_passes_one_that_met_a_full_disk(
 @pytest.mark.asyncio
 async def test_two_topics_share_a_file(path: Path) -> None:
     """A destination of two topics is two routes and one file: a repeat of one costs the other no line."""
-    one, other = FileExporter(path), FileExporter(path)
+    one, other = FileExporter(path, write=lines_of), FileExporter(path, write=lines_of)
     mine = await marked(one, delivery(1, 3))
     theirs = await marked(other, delivery(4, 6))
     await attempt(other, theirs, calls(4, 6))
@@ -274,8 +275,8 @@ async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path:
 @pytest.mark.asyncio
 async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
     """A directory in the place of the file is for the operator to mend: the message names it."""
-    exporter = FileExporter(tmp_path)
-    with pytest.raises(Refused, match="Is a directory"):
+    exporter = FileExporter(tmp_path, write=lines_of)
+    with pytest.raises(Misconfigured, match="Is a directory"):
         await exporter.prepare(delivery(1, 1))
     await exporter.close()
 

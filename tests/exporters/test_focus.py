@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from exporters.destinations import focus
-from exporters.destinations.ndjson import FileExporter
+from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry
 from spool.record import NS, Record
@@ -117,7 +117,7 @@ def test_the_sum_is_the_spend() -> None:
 async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     """The header is the first line of the file alone; a delivery that is repeated replaces what it wrote."""
     path = tmp_path / "focus.csv"
-    exporter = FileExporter(path, write=focus.written, head=focus.header())
+    exporter = FileExporter(path, write=focus.lines_of, head=focus.header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     for _ in range(2):

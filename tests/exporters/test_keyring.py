@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.errors import Refused
+from exporters.errors import Misconfigured
 from exporters.keyring import Keyring
 from exporters.service.paths import STREAMS, Paths
 from exporters.settings import UpstreamKey, UpstreamSettings
@@ -26,7 +26,9 @@ def test_a_managed_use_case_goes_first() -> None:
 
 def test_a_missing_scope_is_named_with_what_would_grant_it() -> None:
     """The reason of a parked route says which key is missing."""
-    with pytest.raises(Refused, match=r"covers the scope ai-telemetry-ingest:ingest-ai-telemetry .*Send AI Telemetry"):
+    with pytest.raises(
+        Misconfigured, match=r"covers the scope ai-telemetry-ingest:ingest-ai-telemetry .*Send AI Telemetry"
+    ):
         Keyring([], ENVIRON).secret_for(scopes.INGEST)
 
 
@@ -60,7 +62,7 @@ def test_a_secret_that_cannot_be_used_refuses(tmp_path: Path, content: str | Non
     if content is not None:
         file.write_text(content)
     keyring = Keyring([UpstreamKey(name="telemetry", secret_file=file, scopes=(scopes.INGEST,))])
-    with pytest.raises(Refused, match="upstream key telemetry") as refusal:
+    with pytest.raises(Misconfigured, match="upstream key telemetry") as refusal:
         keyring.secret_for(scopes.INGEST)
     assert "lines" not in str(refusal.value)
     assert str(file) in str(refusal.value)
@@ -68,7 +70,7 @@ def test_a_secret_that_cannot_be_used_refuses(tmp_path: Path, content: str | Non
 
 def test_a_variable_that_is_not_set_is_named() -> None:
     """An empty environment is the operator's to mend."""
-    with pytest.raises(Refused, match="NARROW"):
+    with pytest.raises(Misconfigured, match="NARROW"):
         Keyring([NARROW], {}).secret_for(scopes.INGEST)
 
 

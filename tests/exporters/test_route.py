@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from exporters.backoff import Backoff
 from exporters.capture import Capture
-from exporters.errors import Divide, Refused, Rejected, Retryable, SendError, TooLarge, Unknown
-from exporters.gate import ANOTHER_SUSPECT_S, MAX_SUSPECTS, Gate
-from exporters.route import Route
+from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Rejected, Retryable, SendError
+from exporters.route_loop import RouteLoop
+from exporters.throttle import ANOTHER_SUSPECT_S, MAX_SUSPECTS, RouteThrottle
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from tests.exporters.house import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
@@ -23,8 +23,8 @@ from tests.exporters.house import ROUTE, SPEC, Spooled, StoppedClock, calls, rec
 DOWN = Retryable("no answer", answered=False, keep_key=True)
 BUSY = Retryable("503", status=503)
 BAD = Rejected("400 bad", status=400)
-LARGE = TooLarge("413", status=413)
-FORBIDDEN = Refused("403", status=403)
+LARGE = DeliveryTooLarge("413", status=413)
+FORBIDDEN = Misconfigured("403", status=403)
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ async def house(tmp_path: Path, clock: StoppedClock) -> AsyncIterator[Spooled]:
         yield house
 
 
-def route_of(house: Spooled, exporter: Capture) -> Route:
-    return Route(SPEC, exporter, deliveries=house.deliveries, log=house.log, clock=house.clock, backoff=Backoff())
+def route_of(house: Spooled, exporter: Capture) -> RouteLoop:
+    return RouteLoop(SPEC, exporter, deliveries=house.deliveries, log=house.log, clock=house.clock, backoff=Backoff())
 
 
 def spans(exporter: Capture) -> list[tuple[int, int]]:
@@ -124,7 +124,7 @@ async def test_a_cancelled_send_settles_nothing(house: Spooled) -> None:
 async def test_what_must_not_be_sent_twice_is_left_to_the_operator(house: Spooled) -> None:
     """An unknown outcome settles as unknown."""
     await house.add(calls(1, 3))
-    await route_of(house, Capture(answers=[Unknown("no answer")])).forward_once()
+    await route_of(house, Capture(answers=[OutcomeUnknown("no answer")])).forward_once()
     assert {"unknown": 3} == await house.terms()
 
 
@@ -177,7 +177,7 @@ async def test_a_refusing_route_tries_other_single_records(house: Spooled, clock
 @pytest.mark.asyncio
 async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> None:
     """So many single records are tried at first, then one more every ten minutes: a run of bad ones cannot block."""
-    gate = Gate(clock, Backoff())
+    gate = RouteThrottle(clock, Backoff())
     gate.refused()
     assert MAX_SUSPECTS == gate.max_suspects()
     clock.move(10 * ANOTHER_SUSPECT_S)
@@ -188,7 +188,7 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
 @pytest.mark.asyncio
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
     """Failures of one round are one; the wait grows with rounds; a success ends it, but not what was asked for."""
-    gate = Gate(clock, Backoff())
+    gate = RouteThrottle(clock, Backoff())
     began = gate.round
     assert [False, False] == [gate.failed(began, "503", hint_s=None) for _ in range(2)]
     assert 0 == gate.rest_s(0)
@@ -219,7 +219,7 @@ async def test_the_newest_failure_is_the_reason_shown(house: Spooled, clock: Sto
 @pytest.mark.asyncio
 async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> None:
     """Only the first worker goes on, after the wait."""
-    gate = Gate(clock, Backoff())
+    gate = RouteThrottle(clock, Backoff())
     gate.park(60)
     assert (60, True) == (gate.rest_s(0), gate.rest_s(1) > 1e9)
     clock.move(60)

@@ -6,8 +6,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from exporters.destinations.ndjson import FileExporter
-from exporters.routes import RouteConfig, Routes
+from exporters.destinations.ndjson import lines_of
+from exporters.exporter import RouteConfig
+from exporters.forwarder import Forwarder
+from exporters.record_file import FileExporter
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY
@@ -22,8 +24,8 @@ async def main(data: Path, archive: Path) -> None:
         if house.log.closed_below(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS))
         spec = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
-        config = RouteConfig(spec=spec, exporter=FileExporter(archive, max_records=7))
-        routes = Routes(house.deliveries, house.log, house.clock, [config])
+        config = RouteConfig(spec=spec, exporter=FileExporter(archive, write=lines_of, max_records=7))
+        routes = Forwarder(house.deliveries, house.log, house.clock, [config])
         await routes.start()
         print("writing", flush=True)
         while (await house.state(ROUTE)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes

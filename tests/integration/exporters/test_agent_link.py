@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from exporters.backoff import Backoff
-from exporters.link import REFUSED_S, Link
-from exporters.secret import Secret
+from exporters.device_reporter import REFUSED_S, DeviceReporter
+from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
-from exporters.service.upstream import client_of
+from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from spool.clock import SystemClock
 from tests.exporters.upstream import FakeUpstream, Received, Reply
@@ -48,7 +48,7 @@ class Gateway:
 class Laptop:
     upstream: FakeUpstream
     gateway: Gateway
-    link: Link
+    link: DeviceReporter
     key_file: Path
 
     def asked(self) -> list[tuple[str, str]]:
@@ -70,12 +70,12 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
     async with FakeUpstream() as upstream:
         upstream.judge = gateway.judge
         settings = UpstreamSettings(base_url=upstream.url, timeout=5)
-        link = Link(
+        link = DeviceReporter(
             client_of(settings, clock=SystemClock()),
             Paths(settings),
             facts={"device_id": "laptop", "hostname": "mill"},
             report=report,
-            enrolment_key=Secret("the enrolment key", file=enrolment),
+            enrolment_key=SecretSource("the enrolment key", file=enrolment),
             key_file=key_file,
             keep_key=keep_key,
             backoff=Backoff(first_s=0.5, most_s=1.0),

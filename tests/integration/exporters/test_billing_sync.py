@@ -16,9 +16,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from exporters.errors import Refused, Rejected, Retryable
+from exporters.errors import Misconfigured, Rejected, Retryable
 from exporters.http.client import Client, ClientSettings
-from exporters.service.billing import Lanes
+from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.demo.filling import fill
@@ -150,7 +150,9 @@ class House:
     @asynccontextmanager
     async def sync(self, **changes: Any) -> AsyncIterator[BillingSync]:
         client = Client(ClientSettings(timeout_s=5), clock=self.clock)
-        one = BillingSync(self.ledger, self.hours, client, self.settings, Lanes(), clock=self.clock, **changes)
+        one = BillingSync(
+            self.ledger, self.hours, client, self.settings, ConnectionLocks(), clock=self.clock, **changes
+        )
         try:
             yield one
         finally:
@@ -222,7 +224,7 @@ async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
         await one.spend(20, until=datetime(2026, 10, 1, 6, tzinfo=UTC))
         service.next = [500, 400, 403]
         async with one.sync() as sync:
-            for error in (Retryable, Rejected, Refused):
+            for error in (Retryable, Rejected, Misconfigured):
                 with pytest.raises(error):
                     await sync.bring()
             await sync.bring()
@@ -273,7 +275,7 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
             ledger = await open_ledger(tmp_path, clock=clock)
             client = Client(ClientSettings(timeout_s=5), clock=clock)
             hours = SqliteBillingHours(spool.database)
-            sync = BillingSync(ledger, hours, client, settings, Lanes(), clock=clock)
+            sync = BillingSync(ledger, hours, client, settings, ConnectionLocks(), clock=clock)
             try:
                 if late:
                     record = call(late, cost="1.2345678901", cost_source="reported", start_time=(end - 86_400) * NS)

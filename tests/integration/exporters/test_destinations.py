@@ -16,12 +16,13 @@ import pytest
 import pytest_asyncio
 
 from exporters.check import check
+from exporters.destinations.catalogue import build_routes
 from exporters.destinations.webhook import sign
-from exporters.errors import Refused, Retryable
-from exporters.gate import PARKED
+from exporters.errors import Misconfigured, Retryable
+from exporters.forwarder import Forwarder
 from exporters.http.client import MOST_ANSWER_BYTES, Client, ClientSettings
-from exporters.routes import Routes, build
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
+from exporters.throttle import PARKED
 from spool.clock import SystemClock
 from spool.record import Record, as_json
 from spool.registry.scopes import INGEST
@@ -46,8 +47,8 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 
 
 @asynccontextmanager
-async def forwarding(house: Spooled, *destinations: DestinationSettings) -> AsyncIterator[Routes]:
-    routes = Routes(house.deliveries, house.log, CLOCK, build(UpstreamSettings(), destinations, clock=CLOCK))
+async def forwarding(house: Spooled, *destinations: DestinationSettings) -> AsyncIterator[Forwarder]:
+    routes = Forwarder(house.deliveries, house.log, CLOCK, build_routes(UpstreamSettings(), destinations, clock=CLOCK))
     await routes.start()
     try:
         yield routes
@@ -209,7 +210,7 @@ def test_a_destination_that_cannot_take_a_topic_is_named(type_: str, topic: str)
     """The composition root gets the name of what is wrong, not a route that never works."""
     destination = DestinationSettings(name="odd", type=type_, url="http://x", topics=(topic,))
     with pytest.raises(ValueError, match="destination odd"):
-        build(UpstreamSettings(), [destination], clock=CLOCK)
+        build_routes(UpstreamSettings(), [destination], clock=CLOCK)
 
 
 @pytest.mark.asyncio
@@ -317,11 +318,11 @@ async def test_an_address_that_holds_a_secret_stays_untold() -> None:
 async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> None:
     """An address that is none and a file of authorities that is none park the route."""
     async with Client(ClientSettings(), clock=CLOCK) as client:
-        with pytest.raises(Refused, match="not an address"):
+        with pytest.raises(Misconfigured, match="not an address"):
             await client.send("no address", b"", content_type="x/y")
     broken = tmp_path / "ca.pem"
     broken.write_text("nothing")
     for ca_file in (broken, tmp_path / "absent.pem"):
         async with Client(ClientSettings(ca_file=ca_file), clock=CLOCK) as client:
-            with pytest.raises(Refused, match="ca_file"):
+            with pytest.raises(Misconfigured, match="ca_file"):
                 await client.send("https://127.0.0.1:1", b"", content_type="x/y")

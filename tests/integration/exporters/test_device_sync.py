@@ -17,7 +17,7 @@ from exporters.backoff import Backoff
 from exporters.keyring import Keyring
 from exporters.service.device_sync import DeviceSync
 from exporters.service.paths import Paths
-from exporters.service.upstream import Upstream, client_of
+from exporters.service.upstream_client import UpstreamClient, client_of
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.devices import PENDING, REVOKED, Device, DeviceTable
@@ -53,7 +53,9 @@ class Site:
         clock = SystemClock()
         settings = UpstreamSettings(base_url=self.upstream.url, timeout=5, keys=self.keys, paths=self.paths)
         client = client_of(settings, clock=clock)
-        sync = DeviceSync(self.table, Upstream(client, Paths(settings), Keyring(self.keys)), clock=clock, backoff=QUICK)
+        sync = DeviceSync(
+            self.table, UpstreamClient(client, Paths(settings), Keyring(self.keys)), clock=clock, backoff=QUICK
+        )
         task = asyncio.create_task(sync.run())
         try:
             yield sync

@@ -13,7 +13,9 @@ import pytest_asyncio
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from exporters.backoff import Backoff
-from exporters.routes import RouteConfig, Routes, build
+from exporters.destinations.catalogue import build_routes
+from exporters.exporter import RouteConfig
+from exporters.forwarder import Forwarder
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteState
@@ -37,12 +39,12 @@ class Site:
     backoff: Backoff = QUICK
 
     def configs(self, **changes: object) -> list[RouteConfig]:
-        routes = build(replace(self.settings, **changes), [], clock=self.house.clock)  # type: ignore[arg-type]
+        routes = build_routes(replace(self.settings, **changes), [], clock=self.house.clock)  # type: ignore[arg-type]
         return [replace(route, backoff=self.backoff) for route in routes]
 
     @asynccontextmanager
-    async def forwarding(self, **changes: object) -> AsyncIterator[Routes]:
-        routes = Routes(self.house.deliveries, self.house.log, self.house.clock, self.configs(**changes))
+    async def forwarding(self, **changes: object) -> AsyncIterator[Forwarder]:
+        routes = Forwarder(self.house.deliveries, self.house.log, self.house.clock, self.configs(**changes))
         await routes.start()
         try:
             yield routes

@@ -14,9 +14,10 @@ import pytest
 import pytest_asyncio
 
 from exporters.backoff import Backoff
-from exporters.routes import Routes, build
-from exporters.service.billing import Lanes
-from exporters.service.topics import Rooms
+from exporters.destinations.catalogue import build_routes
+from exporters.destinations.upstream import UpstreamContext
+from exporters.forwarder import Forwarder
+from exporters.service.billing_drops import ConnectionLocks
 from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.identity import Identity
@@ -69,18 +70,20 @@ class Site:
         )
 
     @asynccontextmanager
-    async def forwarding(self, *, single_writer: frozenset[str] = frozenset(), **changes: Any) -> AsyncIterator[Routes]:
+    async def forwarding(
+        self, *, single_writer: frozenset[str] = frozenset(), **changes: Any
+    ) -> AsyncIterator[Forwarder]:
         spool, clock = self.spool, SystemClock()
-        rooms = Rooms(
+        context = UpstreamContext(
             log=spool.log,
             streams=spool.streams,
             learn=spool.book.learn,
-            lanes=Lanes(),
+            locks=ConnectionLocks(),
             single_writer=single_writer,
         )
-        configs = build(replace(self.settings, **changes), [], clock=clock, rooms=rooms)
+        configs = build_routes(replace(self.settings, **changes), [], clock=clock, context=context)
         quick = [replace(config, backoff=Backoff(first_s=0.01, most_s=0.05)) for config in configs]
-        routes = Routes(spool.deliveries, spool.log, clock, quick)
+        routes = Forwarder(spool.deliveries, spool.log, clock, quick)
         await routes.start()
         try:
             yield routes

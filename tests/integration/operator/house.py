@@ -12,8 +12,9 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from exporters.routes import billing_sync
-from exporters.service.billing import Lanes
+from exporters.service.billing_drops import ConnectionLocks
+from exporters.service.billing_sync import BillingSync
+from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from gateway.addresses.application import operator_application
 from gateway.addresses.paths import OPERATOR_API
@@ -104,7 +105,14 @@ async def operator_house(
         log=spool.log,
         deliveries=spool.deliveries,
         streams=spool.streams,
-        billing=billing_sync(UpstreamSettings(), ledger, MemoryBillingHours(), Lanes(), clock=clock),
+        billing=BillingSync(
+            ledger,
+            MemoryBillingHours(),
+            client_of(UpstreamSettings(), clock=clock),
+            UpstreamSettings(),
+            ConnectionLocks(),
+            clock=clock,
+        ),
         registry=registry,
         access=access,
         ledger=ledger,

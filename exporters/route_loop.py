@@ -1,7 +1,7 @@
 """
 The loop of one (destination, topic): take a delivery, send it, write down what became of it. The heart of the program.
 
-What an answer means for the route as a whole (who may send now, and when) is kept in `exporters.gate`.
+What an answer means for the route as a whole (who may send now, and when) is kept in `exporters.throttle`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import replace
 from math import inf
 
 from exporters.backoff import Backoff
-from exporters.errors import Divide, Refused, Rejected, Retryable, SendError, TooLarge, Unknown
+from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Rejected, Retryable, SendError
 from exporters.exporter import Exporter
-from exporters.gate import PARKED, REFUSING, RUNNING, Gate
+from exporters.throttle import PARKED, REFUSING, RUNNING, RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
@@ -31,7 +31,7 @@ LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
 
 
-class Route:
+class RouteLoop:
     """Runs until it is cancelled; then open deliveries stay open and are sent again with the same bytes."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Route:
         self._log = log
         self._clock = clock
         self._backoff = backoff or Backoff()
-        self._gate = Gate(clock, self._backoff)
+        self._gate = RouteThrottle(clock, self._backoff)
         self._news = asyncio.Event()
 
     async def run(self, state: str = RUNNING) -> None:
@@ -81,13 +81,16 @@ class Route:
             settlement = await self._send(delivery)
         except Divide as error:
             await self._deliveries.split(delivery, reason=str(error), at=error.at)
-        except (Rejected, TooLarge) as error:  # the destination read these bytes and refused them: find the culprit
+        except (
+            Rejected,
+            DeliveryTooLarge,
+        ) as error:  # the destination read these bytes and refused them: find the culprit
             await self._search(delivery, error)
-        except Refused as error:  # the key or the address is wrong, the data is innocent: keep it and wait
+        except Misconfigured as error:  # the key or the address is wrong, the data is innocent: keep it and wait
             await self._park(delivery, error)
         except Retryable as error:
             await self._retry(delivery, error, began)
-        except Unknown as error:
+        except OutcomeUnknown as error:
             await self._deliveries.unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
             _log.exception("%s: a delivery failed inside", self.name, extra={"action": "delivery_fault"})
@@ -129,7 +132,7 @@ class Route:
     async def _search(self, delivery: Delivery, error: SendError) -> None:
         """Halve what was refused; a record alone is set aside once the route is proven to work without it."""
         words = str(error)
-        if delivery.count > 1 and isinstance(error, TooLarge):
+        if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
             await self._deliveries.split(delivery, reason=words)
             return
         self._note(delivery, "delivery_refused", words)
@@ -157,7 +160,7 @@ class Route:
             self._gate.refused()
             await self._deliveries.set_state(self.name, REFUSING, str(error))
 
-    async def _park(self, delivery: Delivery, error: Refused) -> None:
+    async def _park(self, delivery: Delivery, error: Misconfigured) -> None:
         words = str(error)
         self._note(delivery, "route_parked", words)
         await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)

@@ -21,7 +21,7 @@ MAX_SUSPECTS = 16
 ANOTHER_SUSPECT_S = 600.0
 
 
-class Gate:
+class RouteThrottle:
     def __init__(self, clock: Clock, backoff: Backoff) -> None:
         self.state = RUNNING
         self.round = 0  # failures that began in the same round are one failure

@@ -1,10 +1,10 @@
-"""The cost service: each of its streams at its path, under the key that covers it."""
+"""Sends to the upstream: each of its streams at its path, under the key that covers it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporters.http.answers import Answer
+from exporters.http.answers import HttpAnswer
 from exporters.http.client import Client, ClientSettings
 from exporters.keyring import Keyring
 from exporters.service.paths import STREAMS, Paths
@@ -12,16 +12,16 @@ from exporters.settings import UpstreamSettings
 from spool.clock import Clock
 
 
-class Upstream:
+class UpstreamClient:
     def __init__(self, client: Client, paths: Paths, keyring: Keyring) -> None:
         self.client = client
         self._paths = paths
         self._keyring = keyring
 
     @classmethod
-    def of(cls, settings: UpstreamSettings, keyring: Keyring, *, clock: Clock) -> Upstream:
-        """With a client of its own."""
-        return cls(client_of(settings, clock=clock), Paths(settings), keyring)
+    def of(cls, settings: UpstreamSettings, *, clock: Clock) -> UpstreamClient:
+        """With an HTTP client of its own."""
+        return cls(client_of(settings, clock=clock), Paths(settings), Keyring(settings.keys))
 
     async def send(
         self,
@@ -33,7 +33,7 @@ class Upstream:
         content_type: str = "application/json",
         idempotency_key: str | None = None,
         **parts: str,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """
         One request to a stream, whose path has `parts` in its placeholders.
 

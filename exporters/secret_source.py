@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from exporters.errors import Refused
+from exporters.errors import Misconfigured
 
 
-class Secret:
+class SecretSource:
     """`name` is how error messages call it. The value never appears in a message or a repr."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Secret:
         if self._file is None:
             value = self._environ.get(self._env, "").strip()
             if not value:
-                raise Refused(f"{self.name}: the environment variable {self._env} is not set", answered=False)
+                raise Misconfigured(f"{self.name}: the environment variable {self._env} is not set", answered=False)
             return value
         seen = self.stamp()
         if seen is None or seen != self._seen:
@@ -50,7 +50,7 @@ class Secret:
             value = file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             words = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise Refused(f"{self.name}: {file} cannot be read: {words}", answered=False) from error
+            raise Misconfigured(f"{self.name}: {file} cannot be read: {words}", answered=False) from error
         if not value or any(character.isspace() or not character.isprintable() for character in value):
-            raise Refused(f"{self.name}: {file} must hold one secret on one line", answered=False)
+            raise Misconfigured(f"{self.name}: {file} must hold one secret on one line", answered=False)
         return value

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from exporters.pace import InOrder
-from exporters.service.upstream import Upstream
+from exporters.service.upstream_client import UpstreamClient
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import BillingDrop
@@ -18,7 +18,7 @@ from spool.record import BillingDrop
 STREAM = "billing-drops"
 
 
-class Lanes:
+class ConnectionLocks:
     """One request at a time for each connection, whoever makes it."""
 
     def __init__(self) -> None:
@@ -28,13 +28,13 @@ class Lanes:
         return self._locks.setdefault(connection_id, asyncio.Lock())
 
 
-class BillingExporter:
+class BillingDropExporter:
     in_flight = 1
     max_records = 1  # one drop is one request
 
-    def __init__(self, upstream: Upstream, lanes: Lanes) -> None:
+    def __init__(self, upstream: UpstreamClient, locks: ConnectionLocks) -> None:
         self._upstream = upstream
-        self._lanes = lanes
+        self._locks = locks
         self._order = InOrder()
 
     async def prepare(self, delivery: Delivery) -> str | None:
@@ -46,7 +46,7 @@ class BillingExporter:
         for drop in drops:
             to = drop.connection_id
             with self._order.turn(to, delivery):
-                async with self._lanes.of(to):
+                async with self._locks.of(to):
                     await self._upstream.send(STREAM, drop.body, idempotency_key=key, connection_id=to)
         return Settlement(delivered=len(drops), damaged=delivery.count - len(drops))
 

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from exporters.backoff import Backoff
-from exporters.errors import Refused, Retryable, SendError
+from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import Client
-from exporters.secret import Secret
+from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
 
 INTERVAL_S = 60.0
@@ -42,7 +42,7 @@ class _Answer(msgspec.Struct):
     key: str | None = None
 
 
-class Link:
+class DeviceReporter:
     """
     `facts` is what an enrolment says; `report` adds what a heartbeat says now; `keep_key` writes the device's key.
 
@@ -56,7 +56,7 @@ class Link:
         *,
         facts: Mapping[str, object],
         report: Callable[[], Awaitable[Mapping[str, object]]],
-        enrolment_key: Secret | None,
+        enrolment_key: SecretSource | None,
         key_file: Path,
         keep_key: Callable[[str], None],
         backoff: Backoff | None = None,
@@ -67,7 +67,7 @@ class Link:
         self._report = report
         self._enrolment_key = enrolment_key
         self._key_file = key_file
-        self._device_key = Secret("the device's key", file=key_file)
+        self._device_key = SecretSource("the device's key", file=key_file)
         self._keep_key = keep_key
         self._backoff = backoff or Backoff()
         self._interval_s = INTERVAL_S
@@ -103,7 +103,7 @@ class Link:
 
     async def _enrol(self) -> float:
         if self._enrolment_key is None:
-            raise Refused("this device has no key, and no enrolment key to get one with", answered=False)
+            raise Misconfigured("this device has no key, and no enrolment key to get one with", answered=False)
         body = {**self._facts, "want_key": True}
         answer = await self._post("enroll", body, self._enrolment_key.value())
         if answer.key is not None:
@@ -120,7 +120,7 @@ class Link:
         body = {**self._facts, **await self._report()}
         try:
             answer = await self._post("heartbeat", body, self._device_key.value())
-        except Refused as error:
+        except Misconfigured as error:
             if error.status != 401 or self._enrolment_key is None:
                 raise
             return await self._enrol()  # the key is dead: reset, and perhaps welcome again
@@ -135,7 +135,7 @@ class Link:
         try:
             said = msgspec.json.decode(answer.body, type=_Answer)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Refused("what answers at this address is no gateway", status=answer.status) from error
+            raise Misconfigured("what answers at this address is no gateway", status=answer.status) from error
         self.state = said.device.state
         self._interval_s = min(max(1.0, said.device.heartbeat_interval_s), LONGEST_INTERVAL_S)
         return said

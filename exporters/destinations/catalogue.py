@@ -1,0 +1,88 @@
+"""Every type of destination in one list, and what is collected from it: problems of the configuration, and routes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from exporters.destinations import focus, ndjson, otlp, webhook
+from exporters.destinations.upstream import UPSTREAM, UpstreamContext
+from exporters.destinations.upstream import routes as upstream_routes
+from exporters.exporter import RouteConfig
+from exporters.problems import one_of, url
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings, UpstreamSettings
+from spool.clock import Clock
+from spool.deliveries.values import RouteSpec
+from spool.record import TOPICS
+
+TYPES = {each.name: each for each in (ndjson.TYPE, focus.TYPE, otlp.TYPE, webhook.TYPE)}
+
+
+def problems(destinations: Sequence[DestinationSettings]) -> Iterator[str]:
+    """Every reason why [[destinations]] cannot work, one sentence a problem."""
+    names = {UPSTREAM}
+    for place, destination in enumerate(destinations):
+        shown = f"destinations[{place}]"
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", destination.name):
+            yield f"{shown}.name is required: letters, digits, '.', '_' and '-', at most 64"
+        elif destination.name in names:
+            yield f"{shown}.name {destination.name!r} is already used"
+        names.add(destination.name)
+        yield from one_of(f"{shown}.type", destination.type, tuple(TYPES))
+        type = TYPES.get(destination.type)
+        if type and not getattr(destination, type.needs):
+            yield f"{shown}.{type.needs} is required for type {destination.type!r}"
+        yield from url(f"{shown}.url", destination.url)
+        yield from one_of(f"{shown}.start", destination.start, ("oldest", "now"))
+        yield from _topic_problems(shown, destination)
+        for name, value in destination.headers.items():
+            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.isprintable():
+                yield f"{shown}.headers: {name!r} is not a header, or its value is not one line"
+
+
+def _topic_problems(shown: str, destination: DestinationSettings) -> Iterator[str]:
+    if len(set(destination.topics)) != len(destination.topics) or not destination.topics:
+        yield f"{shown}.topics must name at least one topic, and each once"
+    type = TYPES.get(destination.type)
+    for topic in destination.topics:
+        yield from one_of(f"{shown}.topics", topic, TOPICS)
+        if type and topic in TOPICS and topic not in type.topics:
+            yield f"{shown}.topics: type {destination.type!r} cannot take {topic!r}"
+
+
+def build_routes(
+    upstream: UpstreamSettings,
+    destinations: Sequence[DestinationSettings],
+    *,
+    clock: Clock,
+    context: UpstreamContext | None = None,
+) -> list[RouteConfig]:
+    """
+    The routes of a configuration; ValueError for a type or topic that a destination cannot take.
+
+    Without `context` nothing but AI telemetry leaves for the upstream.
+    """
+    routes = list(upstream_routes(upstream, clock=clock, context=context))
+    for destination in destinations:
+        routes += [_route(destination, topic, clock) for topic in destination.topics]
+    return routes
+
+
+def secret_of(destination: DestinationSettings, name: str | None = None) -> SecretSource | None:
+    """The destination's secret, None if it has none; `name` is how messages call it."""
+    if destination.secret_file is None:
+        return None
+    return SecretSource(name or f"destination {destination.name}", file=destination.secret_file)
+
+
+def _route(destination: DestinationSettings, topic: str, clock: Clock) -> RouteConfig:
+    type = TYPES.get(destination.type)
+    if type is None or topic not in type.topics or not getattr(destination, type.needs):
+        raise ValueError(f"destination {destination.name}: type {destination.type!r} cannot take the topic {topic}")
+    secret = secret_of(destination)
+    spec = RouteSpec(
+        name=f"{destination.name}/{topic}", topic=topic, required=destination.required, start=destination.start
+    )
+    exporter = type.build(destination, secret, clock)
+    return RouteConfig(spec=spec, exporter=exporter, stamps=lambda: secret and secret.stamp())

@@ -1,0 +1,24 @@
+"""What a destination module declares of its type; `exporters.destinations.catalogue` collects the declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from exporters.exporter import Exporter
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+from spool.clock import Clock
+from spool.record import TOPICS
+
+Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestinationType:
+    """`needs` is the setting of [[destinations]] without which nothing can be sent; `topics` are those it can take."""
+
+    name: str
+    needs: str
+    build: Build
+    topics: tuple[str, ...] = TOPICS

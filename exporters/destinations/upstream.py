@@ -1,0 +1,144 @@
+"""
+The upstream, the cost service or another Tollhouse: what [upstream] must hold, and a route for each topic it takes.
+
+A topic with nowhere to go has no route: its records are kept as long as retention says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from exporters.exporter import Exporter, RouteConfig
+from exporters.otlp.telemetry import TelemetryExporter
+from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
+from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
+from exporters.service.events import STREAM as EVENTS
+from exporters.service.events import EventExporter, StreamMapper
+from exporters.service.paths import STREAMS, Paths
+from exporters.service.unit_cost import UnitCostExporter
+from exporters.service.upstream_client import UpstreamClient
+from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
+from spool.clock import Clock
+from spool.deliveries.values import RouteSpec
+from spool.log.protocols import Log
+from spool.record import AI_TELEMETRY, BILLING_DATA, UNIT_COST, USAGE_EVENTS, UnitCostOperation
+from spool.registry.scopes import SCOPES, USE_CASES
+from spool.streams import StreamReader
+
+UPSTREAM = "upstream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamContext:
+    """
+    What the routes to the upstream need beside their deliveries.
+
+    `learn` is called with operations that come into the log from here; `locks` are shared with whoever else sends to a
+    billing connection; `single_writer` names the streams that nobody else writes.
+    """
+
+    log: Log
+    streams: StreamReader
+    learn: Callable[[Sequence[UnitCostOperation]], None]
+    locks: ConnectionLocks
+    single_writer: frozenset[str] = frozenset()
+
+
+def problems(settings: UpstreamSettings) -> Iterator[str]:
+    """Every reason why [upstream] cannot work, one sentence a problem."""
+    if settings.keys and not settings.base_url:
+        yield "upstream.base_url is required when upstream.keys are given"
+    for name in ("base_url", "ai_telemetry_url", "proxy"):
+        yield from url(f"upstream.{name}", getattr(settings, name))
+    yield from one_of("upstream.kind", settings.kind, ("service", "tollhouse"))
+    for type, event in settings.events.items():
+        yield from _event_problems(f"upstream.events.{type}", event)
+    yield from one_of("upstream.compression", settings.compression, ("gzip", "none"))
+    if settings.batch_records < 1:
+        yield "upstream.batch_records must be at least 1"
+    if settings.in_flight < 1:
+        yield "upstream.in_flight must be at least 1"
+    if settings.timeout <= 0:
+        yield "upstream.timeout must be above 0s"
+    names: set[str] = set()
+    for place, key in enumerate(settings.keys):
+        yield from _key_problems(f"upstream.keys[{place}]", key, names)
+        names.add(key.name)
+
+
+def _event_problems(shown: str, event: EventStream) -> Iterator[str]:
+    yield from stream_name(f"{shown}.stream", event.stream)
+    yield from one_of(f"{shown}.type", event.type, ("allocation", "metric"))
+    yield from one_of(f"{shown}.granularity", event.granularity, ("HOURLY", "DAILY", "MONTHLY"))
+    if len(event.dimensions) > MAX_STREAM_KEYS:
+        yield f"{shown}.dimensions must be at most {MAX_STREAM_KEYS}"
+
+
+def _key_problems(shown: str, key: UpstreamKey, names: set[str]) -> Iterator[str]:
+    if not key.name:
+        yield f"{shown}.name is required"
+    elif key.name in names:
+        yield f"{shown}.name {key.name!r} is used twice"
+    if bool(key.secret_file) == bool(key.secret_env):
+        yield f"{shown} needs secret_file or secret_env, and not both"
+    if bool(key.use_cases) == bool(key.scopes):
+        yield f"{shown} needs use_cases or scopes, never both"
+    for scope in key.scopes:
+        yield from one_of(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
+    for use_case in key.use_cases:
+        yield from one_of(f"{shown}.use_cases", use_case, tuple(USE_CASES))
+
+
+def routes(
+    settings: UpstreamSettings, *, clock: Clock, context: UpstreamContext | None = None
+) -> Iterator[RouteConfig]:
+    """
+    None without an upstream, and AI telemetry alone without `context` or without a base_url.
+
+    Each route has a client of its own. ValueError for a stream in upstream.paths that is not there.
+    """
+    if not (settings.base_url or settings.ai_telemetry_url):
+        return
+    for name in settings.paths.keys() - STREAMS.keys():
+        raise ValueError(f"upstream.paths: there is no stream {name!r}, only {', '.join(STREAMS)}")
+    yield _telemetry_route(settings, clock)
+    if context is None or not settings.base_url:
+        return
+    has_events = Paths(settings).template(EVENTS) is not None
+    if has_events or settings.events:
+        client = UpstreamClient.of(settings, clock=clock)
+        exporter: Exporter
+        if has_events:
+            exporter = EventExporter(client, max_bytes=settings.batch_bytes)
+        else:
+            exporter = StreamMapper(context.log, settings.events, context.learn)
+        yield _route(USAGE_EVENTS, exporter, client)
+    client = UpstreamClient.of(settings, clock=clock)
+    unit_cost = UnitCostExporter(
+        client,
+        context.streams,
+        clock=clock,
+        single_writer=context.single_writer,
+        to_tollhouse=settings.kind == "tollhouse",
+    )
+    yield _route(UNIT_COST, unit_cost, client)
+    client = UpstreamClient.of(settings, clock=clock)
+    yield _route(BILLING_DATA, BillingDropExporter(client, context.locks), client)
+
+
+def _telemetry_route(settings: UpstreamSettings, clock: Clock) -> RouteConfig:
+    client = UpstreamClient.of(settings, clock=clock)
+    exporter = TelemetryExporter(
+        client.client,
+        client,
+        in_flight=settings.in_flight,
+        max_records=settings.batch_records,
+        max_bytes=settings.batch_bytes,
+    )
+    return _route(AI_TELEMETRY, exporter, client)
+
+
+def _route(topic: str, exporter: Exporter, client: UpstreamClient) -> RouteConfig:
+    spec = RouteSpec(name=f"{UPSTREAM}/{topic}", topic=topic)
+    return RouteConfig(spec=spec, exporter=exporter, stamps=client.stamps)

@@ -1,0 +1,229 @@
+"""
+A file of lines, appended and flushed before their delivery is settled: what the destinations of files share.
+
+Before anything is written, the delivery keeps the file's identity and size as its mark. A repeat looks for its lines
+behind that place, wherever a rotation has moved the file within the directory, and writes those that are missing: no
+line is there twice, and the lines of other deliveries, which may have come first, are never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+
+from exporters.errors import Misconfigured, Retryable
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
+
+T = TypeVar("T")
+Write = Callable[[Delivery, Sequence[Entry]], tuple[list[bytes], Settlement]]
+
+_log = logging.getLogger(__name__)
+
+FILE_MODE = 0o640
+_STEP = 64 * 1024  # read backwards in search of the last line
+# Full, busy or broken for now; everything else (permissions, a directory in the way) is for the operator to mend.
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE})
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a delivery begins: a file by its identity, and its size before."""
+
+    device: int
+    inode: int
+    size: int
+
+    @classmethod
+    def parse(cls, text: str) -> Mark:
+        device, inode, size = map(int, text.split(":"))
+        return cls(device, inode, size)
+
+    def __str__(self) -> str:
+        return f"{self.device}:{self.inode}:{self.size}"
+
+    def names(self, status: os.stat_result) -> bool:
+        return (status.st_dev, status.st_ino) == (self.device, self.inode)
+
+
+class FileExporter:
+    """`write` gives the lines that a delivery adds to the file, no two of them alike; `head` begins an empty file."""
+
+    in_flight = 1  # one file, one order
+
+    def __init__(self, path: Path, *, write: Write, max_records: int = 1000, head: bytes = b"") -> None:
+        self.max_records = max_records
+        self._write = write
+        self._file = _File(path, head)
+        # One thread: what a cancelled delivery was still writing ends before its repeat begins.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
+
+    async def prepare(self, delivery: Delivery) -> str | None:
+        before = None if delivery.mark is None else Mark.parse(delivery.mark)
+        mark = await self._in_thread(lambda: self._file.begin(before))
+        return None if mark == before else str(mark)
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        lines, settlement = self._write(delivery, entries)
+        mark = None if delivery.mark is None else Mark.parse(delivery.mark)
+        await self._in_thread(lambda: self._file.append(lines, mark))
+        return settlement
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._thread.shutdown)
+        self._file.close()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except OSError as error:
+            words = f"{self._file.path}: {error.strerror or error}"
+            if error.errno in _PASSING:
+                raise Retryable(words, answered=False, keep_key=True) from error
+            raise Misconfigured(words, answered=False) from error
+
+
+_locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)  # two topics, two routes, may share a file
+
+
+class _File:
+    """Everything here waits for the disk: called on the exporter's thread alone."""
+
+    def __init__(self, path: Path, head: bytes) -> None:
+        self.path = path
+        self._head = head
+        self._lock = _locks[path.absolute()]
+        self._descriptor: int | None = None
+
+    def begin(self, before: Mark | None) -> Mark:
+        """The place behind which a delivery's lines are: that of its first attempt while the file can be found."""
+        with self._lock:
+            if before is not None:
+                descriptor = self._find(before)
+                if descriptor is not None:
+                    os.close(descriptor)
+                    return before
+                # Moved away by a rotation: what it holds of this delivery cannot be known.
+                _log.warning("%s: the file of a repeated delivery is gone", self.path, extra={"action": "mark_lost"})
+            descriptor = self._current()
+            _end_last_line(descriptor)
+            status = os.fstat(descriptor)
+            return Mark(status.st_dev, status.st_ino, status.st_size)
+
+    def append(self, lines: Sequence[bytes], mark: Mark | None) -> None:
+        """Every line is on disk when this returns, and behind the mark it is there once."""
+        with self._lock:
+            descriptor = self._current()
+            _end_last_line(descriptor)
+            there = self._written(mark, descriptor, set(lines))
+            head = b"" if os.fstat(descriptor).st_size else self._head
+            missing = memoryview(head + b"".join(line for line in lines if line not in there))
+            while missing:
+                missing = missing[os.write(descriptor, missing) :]
+            os.fsync(descriptor)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _written(self, mark: Mark | None, current: int, wanted: set[bytes]) -> set[bytes]:
+        """Those of the lines that an earlier attempt has written: behind the mark, or since in a new file."""
+        if mark is None:
+            return set()
+        if mark.names(os.fstat(current)):
+            return _lines_behind(current, mark.size, wanted)
+        rotated = self._find(mark)
+        if rotated is None:
+            return set()
+        try:
+            _end_last_line(rotated)
+            os.fsync(rotated)
+            return _lines_behind(rotated, mark.size, wanted) | _lines_behind(current, 0, wanted)
+        finally:
+            os.close(rotated)
+
+    def _find(self, mark: Mark) -> int | None:
+        """The file that a mark names: where it was, or under another name in the same directory."""
+        here = self.path.resolve()
+        neighbours = list(here.parent.iterdir()) if here.parent.is_dir() else []
+        for candidate in (here, *neighbours):
+            try:
+                if not mark.names(candidate.lstat()):
+                    continue
+                descriptor = os.open(candidate, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                continue
+            if mark.names(os.fstat(descriptor)):
+                return descriptor
+            os.close(descriptor)
+        return None
+
+    def _current(self) -> int:
+        """The file at the path, opened anew when a rotation has taken the last one away."""
+        if self._descriptor is not None and _is_at(self._descriptor, self.path):
+            return self._descriptor
+        self.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        _flush_directory(self.path.parent)
+        return self._descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    mine = os.fstat(descriptor)
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _end_last_line(descriptor: int) -> None:
+    """
+    What a crash or a full disk left of a line is cut off: it belongs to a delivery that will write it again.
+
+    A last line that only lacks its newline gets one.
+    """
+    size = os.fstat(descriptor).st_size
+    if not size or os.pread(descriptor, 1, size - 1) == b"\n":
+        return
+    torn = b""
+    begin = size
+    while begin and b"\n" not in torn:
+        begin = max(0, begin - _STEP)
+        torn = os.pread(descriptor, size - begin, begin)
+    torn = torn.rpartition(b"\n")[2]
+    try:
+        orjson.loads(torn)
+    except orjson.JSONDecodeError:
+        os.ftruncate(descriptor, size - len(torn))
+    else:
+        os.write(descriptor, b"\n")
+
+
+def _lines_behind(descriptor: int, place: int, wanted: set[bytes]) -> set[bytes]:
+    """Those of the wanted lines that begin at or behind a place."""
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(place)
+        return {line for line in file if line in wanted}
+
+
+def _flush_directory(directory: Path) -> None:
+    """A new file is there after a power cut only when its directory was flushed."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
