@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
 from spool.identity import Identity
 from spool.installation import derived
@@ -35,11 +34,6 @@ PRIME = 2**130 - 5
 MASK = 2**64 - 1
 
 IN_A_RUN = 0  # known, but its number is not at hand
-
-
-class RecordPlace(NamedTuple):
-    topic: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import count
 
 from spool.clock import Clock
 from spool.deliveries import ranges, routes, rules, transitions
 from spool.deliveries.routes import Backlog
+from spool.deliveries.sent import SentDeliveries, Transition
 from spool.deliveries.stored import OPEN, UNKNOWN, Change, StoredDeadLetter, StoredDelivery, StoredRoute
 from spool.deliveries.values import (
     DeadLetter,
@@ -18,17 +18,17 @@ from spool.deliveries.values import (
     PartialRefusal,
     RouteSpec,
     RouteState,
-    Settlement,
     UnknownDelivery,
 )
 from spool.errors import NotThere
 from spool.memory.log import MemoryLog
 
 
-class MemoryDeliveries:
+class MemoryDeliveries(SentDeliveries):
+    _log: MemoryLog
+
     def __init__(self, log: MemoryLog, *, clock: Clock) -> None:
-        self._log = log
-        self._clock = clock
+        super().__init__(log, clock)
         self._routes: dict[str, StoredRoute] = {}
         self._deliveries: dict[int, StoredDelivery] = {}
         self._in_hand: set[int] = set()
@@ -72,55 +72,6 @@ class MemoryDeliveries:
         stored = self._deliveries.get(delivery.id)
         if stored is not None:
             self._deliveries[delivery.id] = replace(stored, mark=mark)
-
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        transitions.check_settlement(delivery, settlement)
-        self._finish(delivery, partial(transitions.settle, settlement=settlement, at=self._clock.now()))
-
-    async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
-        second = transitions.second_first(delivery, at)
-        self._finish(delivery, partial(transitions.split, second=second, reason=reason, refused=refused))
-
-    async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
-        topic = self._known(delivery.route).topic
-        entries = [delivery.kept] if delivery.kept else self._log.entries(topic, delivery.first, delivery.first)
-        record = entries[0].records[0] if entries else None
-        if record is None:  # nothing is left to keep
-            await self.settle(delivery, Settlement(delivered=0, damaged=1))
-            return
-        transition = partial(
-            transitions.set_aside,
-            record=record,
-            topic=topic,
-            committed_at=entries[0].committed_at,
-            error=error,
-            status=status,
-            at=self._clock.now(),
-        )
-        self._finish(delivery, transition)
-
-    async def retry(
-        self,
-        delivery: Delivery,
-        *,
-        reason: str,
-        not_before: float,
-        new_key: bool,
-        refused_at: float | None = None,
-        server_error: bool = False,
-    ) -> None:
-        transition = partial(
-            transitions.retry,
-            reason=reason,
-            not_before=not_before,
-            new_key=new_key,
-            refused_at=refused_at,
-            server_error=server_error,
-        )
-        self._finish(delivery, transition)
-
-    async def unknown(self, delivery: Delivery, *, reason: str) -> None:
-        self._finish(delivery, partial(transitions.become_unknown, reason=reason))
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         found = [delivery for _, delivery in sorted(self._deliveries.items()) if delivery.state == UNKNOWN]
@@ -272,8 +223,7 @@ class MemoryDeliveries:
         newest = min(batches, key=lambda delivery: (delivery.replay, -delivery.first)).read_with(route.acceptances)
         return self._write(transitions.split(newest, newest.last, reason=newest.last_error))[-1]
 
-    def _finish(self, delivery: Delivery, transition: Callable[[StoredDelivery], Change]) -> None:
-        """The delivery is out of hand: if it is still there, it is due."""
+    async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         stored = self._stored(delivery.id, OPEN)
         if stored is not None:
             self._write(transition(stored))

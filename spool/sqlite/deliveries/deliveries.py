@@ -11,26 +11,24 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
 from spool.clock import Clock
 from spool.deliveries import ranges, routes, transitions
-from spool.deliveries.stored import OPEN, UNKNOWN, Change, StoredDeadLetter, StoredDelivery
+from spool.deliveries.sent import SentDeliveries, Transition
+from spool.deliveries.stored import OPEN, UNKNOWN, StoredDeadLetter, StoredDelivery
 from spool.deliveries.values import (
     DeadLetter,
     Delivery,
     PartialRefusal,
     RouteSpec,
     RouteState,
-    Settlement,
     UnknownDelivery,
 )
 from spool.errors import NotThere
 from spool.log.books import topic_of
 from spool.log.protocols import Log
-from spool.record import Record
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import queries, rows
 from spool.sqlite.deliveries.routes import route_states, route_terms
@@ -39,11 +37,10 @@ from spool.sqlite.log.entries import accepted, oldest
 T = TypeVar("T")
 
 
-class SqliteDeliveries:
+class SqliteDeliveries(SentDeliveries):
     def __init__(self, database: Database, *, log: Log, clock: Clock) -> None:
+        super().__init__(log, clock)
         self._database = database
-        self._log = log
-        self._clock = clock
         self._in_hand: defaultdict[str, set[int]] = defaultdict(set)
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # two workers, two deliveries
         # Routes that had nothing due: the end of the log then, and until when that holds unless something changes. Idle
@@ -111,53 +108,6 @@ class SqliteDeliveries:
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         await self._execute(queries.MARK, mark, delivery.id)
-
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        transitions.check_settlement(delivery, settlement)
-        await self._finish(delivery, partial(transitions.settle, settlement=settlement, at=self._clock.now()))
-
-    async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
-        second = transitions.second_first(delivery, at)
-        await self._finish(delivery, partial(transitions.split, second=second, reason=reason, refused=refused))
-
-    async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
-        committed_at, record = await self._single(delivery)
-        if record is None:  # nothing is left to keep
-            await self.settle(delivery, Settlement(delivered=0, damaged=1))
-            return
-        transition = partial(
-            transitions.set_aside,
-            record=record,
-            topic=topic_of(delivery.route),
-            committed_at=committed_at,
-            error=error,
-            status=status,
-            at=self._clock.now(),
-        )
-        await self._finish(delivery, transition)
-
-    async def retry(
-        self,
-        delivery: Delivery,
-        *,
-        reason: str,
-        not_before: float,
-        new_key: bool,
-        refused_at: float | None = None,
-        server_error: bool = False,
-    ) -> None:
-        transition = partial(
-            transitions.retry,
-            reason=reason,
-            not_before=not_before,
-            new_key=new_key,
-            refused_at=refused_at,
-            server_error=server_error,
-        )
-        await self._finish(delivery, transition)
-
-    async def unknown(self, delivery: Delivery, *, reason: str) -> None:
-        await self._finish(delivery, partial(transitions.become_unknown, reason=reason))
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         found = await self._database.read(lambda connection: [*rows.read_deliveries(connection, queries.UNKNOWNS)])
@@ -239,14 +189,6 @@ class SqliteDeliveries:
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
-    async def _single(self, delivery: Delivery) -> tuple[float, Record | None]:
-        """When the record of a delivery was committed, and the record; None when it cannot be read."""
-        if delivery.kept is not None:
-            return delivery.kept.committed_at, delivery.kept.records[0]
-        for entry in await self._log.read(topic_of(delivery.route), delivery.first, delivery.first):
-            return entry.committed_at, entry.records[0]
-        return 0.0, None
-
     async def _execute(self, statement: str, *values: object) -> None:
         await self._database.transaction(lambda connection: connection.execute(statement, values))
 
@@ -262,9 +204,7 @@ class SqliteDeliveries:
             self._in_hand[delivery.route].add(delivery.id)
         return delivery
 
-    async def _finish(self, delivery: Delivery, transition: Callable[[StoredDelivery], Change]) -> None:
-        """Whatever becomes of the transaction, the delivery is out of hand: if its row is still there, it is due."""
-
+    async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         def work(connection: sqlite3.Connection) -> None:
             stored = rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN))
             if stored is not None:

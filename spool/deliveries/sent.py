@@ -1,0 +1,79 @@
+"""The verbs that end in one transition of a delivery that was sent: the same for every engine but for `_finish`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+
+from spool.clock import Clock
+from spool.deliveries import transitions
+from spool.deliveries.stored import Change, StoredDelivery
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.books import topic_of
+from spool.log.protocols import Log
+
+Transition = Callable[[StoredDelivery], Change]
+
+
+class SentDeliveries(ABC):
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+
+    @abstractmethod
+    async def _finish(self, delivery: Delivery, transition: Transition) -> None:
+        """
+        Apply a transition to a delivery if it is still open; nothing when it was skipped or dropped while it was sent.
+
+        Afterwards it is not in hand, also when this fails: a delivery that is still open is due.
+        """
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        transitions.check_settlement(delivery, settlement)
+        await self._finish(delivery, partial(transitions.settle, settlement=settlement, at=self._clock.now()))
+
+    async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
+        second = transitions.second_first(delivery, at)
+        await self._finish(delivery, partial(transitions.split, second=second, reason=reason, refused=refused))
+
+    async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
+        topic = topic_of(delivery.route)
+        entries = [delivery.kept] if delivery.kept else await self._log.read(topic, delivery.first, delivery.first)
+        record = entries[0].records[0] if entries else None
+        if record is None:  # nothing is left to keep
+            await self.settle(delivery, Settlement(delivered=0, damaged=1))
+            return
+        transition = partial(
+            transitions.set_aside,
+            record=record,
+            topic=topic,
+            committed_at=entries[0].committed_at,
+            error=error,
+            status=status,
+            at=self._clock.now(),
+        )
+        await self._finish(delivery, transition)
+
+    async def retry(
+        self,
+        delivery: Delivery,
+        *,
+        reason: str,
+        not_before: float,
+        new_key: bool,
+        refused_at: float | None = None,
+        server_error: bool = False,
+    ) -> None:
+        transition = partial(
+            transitions.retry,
+            reason=reason,
+            not_before=not_before,
+            new_key=new_key,
+            refused_at=refused_at,
+            server_error=server_error,
+        )
+        await self._finish(delivery, transition)
+
+    async def unknown(self, delivery: Delivery, *, reason: str) -> None:
+        await self._finish(delivery, partial(transitions.become_unknown, reason=reason))
