@@ -40,7 +40,7 @@ _OPEN_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|(\\?\Z))'
 _NAME = re.compile(rb"\s*[{,]\s*(" + _STRING + rb")\s*:\s*", re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{},]")
 _MARK = re.compile(_OPEN_STRING + rb"|" + _BRACKET.pattern, re.DOTALL)
-_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_OFFSET = re.compile(r"\(byte (\d+)\)")
 _UNCLEAN = re.compile(rb"Infinity|NaN|\\u[dD]")
 _STRING_OR_NOT_JSON = re.compile(_OPEN_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -121,6 +121,12 @@ def problem(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "not valid UTF-8"
     return str(error)
+
+
+def error_offset(error: msgspec.DecodeError) -> int | None:
+    """The byte at which decoding failed, counted from 1; None where the text ends too early."""
+    found = _OFFSET.search(str(error))
+    return None if found is None else int(found[1])
 
 
 def inflate(packed: bytes, max_bytes: int) -> bytes:
@@ -218,7 +224,7 @@ def _first_of_lines(body: bytes) -> bytes:
     return body[start : found.start()] if found else b""
 
 
-def _is_document(text: Raw) -> bool:
+def _is_document(text: Raw | memoryview) -> bool:
     try:
         _document.decode(text)
     except UNREADABLE:
@@ -294,8 +300,10 @@ def _parsed_length(text: memoryview) -> int | None:
     except RecursionError:
         return None
     except msgspec.DecodeError as error:
-        found = _TRAILING.search(str(error))
-        return int(found[1]) - 1 if found is not None else None
+        offset = error_offset(error)
+        # Whatever was wrong there: what stands before it is a value of its own, or it is not.
+        if offset is not None and _is_document(text[: offset - 1]):
+            return offset - 1
     return None
 
 

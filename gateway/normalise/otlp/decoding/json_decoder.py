@@ -26,6 +26,7 @@ from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import Attributes, LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.payload.items import error_offset
 
 T = TypeVar("T")
 
@@ -168,8 +169,8 @@ def _path(error: msgspec.ValidationError) -> str:
 
 
 def _offset(error: msgspec.DecodeError) -> str:
-    _, found, offset = str(error).rpartition("(byte ")
-    return f"byte {offset.rstrip(')')}" if found else "it ends too early"
+    offset = error_offset(error)
+    return "it ends too early" if offset is None else f"byte {offset}"
 
 
 def _item(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:

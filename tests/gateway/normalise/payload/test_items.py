@@ -9,6 +9,7 @@ import random
 import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.errors import BadPayload
@@ -196,3 +197,34 @@ def test_a_body_that_was_cut_is_cleaned_in_one_pass() -> None:
     """Gateways cut bodies at some length, in the middle of a prompt."""
     body = b'{"prompt": "' + b"\\ud83d\\ude00" + b'\\"' * 500_000
     assert body == payload.clean(body)
+
+
+class Reworded:
+    """A decoder whose errors say the same in other words."""
+
+    def __init__(self, decoder: msgspec.json.Decoder[Any]) -> None:
+        self._decoder = decoder
+
+    def decode(self, text: bytes) -> Any:
+        try:
+            return self._decoder.decode(text)
+        except msgspec.DecodeError as error:
+            raise msgspec.DecodeError(f"(byte {payload.error_offset(error)}) is not what was expected") from error
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": "}{"}{"b": 2}',
+        b'{"a": 1}{"b": 2}\n{"c": 3}',
+        json.dumps([{"text": '],"[{' * 200_000}, 1, "x", [], {"b": 1.50}], indent=1).encode(),
+        b'[{"a":1},{"b": },{"c":"' + b"x" * 2**20 + b'"}]',
+    ],
+    ids=["run", "run in lines", "large array", "large array with a bad element"],
+)
+def test_cuts_do_not_depend_on_the_words_of_the_decoder(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an item ends is a place in the text, checked by decoding what stands before it."""
+    expected = [bytes(item) for item in payload.items(body)]
+    monkeypatch.setattr(payload, "_document", Reworded(payload._document))
+    assert expected == [bytes(item) for item in payload.items(body)]
+    assert len(expected) > 1
