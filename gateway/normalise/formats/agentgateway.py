@@ -9,13 +9,13 @@ import msgspec
 
 from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.declaration.rules import column, count_tokens, fail_by_status, is_call
 from gateway.normalise.formats.declaration.signs import Members
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import before, duration, instant
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, money, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -23,34 +23,31 @@ from spool.record import Inference
 NAME = "agentgateway"
 
 
-def _key(name: str) -> Any:
-    return msgspec.field(name=name, default=None)
-
-
 class AgentgatewayEvent(msgspec.Struct):
     time: Any = None
     duration: Any = None
     route: Any = None
-    http_path: Any = _key("http.path")
-    http_status: Any = _key("http.status")
-    trace_id: Any = _key("trace.id")
-    span_id: Any = _key("span.id")
-    subject: Any = _key("jwt.sub")
-    operation: Any = _key("gen_ai.operation.name")
-    provider: Any = _key("gen_ai.provider.name")
-    request_model: Any = _key("gen_ai.request.model")
-    response_model: Any = _key("gen_ai.response.model")
-    input_tokens: Any = _key("gen_ai.usage.input_tokens")
-    output_tokens: Any = _key("gen_ai.usage.output_tokens")
-    cache_read_tokens: Any = _key("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = _key("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = _key("gen_ai.usage.reasoning_tokens")
-    cost: Any = _key("agw.ai.usage.cost.total")
+    http_path: Any = column("http.path")
+    http_status: Any = column("http.status")
+    trace_id: Any = column("trace.id")
+    span_id: Any = column("span.id")
+    subject: Any = column("jwt.sub")
+    operation: Any = column("gen_ai.operation.name")
+    provider: Any = column("gen_ai.provider.name")
+    request_model: Any = column("gen_ai.request.model")
+    response_model: Any = column("gen_ai.response.model")
+    input_tokens: Any = column("gen_ai.usage.input_tokens")
+    output_tokens: Any = column("gen_ai.usage.output_tokens")
+    cache_read_tokens: Any = column("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = column("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = column("gen_ai.usage.reasoning_tokens")
+    cost: Any = column("agw.ai.usage.cost.total")
 
 
 def has_sign(members: Members) -> bool:
     is_request = bytes(members.get("scope", b"")) == b'"request"'
-    return is_request and ("gateway" in members or "route" in members) and any("." in name for name in members)
+    is_routed = "gateway" in members or "route" in members
+    return is_request and is_routed and any("." in name for name in members)
 
 
 def calls(event: AgentgatewayEvent) -> Iterable[Call]:
@@ -69,14 +66,14 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
         cost=money(event.cost, "agw.ai.usage.cost.total"),
     )
     record.start_time = before(record.end_time, duration(event.duration))
-    # Releases before August 2026 logged the provider's own number, without the cache: `settle` sees where it can.
-    count_tokens(record, settle(Tokens(
+    # Releases before August 2026 logged the provider's own count, without the cache; a larger cache shows it.
+    count_tokens(record, Tokens(
         count(event.input_tokens, "gen_ai.usage.input_tokens"),
         count(event.output_tokens, "gen_ai.usage.output_tokens"),
         count(event.cache_read_tokens, "gen_ai.usage.cache_read.input_tokens"),
         count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
-    )))  # fmt: skip
+    ))  # fmt: skip
     if not is_call(record):
         return ()
     fail_by_status(record, event.http_status)

@@ -9,13 +9,13 @@ import msgspec
 
 from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.declaration.rules import column, count_tokens, fail_by_status, is_call
 from gateway.normalise.formats.declaration.signs import any_of
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, nested, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -35,7 +35,7 @@ class ApisixSummary(msgspec.Struct):
 
 
 class ApisixHeaders(msgspec.Struct):
-    request_id: Any = msgspec.field(name="x-request-id", default=None)
+    request_id: Any = column("x-request-id")
 
 
 class ApisixRequest(msgspec.Struct):
@@ -65,34 +65,33 @@ class ApisixEvent(msgspec.Struct):
 
 def calls(event: ApisixEvent) -> Iterable[Call]:
     """An entry with a summary is a call."""
-    said, request = nested(event.llm_summary, ApisixSummary), nested(event.request, ApisixRequest)
+    summary, request = nested(event.llm_summary, ApisixSummary), nested(event.request, ApisixRequest)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(nested(request.headers, ApisixHeaders).request_id),
         start_time=instant(event.start_time),
-        provider=provider(None, text(said.request_model) or text(said.model)),
+        provider=provider(None, text(summary.request_model) or text(summary.model)),
         operation=of_path(request.uri) or of_path(request.url),
-        request_model=model_name(said.request_model),
-        response_model=model_name(said.model),
+        request_model=model_name(summary.request_model),
+        response_model=model_name(summary.model),
     )
     record.end_time = after(record.start_time, event.latency)
-    count_tokens(record, settle(Tokens(
-        count(said.prompt_tokens, "llm_summary.prompt_tokens"),
-        count(said.completion_tokens, "llm_summary.completion_tokens"),
-        count(said.cache_read_input_tokens, "llm_summary.cache_read_input_tokens"),
-        count(said.cache_creation_input_tokens, "llm_summary.cache_creation_input_tokens"),
-        count(said.reasoning_tokens, "llm_summary.reasoning_tokens"),
-    )))  # fmt: skip
+    count_tokens(record, Tokens(
+        count(summary.prompt_tokens, "llm_summary.prompt_tokens"),
+        count(summary.completion_tokens, "llm_summary.completion_tokens"),
+        count(summary.cache_read_input_tokens, "llm_summary.cache_read_input_tokens"),
+        count(summary.cache_creation_input_tokens, "llm_summary.cache_creation_input_tokens"),
+        count(summary.reasoning_tokens, "llm_summary.reasoning_tokens"),
+    ))  # fmt: skip
     if not is_call(record):
         return ()
     fail_by_status(record, nested(event.response, ApisixResponse).status)
     metadata = Metadata()
     metadata.tag("route", text(event.route_id))
     metadata.tag("service", text(event.service_id))
-    metadata.describe(
-        record, principal=text(nested(event.consumer, ApisixConsumer).username), end_user=text(said.end_user_id)
-    )
+    principal = text(nested(event.consumer, ApisixConsumer).username)
+    metadata.describe(record, principal=principal, end_user=text(summary.end_user_id))
     # Callers may choose x-request-id.
     return (Call(record, of_call(record, shared_id=record.request_id), metadata.left_out),)
 

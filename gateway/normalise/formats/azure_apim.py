@@ -1,23 +1,23 @@
-"""Azure API Management: rows of its gateway LLM log. One row of a call holds the figures, the others messages."""
+"""Azure API Management: rows of its gateway LLM log. One row of a call holds the counts, the others messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.format import Call, ItemFormat, Items
 from gateway.normalise.formats.declaration.rules import count_tokens
 from gateway.normalise.formats.declaration.signs import Members, any_inside
 from gateway.normalise.outcome import MERGED, NOT_AI
 from gateway.normalise.payload import items as payload
-from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, text
 from spool.identity import is_long, of_call
 from spool.record import Inference
@@ -44,7 +44,7 @@ def has_sign(members: Members) -> bool:
     return {*names} <= members.keys() or any_inside(members, "records", *names)
 
 
-def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
+def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
     """The rows of an Event Hub message, else the row itself."""
     rows = payload.peek(raw).get("records")
     return payload.array(raw if rows is None else rows)
@@ -53,9 +53,8 @@ def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
 def calls(event: AzureApimEvent) -> Iterable[Call]:
     """The row with a deployment, or with figures, is the call."""
     deployment = text(event.DeploymentName)
-    tokens = settle(
-        Tokens(count(event.PromptTokens, "PromptTokens"), count(event.CompletionTokens, "CompletionTokens"))
-    )
+    input_tokens = count(event.PromptTokens, "PromptTokens")
+    tokens = Tokens(input_tokens, count(event.CompletionTokens, "CompletionTokens"))
     if deployment is None and not tokens:
         return ()
     record = Inference(
@@ -69,12 +68,10 @@ def calls(event: AzureApimEvent) -> Iterable[Call]:
         response_model=model_name(event.ModelName, PROVIDER),
     )
     count_tokens(record, tokens)
-    metadata = Metadata()
-    metadata.describe(record)
     # RequestId is the model's response id; APIM itself makes the correlation id.
     response_id = text(event.RequestId)
     unique = response_id if response_id and is_long(response_id) else None
-    return (Call(record, of_call(record, response_id=unique, own_id=record.request_id), metadata.left_out),)
+    return (Call(record, of_call(record, response_id=unique, own_id=record.request_id)),)
 
 
 def ignored_as(event: AzureApimEvent) -> str:

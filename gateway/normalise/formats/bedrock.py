@@ -1,12 +1,12 @@
 """
-AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or either inside a Firehose delivery.
+AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or these inside a Firehose delivery.
 
 The bodies in it are never decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.formats.declaration.answer import FormatAnswer, json_answer
 from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat, Unreadable
+from gateway.normalise.formats.declaration.format import Call, ItemFormat, Items, Unreadable
 from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
 from gateway.normalise.formats.declaration.signs import Members, any_inside
 from gateway.normalise.outcome import Outcome
@@ -24,7 +24,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Tokens
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import Other, count, mapping, nested, text
 from gateway.schemas import COUNT, TEXT, closed
 from spool.identity import of_call
@@ -79,12 +79,12 @@ def has_sign(members: Members) -> bool:
     )
 
 
-def unfold(raw: payload.Raw, unfolding: Unfolding) -> Iterator[payload.Raw | Unreadable]:
-    """The log records in one item, whatever they are wrapped in; a bad wrapper costs only what is in it."""
-    return _unfold(raw, unfolding, _MAX_WRAPPERS)
+def unwrap(raw: payload.Raw, unfolding: Unfolding) -> Items:
+    """The log records in one item, out of all their wrappers; a bad wrapper costs only what is in it."""
+    return _unwrapped(raw, unfolding, _MAX_WRAPPERS)
 
 
-def _unfold(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
+def _unwrapped(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     members = payload.peek(raw)
     if wrappers and "awslogs" in members:
         return _of_data(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
@@ -95,21 +95,19 @@ def _unfold(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Iterator[p
     return iter((raw,))
 
 
-def _of_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Iterator[payload.Raw | Unreadable]:
+def _of_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     for index, record in enumerate(payload.array(records)):
         yield from _of_data(record, f"records[{index}].data", unfolding, wrappers)
 
 
-def _of_data(
-    packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: int
-) -> Iterator[payload.Raw | Unreadable]:
+def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: int) -> Items:
     if bytes(packed) == b"null":
         yield packed
         return
     try:
         body = unfolding.unfold(msgspec.json.decode(packed, type=_Packed).data)
         for item in payload.items(body):
-            yield from _unfold(item, unfolding, wrappers)
+            yield from _unwrapped(item, unfolding, wrappers)
     except payload.TooBig:
         yield Unreadable(f"{field} unfolds to more than {MAX_PIECE} bytes")
     except payload.UNREADABLE:
@@ -120,10 +118,8 @@ def _of_data(
         yield Unreadable(f"{field} is {error}")
 
 
-def _of_subscription(
-    members: dict[str, msgspec.Raw], unfolding: Unfolding, wrappers: int
-) -> Iterator[payload.Raw | Unreadable]:
-    if bytes(members.get("messageType", b"")) == b'"CONTROL_MESSAGE"':  # CloudWatch asks whether anybody is there
+def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
+    if bytes(members.get("messageType", b"")) == b'"CONTROL_MESSAGE"':  # CloudWatch tests the subscription
         yield b"{}"
         return
     for index, event in enumerate(payload.array(members["logEvents"])):
@@ -135,7 +131,7 @@ def _of_subscription(
         except payload.UNREADABLE:
             yield Unreadable(f"logEvents[{index}].message is not text")
         else:
-            yield from _unfold(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
+            yield from _unwrapped(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
 
 
 def calls(event: BedrockEvent) -> Iterable[Call]:
@@ -161,13 +157,14 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
     return (Call(record, of_call(record, response_id=record.request_id), metadata.left_out),)
 
 
-def _tokens(came_in: BedrockInput, came_out: BedrockOutput) -> Tokens:
-    """The count of what came in excludes both kinds of cache."""
-    plain = count(came_in.inputTokenCount, "input.inputTokenCount")
-    read = count(came_in.cacheReadInputTokenCount, "input.cacheReadInputTokenCount")
-    write = count(came_in.cacheWriteInputTokenCount, "input.cacheWriteInputTokenCount")
-    total = None if plain is None else plain + (read or 0) + (write or 0)
-    return Tokens(total, count(came_out.outputTokenCount, "output.outputTokenCount"), read, write)
+def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
+    reported = Tokens(
+        count(input.inputTokenCount, "input.inputTokenCount"),
+        count(output.outputTokenCount, "output.outputTokenCount"),
+        count(input.cacheReadInputTokenCount, "input.cacheReadInputTokenCount"),
+        count(input.cacheWriteInputTokenCount, "input.cacheWriteInputTokenCount"),
+    )
+    return settle(reported, without_cache=True)
 
 
 def _operation(written: str | None, model: str | None) -> str | None:
@@ -194,7 +191,9 @@ def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
 def refuse(headers: Mapping[str, str], body: bytes, refusal: Refusal, now: float) -> FormatAnswer | None:
     """Firehose expects its request id in a refusal too."""
     request_id = headers.get(FIREHOSE_ID_HEADER) or _firehose_request_id(body)
-    return _firehose_answer(refusal.status, request_id, now, errorMessage=refusal.message) if request_id else None
+    if request_id is None:
+        return None
+    return _firehose_answer(refusal.status, request_id, now, errorMessage=refusal.message)
 
 
 def _firehose_answer(status: int, request_id: str, now: float, **more: str) -> FormatAnswer:
@@ -229,7 +228,7 @@ FORMAT = ItemFormat(
     example=example,
     event=BedrockEvent,
     calls=calls,
-    unfold=unfold,
+    unwrap=unwrap,
     key_header="X-Amz-Firehose-Access-Key",
     answer=answer,
     answer_schemas={200: FIREHOSE_ANSWER},

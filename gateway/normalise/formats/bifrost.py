@@ -1,5 +1,5 @@
 """
-Bifrost: the spans of its log exporter's traces; those of kind `llm.call` are calls, the root only repeats them.
+Bifrost: the spans of its log exporter's traces; those of kind `llm.call` are calls; the root repeats them.
 
 Its releases rename their attributes: the newest name goes before an older one.
 """
@@ -7,20 +7,21 @@ Its releases rename their attributes: the newest name goes before an older one.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.declaration.format import Call, ItemFormat, Items
+from gateway.normalise.formats.declaration.rules import column, count_tokens, fail, is_call
 from gateway.normalise.formats.declaration.signs import any_of
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.metadata import key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, first, money, nested, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -31,33 +32,29 @@ _CALL: Final = "llm.call"
 _MAX_ID: Final = 1024  # of a trace, as JSON: it is written to every span, and no id is so long
 
 
-def _key(name: str) -> Any:
-    return msgspec.field(name=name, default=None)
-
-
 class BifrostAttributes(msgspec.Struct):
     """Content stands beside these and is not decoded."""
 
-    provider: Any = _key("gen_ai.provider.name")
-    request_model: Any = _key("gen_ai.request.model")
-    response_model: Any = _key("gen_ai.response.model")
-    response_id: Any = _key("gen_ai.response.id")
-    input_tokens: Any = _key("gen_ai.usage.input_tokens")
-    prompt_tokens: Any = _key("gen_ai.usage.prompt_tokens")
-    output_tokens: Any = _key("gen_ai.usage.output_tokens")
-    completion_tokens: Any = _key("gen_ai.usage.completion_tokens")
-    cache_read_tokens: Any = _key("gen_ai.usage.cache_read.input_tokens")
-    older_cache_read_tokens: Any = _key("gen_ai.usage.prompt_token_details.cached_read_tokens")
-    cache_write_tokens: Any = _key("gen_ai.usage.cache_creation.input_tokens")
-    older_cache_write_tokens: Any = _key("gen_ai.usage.prompt_token_details.cached_write_tokens")
-    reasoning_tokens: Any = _key("gen_ai.usage.reasoning.output_tokens")
-    older_reasoning_tokens: Any = _key("gen_ai.usage.completion_token_details.reasoning_tokens")
-    plain_reasoning_tokens: Any = _key("gen_ai.usage.reasoning_tokens")
-    cost: Any = _key("gen_ai.usage.cost")
-    key_name: Any = _key("bifrost.virtual_key.name")
-    older_key_name: Any = _key("gen_ai.virtual_key_name")
-    error_type: Any = _key("error.type")
-    older_error_type: Any = _key("gen_ai.error.type")
+    provider: Any = column("gen_ai.provider.name")
+    request_model: Any = column("gen_ai.request.model")
+    response_model: Any = column("gen_ai.response.model")
+    response_id: Any = column("gen_ai.response.id")
+    input_tokens: Any = column("gen_ai.usage.input_tokens")
+    prompt_tokens: Any = column("gen_ai.usage.prompt_tokens")
+    output_tokens: Any = column("gen_ai.usage.output_tokens")
+    completion_tokens: Any = column("gen_ai.usage.completion_tokens")
+    cache_read_tokens: Any = column("gen_ai.usage.cache_read.input_tokens")
+    older_cache_read_tokens: Any = column("gen_ai.usage.prompt_token_details.cached_read_tokens")
+    cache_write_tokens: Any = column("gen_ai.usage.cache_creation.input_tokens")
+    older_cache_write_tokens: Any = column("gen_ai.usage.prompt_token_details.cached_write_tokens")
+    reasoning_tokens: Any = column("gen_ai.usage.reasoning.output_tokens")
+    older_reasoning_tokens: Any = column("gen_ai.usage.completion_token_details.reasoning_tokens")
+    plain_reasoning_tokens: Any = column("gen_ai.usage.reasoning_tokens")
+    cost: Any = column("gen_ai.usage.cost")
+    key_name: Any = column("bifrost.virtual_key.name")
+    older_key_name: Any = column("gen_ai.virtual_key_name")
+    error_type: Any = column("error.type")
+    older_error_type: Any = column("gen_ai.error.type")
 
 
 class BifrostSpan(msgspec.Struct):
@@ -78,7 +75,7 @@ class BifrostEvent(msgspec.Struct):
     Span: BifrostSpan | Other = None
 
 
-def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
+def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
     """Each span of a trace by itself: a bad one costs no other."""
     members = payload.peek(raw)
     spans = members.get("Spans")
@@ -97,7 +94,7 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
     span = nested(event.Span, BifrostSpan)
     if span.Kind != _CALL:
         return ()
-    said = nested(span.Attributes, BifrostAttributes)
+    attributes = nested(span.Attributes, BifrostAttributes)
     record = Inference(
         id=b"",
         source=NAME,
@@ -106,20 +103,21 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
         span_id=text(span.SpanID),
         start_time=instant(span.StartTime),
         end_time=instant(span.EndTime),
-        provider=provider(said.provider, said.request_model),
+        provider=provider(attributes.provider, attributes.request_model),
         operation=_operation(text(span.Name) or ""),
-        request_model=model_name(said.request_model, said.provider),
-        response_model=model_name(said.response_model, said.provider),
-        cost=money(said.cost, "gen_ai.usage.cost"),
-        api_key=key_name(said.key_name, said.older_key_name),
+        request_model=model_name(attributes.request_model, attributes.provider),
+        response_model=model_name(attributes.response_model, attributes.provider),
+        cost=money(attributes.cost, "gen_ai.usage.cost"),
+        api_key=key_name(attributes.key_name, attributes.older_key_name),
     )
-    count_tokens(record, _tokens(said))
+    count_tokens(record, _tokens(attributes))
     if not is_call(record):
         return ()
     if span.Status == "error":
-        fail(record, said.error_type, said.older_error_type)
+        fail(record, attributes.error_type, attributes.older_error_type)
     # The exporter's OTLP push carries the same trace and span ids.
-    return (Call(record, of_call(record, response_id=text(said.response_id), span=True, own_id=record.request_id)),)
+    identity = of_call(record, response_id=text(attributes.response_id), span=True, own_id=record.request_id)
+    return (Call(record, identity),)
 
 
 def _operation(name: str) -> str | None:
@@ -128,17 +126,18 @@ def _operation(name: str) -> str | None:
     return None if first_word in ("", _CALL) else first_word
 
 
-def _tokens(said: BifrostAttributes) -> Tokens:
-    reasoning = first(said.reasoning_tokens, said.older_reasoning_tokens, said.plain_reasoning_tokens)
-    cache_write = first(said.cache_write_tokens, said.older_cache_write_tokens)
-    return settle(
-        Tokens(
-            count(first(said.input_tokens, said.prompt_tokens), "gen_ai.usage.prompt_tokens"),
-            count(first(said.output_tokens, said.completion_tokens), "gen_ai.usage.completion_tokens"),
-            count(first(said.cache_read_tokens, said.older_cache_read_tokens), "gen_ai.usage.cache_read.input_tokens"),
-            count(cache_write, "gen_ai.usage.cache_creation.input_tokens"),
-            count(reasoning, "gen_ai.usage.reasoning.output_tokens"),
-        )
+def _tokens(attributes: BifrostAttributes) -> Tokens:
+    input_tokens = first(attributes.input_tokens, attributes.prompt_tokens)
+    output_tokens = first(attributes.output_tokens, attributes.completion_tokens)
+    cache_read = first(attributes.cache_read_tokens, attributes.older_cache_read_tokens)
+    cache_write = first(attributes.cache_write_tokens, attributes.older_cache_write_tokens)
+    reasoning = first(attributes.reasoning_tokens, attributes.older_reasoning_tokens, attributes.plain_reasoning_tokens)
+    return Tokens(
+        count(input_tokens, "gen_ai.usage.prompt_tokens"),
+        count(output_tokens, "gen_ai.usage.completion_tokens"),
+        count(cache_read, "gen_ai.usage.cache_read.input_tokens"),
+        count(cache_write, "gen_ai.usage.cache_creation.input_tokens"),
+        count(reasoning, "gen_ai.usage.reasoning.output_tokens"),
     )
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat
+from gateway.normalise.formats.declaration.format import Call, ItemFormat, Items
 from gateway.normalise.formats.declaration.rules import count_tokens, fail, fail_by_status, is_call, known_cost
 from gateway.normalise.formats.declaration.signs import Members, any_inside
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, is_false, is_true, mapping, money, status_code, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -48,7 +49,7 @@ def has_sign(members: Members) -> bool:
     return is_page or "tokens_in" in members or any_inside(members, "result", "tokens_in")
 
 
-def unwrap(raw: payload.Raw) -> Iterator[payload.Raw]:
+def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
     """The entries of one page of the API, else the entry itself."""
     page = payload.peek(raw).get("result")
     return payload.array(raw if page is None else page)
@@ -66,7 +67,7 @@ def calls(event: CloudflareEvent) -> Iterable[Call]:
         request_model=model_name(event.model, event.provider),
     )
     record.end_time = after(record.start_time, event.duration)
-    count_tokens(record, settle(Tokens(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out"))))
+    count_tokens(record, Tokens(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out")))
     if event.success is not None and is_false(event.success):
         fail(record, status_code(event.status_code) or None)
     elif not fail_by_status(record, event.status_code) and is_true(event.cached):

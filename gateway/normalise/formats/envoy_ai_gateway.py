@@ -1,6 +1,6 @@
 """
-Envoy AI Gateway: JSON access-log lines under the documented keys, those of today and those of its first versions;
-operators may write numbers as text.
+Envoy AI Gateway: JSON access-log lines under the documented keys of today and of its first versions. Operators may
+write numbers as text.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import msgspec
 
 from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens, fail, fail_by_status
+from gateway.normalise.formats.declaration.rules import column, count_tokens, fail, fail_by_status
 from gateway.normalise.formats.declaration.signs import any_of
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, first, status_code, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -27,33 +27,29 @@ NAME = "envoy_ai_gateway"
 OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # no other gateway writes them
 
 
-def _key(name: str) -> Any:
-    return msgspec.field(name=name, default=None)
-
-
 class EnvoyEvent(msgspec.Struct):
-    request_id: Any = _key("x-request-id")
+    request_id: Any = column("x-request-id")
     start_time: Any = None
     duration: Any = None
-    backend: Any = _key("gen_ai.provider.name")
-    model: Any = _key("gen_ai.request.model")
-    model_override: Any = _key("gen_ai.request.model_override")
-    response_model: Any = _key("gen_ai.response.model")
-    input_tokens: Any = _key("gen_ai.usage.input_tokens")
-    output_tokens: Any = _key("gen_ai.usage.output_tokens")
-    cached_tokens: Any = _key("gen_ai.usage.cached_input_tokens")
-    cache_read_tokens: Any = _key("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = _key("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = _key("gen_ai.usage.reasoning_tokens")
+    backend: Any = column("gen_ai.provider.name")
+    model: Any = column("gen_ai.request.model")
+    model_override: Any = column("gen_ai.request.model_override")
+    response_model: Any = column("gen_ai.response.model")
+    input_tokens: Any = column("gen_ai.usage.input_tokens")
+    output_tokens: Any = column("gen_ai.usage.output_tokens")
+    cached_tokens: Any = column("gen_ai.usage.cached_input_tokens")
+    cache_read_tokens: Any = column("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = column("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = column("gen_ai.usage.reasoning_tokens")
     response_code: Any = None
     response_flags: Any = None
-    old_backend: Any = _key("genai_backend_name")
-    old_model: Any = _key("genai_model_name")
-    old_model_override: Any = _key("genai_model_name_override")
-    old_input_tokens: Any = _key("genai_tokens_input")
-    old_output_tokens: Any = _key("genai_tokens_output")
-    session_id: Any = _key("session.id")
-    path: Any = _key("x-envoy-origin-path")
+    old_backend: Any = column("genai_backend_name")
+    old_model: Any = column("genai_model_name")
+    old_model_override: Any = column("genai_model_name_override")
+    old_input_tokens: Any = column("genai_tokens_input")
+    old_output_tokens: Any = column("genai_tokens_output")
+    session_id: Any = column("session.id")
+    path: Any = column("x-envoy-origin-path")
     route_name: Any = None
 
 
@@ -74,13 +70,13 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     )
     record.end_time = after(record.start_time, event.duration)
     cached = first(event.cached_tokens, event.cache_read_tokens)
-    count_tokens(record, settle(Tokens(
+    count_tokens(record, Tokens(
         count(_filled(event.input_tokens, event.old_input_tokens), "gen_ai.usage.input_tokens"),
         count(_filled(event.output_tokens, event.old_output_tokens), "gen_ai.usage.output_tokens"),
         count(cached, "gen_ai.usage.cached_input_tokens"),
         count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
-    )))  # fmt: skip
+    ))  # fmt: skip
     if record.request_model is None and record.response_model is None:
         return ()
     if status_code(event.response_code) == 0:  # nobody answered

@@ -1,4 +1,4 @@
-"""Helicone's webhook: figures where it gives them, else what its copies of the bodies tell when they are whole."""
+"""Helicone's webhook: its own counts where it gives them, else those in its copies of the bodies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.normalise.formats.declaration.signs import Members
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.tokens import Tokens, Usage, settle
+from gateway.normalise.reading.tokens import Tokens, Usage
 from gateway.normalise.reading.values import Other, count, first, money, nested, text
 from spool.record import Inference
 
@@ -44,7 +44,7 @@ def has_sign(members: Members) -> bool:
 
 
 def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
-    """Whether `Helicone-Signature` is the hex HMAC-SHA256 of the body as it came, under the webhook's secret."""
+    """Whether the signature is the hex HMAC-SHA256 of the body as it arrived, under the webhook's secret."""
     expected = hmac.new(secret.encode(), body, sha256).hexdigest()
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
@@ -72,16 +72,17 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
 
 
 def _tokens(figures: HeliconeFigures, answered: ProviderBody) -> Tokens:
-    """The webhook's own totals first; Anthropic's body says what they leave out, the cache."""
-    said = answered.tokens()
-    came_in = count(figures.promptTokens, "metadata.promptTokens")
-    came_out = count(figures.completionTokens, "metadata.completionTokens")
-    apart = nested(answered.usage, Usage).input_tokens
-    if came_in is None or (apart is not None and came_in == count(apart, "usage.input_tokens")):
-        came_in = said.input
-    if came_out is None:
-        came_out = said.output
-    return settle(Tokens(came_in, came_out, said.cache_read, said.cache_write, said.reasoning))
+    """The webhook's own totals first. Anthropic's body has what they leave out, the cache."""
+    of_body = answered.tokens()
+    input_tokens = count(figures.promptTokens, "metadata.promptTokens")
+    output_tokens = count(figures.completionTokens, "metadata.completionTokens")
+    without_cache = nested(answered.usage, Usage).input_tokens
+    if input_tokens is not None and without_cache is not None:
+        input_tokens = None if input_tokens == count(without_cache, "usage.input_tokens") else input_tokens
+    return of_body._replace(
+        input=of_body.input if input_tokens is None else input_tokens,
+        output=of_body.output if output_tokens is None else output_tokens,
+    )
 
 
 def example(call: ExampleCall) -> Any:

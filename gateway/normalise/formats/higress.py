@@ -1,4 +1,4 @@
-"""Higress: access-log lines whose `ai_log` is JSON inside text, and whose details are JSON inside text once more."""
+"""Higress: access-log lines whose `ai_log` is JSON inside text; the details in it are JSON inside text again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.tokens import Details, Tokens, settle
+from gateway.normalise.reading.tokens import Details, Tokens
 from gateway.normalise.reading.values import Other, count, first, nested, text
 from spool.identity import Identity, is_long, of_call
 from spool.record import Inference
@@ -52,51 +52,51 @@ class HigressEvent(msgspec.Struct):
 
 def calls(event: HigressEvent) -> Iterable[Call]:
     """A line whose `ai_log` is not `-` is a call."""
-    said = nested(event.ai_log, HigressAiLog)
+    log = nested(event.ai_log, HigressAiLog)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(event.request_id),
         trace_id=text(event.trace_id),
         start_time=instant(event.start_time),
-        provider=provider(None, said.model),
+        provider=provider(None, log.model),
         operation=of_path(event.path),
-        request_model=model_name(said.model),
-        session=text(said.session_id),
+        request_model=model_name(log.model),
+        session=text(log.session_id),
     )
-    record.end_time = after(record.start_time, said.llm_service_duration)
-    cached = first(said.cached_tokens, nested(said.input_token_details, Details).cached_tokens)
-    reasoning = first(said.reasoning_tokens, nested(said.output_token_details, Details).reasoning_tokens)
-    count_tokens(record, settle(Tokens(
-        count(said.input_token, "ai_log.input_token"),
-        count(said.output_token, "ai_log.output_token"),
+    record.end_time = after(record.start_time, log.llm_service_duration)
+    cached = first(log.cached_tokens, nested(log.input_token_details, Details).cached_tokens)
+    reasoning = first(log.reasoning_tokens, nested(log.output_token_details, Details).reasoning_tokens)
+    count_tokens(record, Tokens(
+        count(log.input_token, "ai_log.input_token"),
+        count(log.output_token, "ai_log.output_token"),
         count(cached, "ai_log.cached_tokens"),
         reasoning=count(reasoning, "ai_log.reasoning_tokens"),
-    )))  # fmt: skip
+    ))  # fmt: skip
     if not is_call(record):
         return ()
-    if not fail_by_status(record, event.response_code) and said.cache_status == "hit":
+    if not fail_by_status(record, event.response_code) and log.cache_status == "hit":
         record.status = "cached"
     metadata = Metadata()
     metadata.tag("route", text(event.route_name))
-    metadata.describe(record, principal=first(said.consumer, event.consumer))
-    return (Call(record, _identity(record, text(said.chat_id)), metadata.left_out),)
+    metadata.describe(record, principal=first(log.consumer, event.consumer))
+    return (Call(record, _identity(record, text(log.chat_id)), metadata.left_out),)
 
 
 def _identity(record: Inference, response_id: str | None) -> Identity:
-    """By the provider's response id, which SDKs see too; the request's own is Envoy's: callers may choose it."""
+    """By the provider's response id, which SDKs see too. The request id is Envoy's, and callers may choose it."""
     unique = response_id if response_id and is_long(response_id) else None
     return of_call(record, response_id=unique, shared_id=record.request_id)
 
 
 def example(call: ExampleCall) -> Any:
-    said = {
+    log = {
         "model": call.model, "input_token": str(call.input_tokens),
         "output_token": str(call.output_tokens), "cached_tokens": str(call.cached_tokens),
         "llm_service_duration": str(call.duration_ms), "consumer": "example-user",
     }  # fmt: skip
     return {
-        "ai_log": json.dumps(said), "start_time": call.start, "request_id": call.uuid,
+        "ai_log": json.dumps(log), "start_time": call.start, "request_id": call.uuid,
         "response_code": "200", "path": "/v1/chat/completions", "route_name": "example-route",
     }  # fmt: skip
 

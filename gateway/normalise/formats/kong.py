@@ -10,7 +10,7 @@ import msgspec
 from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
 from gateway.normalise.formats.declaration.rules import count_tokens, fail_by_status, is_call, known_cost
-from gateway.normalise.formats.declaration.signs import all_of
+from gateway.normalise.formats.declaration.signs import Members, all_of
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
@@ -23,10 +23,12 @@ from spool.record import Inference
 
 NAME = "kong"
 
-_OBJECTS = ("request", "response", "latencies", "trace_id", "consumer", "authenticated_entity", "route", "service")
+_OBJECTS = (
+    "request", "response", "latencies", "trace_id", "consumer", "authenticated_entity", "route", "service",
+)  # fmt: skip
 # The plugin that answers the request itself, newest name first; the first one takes the request's id.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
-_UNSPECIFIED = "UNSPECIFIED"  # for the provider and models of a request that was answered before they were known
+_UNSPECIFIED = "UNSPECIFIED"  # provider and models of a request that was answered before they were known
 _ROUTES = {
     "llm/v1/chat": CHAT,
     "llm/v1/responses": CHAT,
@@ -66,6 +68,10 @@ class KongBlock(msgspec.Struct):
     cache: KongCache | Other = None
     tried_targets: Any = None  # an empty list of Lua is an object
 
+    @property
+    def is_whole(self) -> bool:
+        return isinstance(self.meta, KongMeta) and isinstance(self.usage, KongUsage)
+
 
 class KongObject(msgspec.Struct):
     id: Any = None
@@ -94,45 +100,41 @@ class KongEvent(msgspec.Struct):
 
 def calls(event: KongEvent) -> Iterable[Call | BadValue]:
     """One call a block that has both `meta` and `usage`; a bad one costs no other."""
-    blocks, event = _blocks(payload.peek(event.ai)), _unfolded(event)
-    own_taken = False
+    blocks = _blocks(payload.peek(event.ai))
+    # Its objects out of JSON text, once for all blocks: there may be thousands.
+    objects = {name: nested(getattr(event, name), KongObject) for name in _OBJECTS}
+    event = msgspec.structs.replace(event, **objects)
+    own_id_taken = False
     for name in (*_PROXIES, *(name for name in blocks if name not in _PROXIES)):
-        block = blocks.get(name)
-        if (
-            not isinstance(block, KongBlock)
-            or not isinstance(block.meta, KongMeta)
-            or not isinstance(block.usage, KongUsage)
-        ):
+        if name not in blocks:
             continue
-        plugin = None if name in _PROXIES and not own_taken else name
-        call = _call_or_fault(event, block, block.meta, block.usage, plugin)
+        plugin = None if name in _PROXIES and not own_id_taken else name
+        call = _call_or_fault(event, blocks[name], plugin)
         if isinstance(call, BadValue) or is_call(call.record):
-            own_taken = own_taken or plugin is None
+            own_id_taken = own_id_taken or plugin is None
             yield call
 
 
-def _call_or_fault(
-    event: KongEvent, block: KongBlock, meta: KongMeta, usage: KongUsage, plugin: str | None
-) -> Call | BadValue:
+def _blocks(ai: Members) -> dict[str, KongBlock]:
+    """The blocks that have both `meta` and `usage`, by their plugin."""
+    if "meta" in ai and "usage" in ai:  # version 3.6 knew one plugin, and did not name it
+        only = KongBlock(meta=of_json(ai["meta"], KongMeta), usage=of_json(ai["usage"], KongUsage))
+        blocks: dict[str, KongBlock | None] = {"ai-proxy": only}
+    else:
+        blocks = {name: of_json(block, KongBlock) for name, block in ai.items()}
+    return {name: block for name, block in blocks.items() if block is not None and block.is_whole}
+
+
+def _call_or_fault(event: KongEvent, block: KongBlock, plugin: str | None) -> Call | BadValue:
     try:
-        return _call(event, block, meta, usage, plugin)
+        return _call(event, block, plugin)
     except BadValue as error:
         return error
 
 
-def _unfolded(event: KongEvent) -> KongEvent:
-    """With its objects out of JSON text, once for all blocks: there may be thousands."""
-    return msgspec.structs.replace(event, **{name: nested(getattr(event, name), KongObject) for name in _OBJECTS})
-
-
-def _blocks(ai: dict[str, msgspec.Raw]) -> dict[str, KongBlock | None]:
-    if "meta" in ai and "usage" in ai:  # version 3.6 knew one plugin, and did not name it
-        return {"ai-proxy": KongBlock(meta=of_json(ai["meta"], KongMeta), usage=of_json(ai["usage"], KongUsage))}
-    return {name: of_json(block, KongBlock) for name, block in ai.items()}
-
-
-def _call(event: KongEvent, block: KongBlock, meta: KongMeta, usage: KongUsage, plugin: str | None) -> Call:
+def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     request = nested(event.request, KongObject)
+    meta, usage = nested(block.meta, KongMeta), nested(block.usage, KongUsage)
     own_id = text(request.id)
     if own_id and plugin:
         own_id = f"{own_id}:{plugin}"
@@ -190,7 +192,10 @@ def example(call: ExampleCall) -> Any:
         "latencies": {"request": call.duration_ms}, "workspace_name": "default",
         "consumer": {"username": "example-user"}, "route": {"name": "example-route"},
         "ai": {"proxy": {
-            "meta": {"provider_name": "openai", "request_model": call.model, "response_model": call.response_model},
+            "meta": {
+                "provider_name": "openai",
+                "request_model": call.model, "response_model": call.response_model,
+            },
             "usage": call.usage | {"cost": call.cost}, "tried_targets": [{"route_type": "llm/v1/chat"}],
         }},
     }  # fmt: skip

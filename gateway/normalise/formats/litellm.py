@@ -1,7 +1,7 @@
 """
 LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload whose values are all text.
 
-The hot path of the formats: one typed decode an event, and nothing of the messages or the answer but the model's name.
+The hot path of the formats: one typed decode an event, and of the messages and the answer nothing but the model's name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import RERANK, of_function
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
+from gateway.normalise.reading.tokens import Tokens, Usage, of_usage
 from gateway.normalise.reading.values import Other, count, first, is_true, mapping, money, nested, of_json, text
 from spool.record import Inference
 
@@ -174,12 +174,15 @@ def _describe(
     record: Inference, event: LiteLLMEvent, meta: LiteLLMMeta, principal: str | None, end_user: str | None
 ) -> int:
     metadata = Metadata()
-    if words := _words(event.request_tags):
-        metadata.label(word for word in words if not (isinstance(word, str) and word.startswith("User-Agent:")))
+    metadata.label(word for word in _words(event.request_tags) if not _names_client(word))
     if meta.spend_logs_metadata:
         metadata.learn(mapping(meta.spend_logs_metadata))
     metadata.describe(record, principal=principal, end_user=end_user)
     return metadata.left_out
+
+
+def _names_client(word: Any) -> bool:
+    return isinstance(word, str) and word.startswith("User-Agent:")
 
 
 def _words(tags: Any) -> list[Any]:
@@ -197,26 +200,30 @@ def _words(tags: Any) -> list[Any]:
 def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """LiteLLM's totals are OpenAI-shaped whoever served; the details are in its usage object."""
     details = _details(event, meta)
-    came_in, came_out = count(event.prompt_tokens, "prompt_tokens"), count(event.completion_tokens, "completion_tokens")
-    if came_in is None and came_out is None:
+    input_tokens = count(event.prompt_tokens, "prompt_tokens")
+    output_tokens = count(event.completion_tokens, "completion_tokens")
+    if input_tokens is None and output_tokens is None:
         return details
-    return settle(Tokens(came_in, came_out, details.cache_read, details.cache_write, details.reasoning))
+    return Tokens(input_tokens, output_tokens, details.cache_read, details.cache_write, details.reasoning)
 
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """From where the version that sent it keeps the usage object; the oldest have it in the answer alone."""
-    for said in (meta.usage_object, meta.additional_usage_values, event.usage):
-        if said is not None and (found := of_usage(nested(said, Usage))).reported():
-            return found
+    for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
+        if usage is None:
+            continue
+        tokens = of_usage(nested(usage, Usage))
+        if tokens.reported():
+            return tokens
     return of_usage(of_json(nested(event.response, LiteLLMResponse).usage, Usage) or Usage())
 
 
 def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
-    """OpenAI's routes stamp the caller's alias over the model that answered."""
-    said = text(nested(event.response, LiteLLMResponse).model)
-    if said is None or (said == event.model_group and said not in (record.request_model, event.model)):
+    """None for the caller's alias, which OpenAI's routes stamp over the model that answered."""
+    stated = text(nested(event.response, LiteLLMResponse).model)
+    if stated == event.model_group and stated not in (record.request_model, event.model):
         return None
-    return model_name(said, event.custom_llm_provider)
+    return model_name(stated, event.custom_llm_provider)
 
 
 def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:

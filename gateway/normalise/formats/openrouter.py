@@ -16,7 +16,7 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, is_true, money, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -69,12 +69,12 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         session=text(stats.session_id),
     )
     record.end_time = after(record.start_time, stats.latency)
-    count_tokens(record, settle(Tokens(
+    count_tokens(record, Tokens(
         count(stats.native_tokens_prompt, "native_tokens_prompt"),
         count(stats.native_tokens_completion, "native_tokens_completion"),
         count(stats.native_tokens_cached, "native_tokens_cached"),
         reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
-    )))  # fmt: skip
+    ))  # fmt: skip
     if not is_call(record):
         return ()
     if is_true(stats.cancelled):

@@ -1,4 +1,4 @@
-"""Portkey: analytics rows, export lines, and the JSON file of one log, which may hold its row. Costs are US cents."""
+"""Portkey: analytics rows, export lines, and the JSON file of one log, which may hold a row. Costs are US cents."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import msgspec
 
 from gateway.normalise.formats.declaration.example import ExampleCall
 from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.declaration.rules import column, count_tokens, fail, fail_by_status, is_call, known_cost
 from gateway.normalise.formats.declaration.signs import Members, any_inside
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, first, is_false, mapping, money, nested, number_of, text
 from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "portkey"
 
-# Moves the point of any number that JSON can hold: 28 digits, the default, would round, and an exponent overflow.
+# Moves the point of any number that JSON can hold. The default, 28 digits, would round, and an exponent overflow.
 _EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
@@ -35,11 +35,11 @@ class PortkeyConfig(msgspec.Struct):
 class PortkeyHeaders(msgspec.Struct):
     """Only these: the others hold masked provider keys."""
 
-    config: Any = msgspec.field(name="x-portkey-config", default=None)
-    provider: Any = msgspec.field(name="x-portkey-provider", default=None)
-    trace_id: Any = msgspec.field(name="x-portkey-trace-id", default=None)
-    metadata: Any = msgspec.field(name="x-portkey-metadata", default=None)
-    cache_status: Any = msgspec.field(name="x-portkey-cache-status", default=None)
+    config: Any = column("x-portkey-config")
+    provider: Any = column("x-portkey-provider")
+    trace_id: Any = column("x-portkey-trace-id")
+    metadata: Any = column("x-portkey-metadata")
+    cache_status: Any = column("x-portkey-cache-status")
 
 
 class PortkeyRequest(msgspec.Struct):
@@ -71,15 +71,15 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = msgspec.field(name="metadata.key", default=None)  # columns as the table has them
-    metadata_values: Any = msgspec.field(name="metadata.value", default=None)
-    environment: Any = msgspec.field(name="_environment", default=None)
-    end_user: Any = msgspec.field(name="_user", default=None)
+    metadata_keys: Any = column("metadata.key")  # columns as the table has them
+    metadata_values: Any = column("metadata.value")
+    environment: Any = column("_environment")
+    end_user: Any = column("_user")
     user_id: Any = None
     workspace_slug: Any = None
     api_key_id: Any = None
     # The file of one log.
-    file_id: Any = msgspec.field(name="_id", default=None)
+    file_id: Any = column("_id")
     organisation_id: Any = None
     request: PortkeyRequest | Other = None
     response: PortkeyResponse | Other = None
@@ -91,7 +91,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: PortkeyEvent) -> Iterable[Call]:
-    """One row, line or file is one call; a line may hold what a file has, and a file without bodies has its row."""
+    """One row, line or file is one call. A line may hold what a file has, and a file without bodies has its row."""
     for read, source in ((_of_row, event), (_of_file, event), (_of_row, nested(event.metrics, PortkeyEvent))):
         call = read(source)
         if is_call(call.record):
@@ -114,11 +114,11 @@ def _of_row(event: PortkeyEvent) -> Call:
         api_key=key_name(event.api_key_id),
     )
     record.end_time = after(record.start_time, event.response_time)
-    count_tokens(record, settle(Tokens(count(event.req_units, "req_units"), count(event.res_units, "res_units"))))
+    count_tokens(record, Tokens(count(event.req_units, "req_units"), count(event.res_units, "res_units")))
     if not fail_by_status(record, event.response_status_code):
         if event.is_success is not None and is_false(event.is_success):
             fail(record)
-        elif "hit" in (text(event.cache_status) or "").lower():
+        elif _is_hit(event.cache_status):
             record.status = "cached"
     record.cost = known_cost(record, _dollars(event.cost))
     metadata = Metadata()
@@ -131,7 +131,8 @@ def _of_row(event: PortkeyEvent) -> Call:
 def _of_file(event: PortkeyEvent) -> Call:
     request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
     asked, answered = nested(request.body, ProviderBody), nested(response.body, ProviderBody)
-    headers, said = nested(request.portkeyHeaders, PortkeyHeaders), nested(response.headers, PortkeyHeaders)
+    headers = nested(request.portkeyHeaders, PortkeyHeaders)
+    cache_status = nested(response.headers, PortkeyHeaders).cache_status
     row = nested(event.metrics, PortkeyEvent)
     written_provider = nested(headers.config, PortkeyConfig).provider or headers.provider
     record = Inference(
@@ -148,7 +149,7 @@ def _of_file(event: PortkeyEvent) -> Call:
     )
     record.end_time = after(record.start_time, response.responseTime)
     count_tokens(record, answered.tokens())
-    if not fail_by_status(record, response.status) and "hit" in (text(said.cache_status) or "").lower():
+    if not fail_by_status(record, response.status) and _is_hit(cache_status):
         record.status = "cached"
     record.cost = known_cost(record, _dollars(row.cost))
     metadata = Metadata()
@@ -157,13 +158,17 @@ def _of_file(event: PortkeyEvent) -> Call:
     return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
 
 
+def _is_hit(cache_status: Any) -> bool:
+    return "hit" in (text(cache_status) or "").lower()
+
+
 def _dollars(written: Any) -> str | None:
     cents = number_of(written, "cost")
     return None if cents is None else money(cents.scaleb(-2, _EXACT), "cost")
 
 
 def _learn(metadata: Metadata, facts: Any) -> None:
-    """A map, or two lists `key` and `value` that stand side by side."""
+    """Add the facts: a map, or two lists `key` and `value` side by side."""
     pairs = dict(_pairs(mapping(facts)))
     metadata.tag("environment", text(pairs.pop("_environment", None)))
     metadata.learn(pairs)
@@ -172,7 +177,8 @@ def _learn(metadata: Metadata, facts: Any) -> None:
 def _pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     names, values = facts.get("key"), facts.get("value")
     if isinstance(names, list) and isinstance(values, list):
-        return ((name, value) for name, value in zip(names, values, strict=False) if isinstance(name, str))
+        pairs = zip(names, values, strict=False)
+        return ((name, value) for name, value in pairs if isinstance(name, str))
     return iter(facts.items())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -37,6 +37,9 @@ class Unreadable(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.message)
+
+
+Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
 
 
 class CallReport(NamedTuple):
@@ -86,13 +89,12 @@ class ItemFormat(Format):
 
     `calls` reads one item, decoded as `event`; none for an item that was understood and is no call. It raises
     `BadValue` when a figure cannot be what its field is for, or yields it when the item's other calls are good.
-    `unwrap` takes the envelopes off an item of the body, `unfold` also those that are packed.
+    `unwrap` takes an item of the body out of its envelopes, packed ones with `Unfolding`.
     """
 
     event: type[msgspec.Struct]
     calls: Callable[[Any], Iterable[Call | BadValue]]
-    unwrap: Callable[[payload.Raw], Iterator[payload.Raw]] | None = None
-    unfold: Callable[[payload.Raw, Unfolding], Iterator[payload.Raw | Unreadable]] | None = None
+    unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
     ignored_as: Callable[[Any], str] | None = None  # why an item that is no call was passed over
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gateway.normalise.reading.error_types import first_readable
-from gateway.normalise.reading.tokens import Tokens
+from gateway.normalise.reading.tokens import Tokens, settle
 from gateway.normalise.reading.values import status_code, text
 from spool.record import Inference
 
 
-def count_tokens(record: Inference, tokens: Tokens) -> None:
+def column(name: str) -> Any:
+    """A field of an event whose name in the payload is no Python name."""
+    return msgspec.field(name=name, default=None)
+
+
+def count_tokens(record: Inference, reported: Tokens) -> None:
+    """Fill in the counts, with the cache inside the input and the reasoning inside the output."""
+    tokens = settle(reported)
     record.input_tokens, record.output_tokens = tokens.input, tokens.output
     record.cache_read_tokens, record.cache_write_tokens = tokens.cache_read, tokens.cache_write
     record.reasoning_tokens = tokens.reasoning

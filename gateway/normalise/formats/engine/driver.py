@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any, Final
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats.declaration.format import Call, ItemFormat, Unreadable, explained
+from gateway.normalise.formats.declaration.format import Call, ItemFormat, Items, Unreadable, explained
 from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
@@ -34,14 +34,12 @@ def read(format: ItemFormat, body: bytes, *, options: Options, hold: Hold) -> Ge
     return outcome
 
 
-def _items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Iterator[payload.Raw | Unreadable]:
+def _items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Items:
     for raw in payload.items(body):
-        if format.unfold is not None:
-            yield from format.unfold(raw, unfolding)
-        elif format.unwrap is not None:
-            yield from format.unwrap(raw)
-        else:
+        if format.unwrap is None:
             yield raw
+        else:
+            yield from format.unwrap(raw, unfolding)
 
 
 def _check(outcome: Outcome) -> None:
