@@ -23,8 +23,8 @@ from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, split_address
-from gateway.devices.naming import Naming
-from gateway.devices.registrar import Registrar
+from gateway.devices.assignment import DeviceAssignment
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http import bodies
 from gateway.http.cors import Cors
 from gateway.http.listener import operator_listen
@@ -175,7 +175,7 @@ class _Assembler:
         self._stack = stack
         self._locks = ConnectionLocks()
         self.email_secret = derived(storage.secret, "e-mails")
-        self.devices = Registrar(
+        self.devices = DeviceLifecycle(
             storage.devices,
             settings=config.devices,
             clock=clock,
@@ -192,11 +192,16 @@ class _Assembler:
 
     async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[MergeWindow, Shadows]:
         log, section = self._storage.log, self._config.spool
-        naming = Naming(self.devices, claimed=metrics.claimed)
-        shadows = Shadows(self._clock, stand_in=lambda call: attribution.stand_in(call, {}, naming.labels(call.device)))
+        device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
+        shadows = Shadows(
+            self._clock,
+            stand_in=lambda call: attribution.stand_in(call, {}, device_assignment.labels(call.device)),
+        )
         await shadows.remember(log)
         prices = PriceBook.load(self._config.prices)
-        intake = Intake(log, attribution=attribution, prices=prices, shadows=shadows, naming=naming)
+        intake = Intake(
+            log, attribution=attribution, prices=prices, shadows=shadows, device_assignment=device_assignment
+        )
         merger = Merger(
             window_s=section.pending_window,
             hold_s=section.hold,

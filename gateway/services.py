@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.authentication.access import Access
 from gateway.configuration.secret_file import SecretFile
-from gateway.devices.registrar import Registrar
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.bodies import Budget
 from gateway.http.cors import Cors
 from gateway.http.in_hand import RequestsInHand
@@ -46,7 +46,7 @@ class Services:
 
     storage: Storage
     receivers: ReceiverServices
-    devices: Registrar
+    devices: DeviceLifecycle
     deposits: Deposits
     operators: OperatorServices
     health: Health

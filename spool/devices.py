@@ -68,9 +68,9 @@ class Device:
     def all_labels(self) -> Mapping[str, str]:
         return {**self.labels, **self.operator_labels} if self.operator_labels else self.labels
 
-    def told(self, *, facts: bool = False, **changes: Any) -> Device:
+    def updated(self, *, facts: bool = False, **changes: Any) -> Device:
         """
-        Changed in a way that upstream should hear of; `facts` when an enrolment would say it.
+        Returns the device with changes that the upstream must learn; `facts` when an enrolment carries them.
 
         The newest heartbeat follows an enrolment there, so it is one version later.
         """

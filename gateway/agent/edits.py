@@ -1,4 +1,4 @@
-"""What every editor of settings files is: four functions on text, and one way to say no."""
+"""The protocol of the editors of settings files: four functions on text, and one error."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ MISSING = object()
 
 
 class NotEditable(Exception):
-    """The file is not what it should be, or is written in a way that is not changed here."""
+    """The file is malformed, or is written in a way that the editor cannot change safely."""
 
 
 class Editor(Protocol):
-    """A module is one. What is not changed stays byte for byte."""
+    """A module with these functions. What is not changed stays byte for byte."""
 
     def parse(self, text: str) -> Any: ...
 
     def get(self, text: str, path: Sequence[str]) -> Any:
-        """The value at a path; MISSING when there is none."""
+        """Returns the value at a path; MISSING if there is none."""
         ...
 
     def put(self, text: str, path: Sequence[str], value: Any) -> str: ...

@@ -1,4 +1,4 @@
-"""Who this device is: an id and a fingerprint, made once and kept in the agent's data directory."""
+"""The device's id and fingerprint, created once and kept in the agent's data directory."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _STRANGE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The fingerprint is what another machine under the same id does not have."""
+class DeviceIdentity:
+    """The fingerprint tells this machine from another one that uses the same id."""
 
     device_id: str
     fingerprint: str = field(repr=False)
 
 
-def identity(directory: Path, *, device_id: str = "") -> Identity:
-    """As kept, or made now; `device_id` is the operator's choice and stronger than what was made up. OSError."""
+def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
+    """Returns the kept identity, or creates one; a given `device_id` replaces the kept one. OSError if damaged."""
     path = directory / FILE
     try:
         kept = json.loads(path.read_text("utf-8"))
-        made = Identity(device_id=str(kept["device_id"]), fingerprint=str(kept["fingerprint"]))
-        if not is_device_id(made.device_id):
-            raise ValueError(made.device_id)
+        found = DeviceIdentity(device_id=str(kept["device_id"]), fingerprint=str(kept["fingerprint"]))
+        if not is_device_id(found.device_id):
+            raise ValueError(found.device_id)
     except FileNotFoundError:
-        made = Identity(device_id=device_id or _made_up(), fingerprint=secrets.token_hex(16))
+        found = DeviceIdentity(device_id=device_id or _generated_id(), fingerprint=secrets.token_hex(16))
     except (ValueError, KeyError, TypeError) as error:
         raise OSError(f"{path} is damaged: restore it, or remove it and this machine becomes a new device") from error
-    chosen = Identity(device_id=device_id or made.device_id, fingerprint=made.fingerprint)
+    chosen = DeviceIdentity(device_id=device_id or found.device_id, fingerprint=found.fingerprint)
     text = json.dumps({"device_id": chosen.device_id, "fingerprint": chosen.fingerprint}) + "\n"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists() or path.read_text("utf-8") != text:
@@ -46,7 +46,7 @@ def identity(directory: Path, *, device_id: str = "") -> Identity:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Mode 0600, beside and renamed: a crash leaves the old file or the new one."""
+    """Writes a file of mode 0600 by renaming a draft, so that a crash leaves the old content or the new one."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -57,7 +57,7 @@ def write_private(path: Path, text: str) -> None:
     draft.rename(path)
 
 
-def _made_up() -> str:
-    """The machine's name for people, and random bits, because two machines may have one name."""
+def _generated_id() -> str:
+    """Returns the machine's name and random digits, because two machines may have the same name."""
     name = _STRANGE.sub("-", socket.gethostname().partition(".")[0]).strip("-.")[:64]
     return f"{name or 'device'}-{secrets.token_hex(4)}"

@@ -24,11 +24,11 @@ from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamKey
-from gateway.agent import tally as tallies
+from gateway.agent import activity
+from gateway.agent.activity import ActivityRecorder
 from gateway.agent.assistants import ASSISTANTS, Assistant
-from gateway.agent.identity import KEY_FILE, Identity, identity, write_private
+from gateway.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.agent.settings import Edited, NotEditable, configured_for, undo, write
-from gateway.agent.tally import Tally
 from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.cli import config_option, configured, fail
@@ -124,19 +124,19 @@ async def _run(config: Config) -> int:
     clock = SystemClock()
     directory = config.data_dir
     who = identity(directory, device_id=config.agent.device_id)
-    tally = Tally(directory, now=clock.now)
+    recorder = ActivityRecorder(directory, now=clock.now)
     local = Bearer("this machine", frozenset({INGEST}), labels=config.agent.labels, device=who.device_id)
     forwarding = _forwarding(config)
-    app = App(forwarding, version=version("tollhouse"), clock=clock, local=local, observer=tally)
+    app = App(forwarding, version=version("tollhouse"), clock=clock, local=local, observer=recorder)
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(tally.stop)
+        stack.push_async_callback(recorder.stop)
 
         async def announce() -> None:
             click.echo(f"listening on {app.url}")
             if app.grpc_address:
                 click.echo(f"listening on grpc://{app.grpc_address}")
             click.echo(f"device {who.device_id}, forwarding to {config.agent.gateway}")
-            await stack.enter_async_context(_linked(forwarding, who, tally, app))
+            await stack.enter_async_context(_linked(forwarding, who, recorder, app))
 
         return await run_app(app, announce)
 
@@ -148,7 +148,7 @@ def _forwarding(config: Config) -> Config:
 
 
 @asynccontextmanager
-async def _linked(config: Config, who: Identity, tally: Tally, app: App) -> AsyncIterator[None]:
+async def _linked(config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App) -> AsyncIterator[None]:
     """The line to the gateway, for as long as the doors are open."""
     upstream = config.upstream
     key_file = config.data_dir / KEY_FILE
@@ -159,7 +159,7 @@ async def _linked(config: Config, who: Identity, tally: Tally, app: App) -> Asyn
         return {
             "sent_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "spool": {"records": sum(route.queued for route in routes), "oldest_age_s": max(ages, default=0.0)},
-            "sources": tally.sources(),
+            "sources": recorder.sources(),
         }
 
     link = DeviceReporter(
@@ -180,7 +180,7 @@ async def _linked(config: Config, who: Identity, tally: Tally, app: App) -> Asyn
         await link.close()
 
 
-def _facts(config: Config, who: Identity) -> dict[str, object]:
+def _facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
     facts: dict[str, object] = {
         "device_id": who.device_id,
         "hostname": socket.gethostname(),
@@ -268,8 +268,8 @@ def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path 
     """Show what was heard of each assistant, and whether it is set up."""
     settings = _agent_config(config, data, {})
     directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
-    seen = tallies.read(directory)
-    today = tallies.day_of(SystemClock().now())
+    seen = activity.read(directory)
+    today = activity.day_of(SystemClock().now())
     rows = [_status_row(assistant, endpoint, seen, today) for assistant in ASSISTANTS.values()]
     if as_json:
         click.echo(orjson.dumps({"assistants": rows}, option=orjson.OPT_INDENT_2).decode())
@@ -277,7 +277,9 @@ def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path 
         show_table(rows, ("assistant", "configured", "last_seen", "records_today"))
 
 
-def _status_row(assistant: Assistant, endpoint: str, seen: Mapping[str, tallies.Seen], today: str) -> dict[str, object]:
+def _status_row(
+    assistant: Assistant, endpoint: str, seen: Mapping[str, activity.SourceActivity], today: str
+) -> dict[str, object]:
     try:
         points_here = "no" if configured_for(assistant, assistant.file(), endpoint).changed else "yes"
     except (NotEditable, OSError):
@@ -287,6 +289,6 @@ def _status_row(assistant: Assistant, endpoint: str, seen: Mapping[str, tallies.
     return {
         "assistant": assistant.name,
         "configured": points_here,
-        "last_seen": tallies.shown(newest, today)["last_seen"] if newest else None,
+        "last_seen": activity.shown(newest, today)["last_seen"] if newest else None,
         "records_today": sum(each.records for each in heard if each.day == today),
     }

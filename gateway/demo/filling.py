@@ -15,8 +15,8 @@ from gateway.configuration.sections import Config
 from gateway.demo.month import Month, Period, Report
 from gateway.demo.plants import Plants
 from gateway.demo.samples import SetClock, add_samples
-from gateway.insights.gathering import Sources
-from gateway.insights.inspector import Inspected, Inspector
+from gateway.insights.gathering import FactSources
+from gateway.insights.inspector import Inspection, Inspector
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -39,7 +39,7 @@ class Filled:
 
     records: int
     duplicates: int
-    inspected: Inspected
+    inspected: Inspection
 
 
 async def fill(
@@ -82,8 +82,8 @@ async def _open_empty(directory: Path, clock: Clock, registry_clock: Clock) -> A
         yield storage, storage.registry
 
 
-async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock: Clock) -> Inspected:
-    sources = Sources(
+async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock: Clock) -> Inspection:
+    sources = FactSources(
         ledger=storage.ledger,
         log=storage.log,
         deliveries=storage.deliveries,

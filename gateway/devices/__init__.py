@@ -1,1 +1,1 @@
-"""Devices: who may enrol, whose key is whose, and in whose name a record stands."""
+"""Devices: enrolment, device keys, states, and the assignment of records to devices."""

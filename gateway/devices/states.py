@@ -1,4 +1,4 @@
-"""What a device is now: kept states, and those that follow from when it was last heard. Pure."""
+"""The state of a device: the kept one, or silent or mute, which follow from when it last reported. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from spool.devices import ENROLLED, PENDING, REVOKED, Device
 
-SILENT = "silent"  # nothing heard for three intervals
-MUTE = "mute"  # alive, but the telemetry that there used to be has stopped
+SILENT = "silent"  # no report for three intervals
+MUTE = "mute"  # heartbeats, but the telemetry that it used to send has stopped
 STATES = (PENDING, ENROLLED, SILENT, MUTE, REVOKED)
 
 MISSED = 3

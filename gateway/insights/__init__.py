@@ -1,5 +1,1 @@
-"""
-Detectors: each one small pure module that looks at the facts of the house and says what it found.
-
-A detector has a NAME and a `find`; DETECTORS in `inspector.py` lists them all.
-"""
+"""Insights: detectors read the facts of the last weeks and report what an organization should change."""

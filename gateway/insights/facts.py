@@ -1,7 +1,7 @@
 """
-What detectors look at: a read-only view of the ledger's sums, the newest records, routes, keys and devices.
+What detectors read: the ledger's sums, the newest records, routes, keys and devices, as values of one moment.
 
-Pure values of one moment; `gathering.py` reads them from the house.
+`gathering.py` reads them from storage.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class UnrecognisedShape:
     """Attribute names of items that look like AI and that no dialect took."""
 
     names: Sequence[str]
@@ -54,8 +54,8 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dead:
-    """The dead letters of a route. `recent` are those of the last day; its newest words are an example."""
+class RouteDeadLetters:
+    """The dead letters of a route. `recent` are those of the last day; `words` is the newest error as an example."""
 
     route: str
     count: int
@@ -77,8 +77,8 @@ class Facts:
     failed: Sequence[Spend] = ()  # of these hours: failed calls alone
     recent: Sequence[Inference] = ()  # the newest records of a week, no shadows, in order of arrival
     routes: Sequence[RouteState] = ()
-    dead: Sequence[Dead] = ()
-    shapes: Sequence[Shape] = ()
+    dead: Sequence[RouteDeadLetters] = ()
+    shapes: Sequence[UnrecognisedShape] = ()
     repeated_ids: int = 0  # in the duplicate window more than once
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()

@@ -1,5 +1,5 @@
 """
-Reads the facts that detectors look at from the house: a bounded number of rows and records, whatever its size.
+Reads the facts that detectors need from storage: a bounded number of rows and records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.insights.facts import DAY_S, Dead, Facts, Shape, Spend
+from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape
 from gateway.intake.prices import PriceBook
 from spool.deliveries.protocols import Deliveries
 from spool.devices import Device
@@ -30,8 +30,8 @@ _WHO = ("source", "provider", "model", "team", "user", "api_key")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources:
-    """The rooms that are looked at."""
+class FactSources:
+    """Where the facts are read."""
 
     ledger: Ledger
     log: Log
@@ -41,11 +41,11 @@ class Sources:
     prices: Callable[[], PriceBook]
 
 
-async def gather(house: Sources, *, now: float) -> Facts:
-    """Everything that is closed by now is in it."""
-    await house.ledger.catch_up(house.log)
-    ledger = _Ledger(house.ledger, now)
-    book = await asyncio.to_thread(house.prices)
+async def gather(sources: FactSources, *, now: float) -> Facts:
+    """Reads the facts, with every record that is closed by now."""
+    await sources.ledger.catch_up(sources.log)
+    ledger = _Ledger(sources.ledger, now)
+    book = await asyncio.to_thread(sources.prices)
     midnight = now // DAY_S * DAY_S
     hour = now // _HOUR_S * _HOUR_S
     return Facts(
@@ -57,14 +57,14 @@ async def gather(house: Sources, *, now: float) -> Facts:
         ),
         hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
         failed=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), status="error"),
-        recent=await _recent(house.log, now - 7 * DAY_S),
-        routes=await house.deliveries.routes(),
-        dead=await _dead(house.deliveries, now),
-        shapes=[Shape(names=each["names"], count=each["count"], last_seen=each["last_seen"])  # type: ignore[arg-type]
-                for each in await house.log.unrecognised()],
-        repeated_ids=house.log.repeated_ids,
-        keys=house.keys(),
-        devices=house.devices(),
+        recent=await _recent(sources.log, now - 7 * DAY_S),
+        routes=await sources.deliveries.routes(),
+        dead=await _dead(sources.deliveries, now),
+        shapes=[UnrecognisedShape(names=each["names"], count=each["count"], last_seen=each["last_seen"])  # type: ignore[arg-type]
+                for each in await sources.log.unrecognised()],
+        repeated_ids=sources.log.repeated_ids,
+        keys=sources.keys(),
+        devices=sources.devices(),
         estimate=book.estimate,
     )  # fmt: skip
 
@@ -114,18 +114,18 @@ async def _recent(log: Log, since: float) -> list[Inference]:
     return found
 
 
-async def _dead(deliveries: Deliveries, now: float) -> list[Dead]:
+async def _dead(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:
     return [
         await _dead_of(deliveries, route.name, route.dead, now) for route in await deliveries.routes() if route.dead
     ]
 
 
-async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -> Dead:
+async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -> RouteDeadLetters:
     if count > MAX_DEAD:
-        return Dead(route=route, count=count, recent=count, newest=None, words="", cost=Decimal(0))
+        return RouteDeadLetters(route=route, count=count, recent=count, newest=None, words="", cost=Decimal(0))
     letters = await deliveries.dead(route=route)
     newest = max(letters, key=lambda letter: letter.at, default=None)
-    return Dead(
+    return RouteDeadLetters(
         route=route,
         count=len(letters),
         recent=sum(now - letter.at <= DAY_S for letter in letters),

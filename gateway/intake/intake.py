@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from gateway.authentication.access import Bearer
-from gateway.devices.naming import Naming
+from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import NO_LABELS, Attribution
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
@@ -35,13 +35,13 @@ class Intake:
         attribution: Attribution,
         prices: PriceBook,
         shadows: Shadows,
-        naming: Naming | None = None,
+        device_assignment: DeviceAssignment | None = None,
     ) -> None:
         self._log = log
         self._attribution = attribution
         self._prices = prices
         self._shadows = shadows
-        self._naming = naming  # None where there are no devices: explaining files
+        self._device_assignment = device_assignment  # None where there are no devices: explaining files
 
     async def take(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         """
@@ -67,8 +67,8 @@ class Intake:
         )
 
     async def _keep(self, outcome: Outcome, bearer: Bearer, pending: PendingChange, before: Sequence[str]) -> Receipt:
-        if self._naming is not None:
-            await self._naming.sign(outcome, bearer)
+        if self._device_assignment is not None:
+            await self._device_assignment.assign(outcome, bearer)
         for place, record in enumerate(outcome.records, start=1):
             if place % TURN == 0:
                 await asyncio.sleep(0)
@@ -110,7 +110,7 @@ class Intake:
         )
 
     def _device_labels(self, record: AiRecord) -> Mapping[str, str]:
-        return NO_LABELS if self._naming is None else self._naming.labels(record.device)
+        return NO_LABELS if self._device_assignment is None else self._device_assignment.labels(record.device)
 
 
 def _set_apart(outcome: Outcome, place: int) -> None:

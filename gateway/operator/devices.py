@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.devices.registrar import Registrar
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import STATES
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -117,50 +117,50 @@ UNENROLLED: List[Unenrolled] = List(
 
 
 async def list_devices(request: OperatorRequest[None]) -> Result:
-    registrar = _registrar(request)
-    return await request.list(DEVICES, MemoryRows([_row(registrar, device) for device in registrar.table.all()]))
+    lifecycle = _lifecycle(request)
+    return await request.list(DEVICES, MemoryRows([_row(lifecycle, device) for device in lifecycle.table.all()]))
 
 
 async def list_unenrolled(request: OperatorRequest[None]) -> Result:
-    return await request.list(UNENROLLED, MemoryRows(_registrar(request).table.unenrolled()))
+    return await request.list(UNENROLLED, MemoryRows(_lifecycle(request).table.unenrolled()))
 
 
 async def show_device(request: OperatorRequest[None]) -> Result:
-    registrar = _registrar(request)
-    device = registrar.table.find(request.word("id"))
+    lifecycle = _lifecycle(request)
+    device = lifecycle.table.find(request.word("id"))
     if device is None:
         raise NotThere(f"there is no device {request.word('id')!r}")
-    return _details(registrar, device)
+    return _details(lifecycle, device)
 
 
 async def approve_device(request: OperatorRequest[None]) -> Result:
-    registrar = _registrar(request)
-    return _details(registrar, await registrar.approve(request.word("id"), request.actor))
+    lifecycle = _lifecycle(request)
+    return _details(lifecycle, await lifecycle.approve(request.word("id"), request.actor))
 
 
 async def revoke_device(request: OperatorRequest[None]) -> Result:
-    registrar = _registrar(request)
-    return _details(registrar, await registrar.revoke(request.word("id"), request.actor))
+    lifecycle = _lifecycle(request)
+    return _details(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
 
 
 async def reset_device(request: OperatorRequest[None]) -> Result:
-    registrar = _registrar(request)
-    return _details(registrar, await registrar.reset(request.word("id"), request.actor))
+    lifecycle = _lifecycle(request)
+    return _details(lifecycle, await lifecycle.reset(request.word("id"), request.actor))
 
 
 async def label_device(request: OperatorRequest[Labels]) -> Result:
-    registrar = _registrar(request)
+    lifecycle = _lifecycle(request)
     given = request.body
-    return _details(registrar, await registrar.label(request.word("id"), given.labels, request.actor))
+    return _details(lifecycle, await lifecycle.label(request.word("id"), given.labels, request.actor))
 
 
-def _registrar(request: OperatorRequest[Any]) -> Registrar:
+def _lifecycle(request: OperatorRequest[Any]) -> DeviceLifecycle:
     return request.services.require_devices()
 
 
-def _row(registrar: Registrar, device: Device) -> Shown:
-    return Shown(device, registrar.state_of(device))
+def _row(lifecycle: DeviceLifecycle, device: Device) -> Shown:
+    return Shown(device, lifecycle.state_of(device))
 
 
-def _details(registrar: Registrar, device: Device) -> Result:
-    return {"device": details(_row(registrar, device))}
+def _details(lifecycle: DeviceLifecycle, device: Device) -> Result:
+    return {"device": details(_row(lifecycle, device))}

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.api.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
 from gateway.http.requests import Result
-from gateway.insights.gathering import Sources
+from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import Inspector
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
@@ -34,7 +34,7 @@ class Inspection(RequestBody):
 def inspector(services: OperatorServices) -> Inspector:
     """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
     registry, devices = services.require_registry(), services.devices
-    sources = Sources(
+    sources = FactSources(
         ledger=services.ledger,
         log=services.log,
         deliveries=services.deliveries,

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from gateway.authentication.access import Access
 from gateway.authentication.attempts import Buckets
-from gateway.devices.registrar import Registrar
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
 from gateway.intake.prices import PriceBook
 from spool.billing_hours import BillingPlan
@@ -72,7 +72,7 @@ class OperatorServices:
     console_url: Callable[[], str] = _default_console
     wake: Callable[[str], None] = _wake_nothing
     prices: Callable[[], PriceBook] = PriceBook.load
-    devices: Registrar | None = None
+    devices: DeviceLifecycle | None = None
     syncs: Callable[[], Sequence[RouteState]] = tuple
     sign_ins: Buckets = field(init=False, repr=False)
 
@@ -87,7 +87,7 @@ class OperatorServices:
             raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
         return self.registry
 
-    def require_devices(self) -> Registrar:
+    def require_devices(self) -> DeviceLifecycle:
         """The devices. Refusal 503 where there are none, or where their changes could not be audited."""
         self.require_registry()
         if self.devices is None:

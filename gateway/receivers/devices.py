@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.authentication.access import Bearer
-from gateway.devices.registrar import Registrar, Told
+from gateway.devices.lifecycle import DeviceLifecycle, DeviceReport
 from gateway.errors import BadPayload
 from gateway.http.requests import KeyRequest, Result
 from spool.devices import Device, is_device_id
@@ -59,17 +59,17 @@ class Report(Named, kw_only=True):
 
 
 async def enroll_device(request: KeyRequest[Report]) -> Result:
-    registrar = request.services.devices
+    lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
-    device, key = await registrar.enrol(facts, request.bearer, request.http.remote or "")
-    answer = _answer(device, registrar)
+    device, key = await lifecycle.enrol(facts, request.bearer, request.http.remote or "")
+    answer = _answer(device, lifecycle)
     return answer if key is None else {**answer, "key": key}
 
 
 async def heartbeat_device(request: KeyRequest[Report]) -> Result:
-    registrar = request.services.devices
+    lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
-    return _answer(await registrar.heartbeat(facts, request.bearer, request.http.remote or ""), registrar)
+    return _answer(await lifecycle.heartbeat(facts, request.bearer, request.http.remote or ""), lifecycle)
 
 
 async def ping_device(request: KeyRequest[Named]) -> Result:
@@ -85,12 +85,12 @@ def _id(named: Named, bearer: Bearer) -> str:
     return id
 
 
-def _facts(report: Report, bearer: Bearer) -> Told:
+def _facts(report: Report, bearer: Bearer) -> DeviceReport:
     try:
         labels = checked_labels(report.labels)
     except Invalid as error:
         raise BadPayload(f"labels: {error}.") from error
-    return Told(
+    return DeviceReport(
         id=_id(report, bearer),
         hostname=report.hostname or "",
         platform=report.platform or "",
@@ -127,8 +127,8 @@ def _heartbeat(report: Report) -> bytes:
     return msgspec.json.encode(own)
 
 
-def _answer(device: Device, registrar: Registrar) -> dict[str, Mapping[str, object]]:
+def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, Mapping[str, object]]:
     """Pending devices hear that they are: they go on, and an operator decides."""
-    interval_s = registrar.interval_s
+    interval_s = lifecycle.interval_s
     shown = int(interval_s) if interval_s == int(interval_s) else interval_s
     return {"device": {"id": device.id, "state": device.state, "heartbeat_interval_s": shown}}

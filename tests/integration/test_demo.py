@@ -16,7 +16,7 @@ from gateway.demo.filling import Filled, fill
 from gateway.demo.month import DAY_S, Month, Period
 from gateway.demo.plants import PLANTS, Plants
 from gateway.demo.workloads import WORKLOADS
-from gateway.insights.inspector import DETECTORS
+from gateway.insights.detectors.list import DETECTORS
 from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery

@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.insights import inspector as inspecting
+from gateway.insights.detectors.list import DETECTORS
 from gateway.insights.facts import Facts
-from gateway.insights.inspector import DETECTORS, look
+from gateway.insights.inspector import run_detectors
 from gateway.operator.insights import inspector
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import RouteSpec
@@ -112,7 +113,7 @@ class Broken:
 
 def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
     """It is named in the answer and in the log; all others look."""
-    seen = look(Facts(now=0.0), (Broken(), *DETECTORS))
+    seen = run_detectors(Facts(now=0.0), (Broken(), *DETECTORS))
     assert ["broken"] == list(seen.failed)
     assert [detector.NAME for detector in DETECTORS] == list(seen.looked_for)
     assert "a detector failed" in caplog.text
@@ -130,12 +131,12 @@ async def test_the_task_outlives_whatever_goes_wrong(
     task_of = inspector(house.services)
     failures = [error]
 
-    async def inspect() -> inspecting.Inspected:
+    async def inspect() -> inspecting.Inspection:
         if failures:
             raise failures.pop()
         looked.set()
         await asyncio.sleep(3600)
-        return inspecting.Inspected(merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=())
+        return inspecting.Inspection(merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=())
 
     monkeypatch.setattr(task_of, "inspect", inspect)
     task = asyncio.create_task(task_of.run())

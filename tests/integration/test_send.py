@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from gateway.cli import main
 from gateway.cli.examples import EXAMPLES
 from gateway.cli.send import upload
-from gateway.cli.send.request_bodies import RequestBody
+from gateway.cli.send.request_bodies import UploadBody
 from spool.registry.scopes import INGEST
 from tests.integration.conftest import Serve, Serving
 
@@ -234,7 +234,7 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
 
     async with upload.session() as session:
         answer = await upload.UploadClient(session, url, "key", notify=told.append, sleep=sleep).send(
-            RequestBody(items=[b"{}"])
+            UploadBody(items=[b"{}"])
         )
     assert ["Server disconnected; trying again"] == told
     assert (3, 1, {"unnamed reason": 2}) == (answer.accepted, answer.ignored, dict(answer.rejected))
@@ -261,7 +261,7 @@ async def test_the_courier_does_not_repeat_the_rest(
     answers.append(web.Response(status=status, headers={"Location": url}))
     async with upload.session() as session:
         with pytest.raises(error):
-            await upload.UploadClient(session, url, "key").send(RequestBody(items=[b"{}"]))
+            await upload.UploadClient(session, url, "key").send(UploadBody(items=[b"{}"]))
     assert 1 == len(seen)
 
 
@@ -275,5 +275,5 @@ async def test_the_courier_gives_up_in_the_end(moody: tuple[str, list[web.Respon
 
     async with upload.session() as session:
         with pytest.raises(upload.Undeliverable, match="8 attempts"):
-            await upload.UploadClient(session, url, None, sleep=sleep).send(RequestBody(items=[b"{}"]))
+            await upload.UploadClient(session, url, None, sleep=sleep).send(UploadBody(items=[b"{}"]))
     assert upload.ATTEMPTS == len(seen)

@@ -17,7 +17,7 @@ from gateway.cli import fail
 from gateway.cli.examples import EXAMPLES, example
 from gateway.cli.parameters import Choice
 from gateway.cli.send.acknowledged import Acknowledged, RunningDigest
-from gateway.cli.send.request_bodies import UNREADABLE, RequestBody, bodies, files, looked_up, opened, unreadable
+from gateway.cli.send.request_bodies import UNREADABLE, UploadBody, bodies, files, looked_up, opened, unreadable
 from gateway.cli.send.upload import BodyRefused, BodyTooLarge, Undeliverable, UploadClient, UploadCounts, session
 from gateway.normalise.formats.list import FORMAT_NAMES
 
@@ -68,7 +68,7 @@ async def _send(named: tuple[str, ...], wanted: str | None, endpoint: str, key: 
         run = _Run(UploadClient(client, endpoint, key, notify=_print), Acknowledged(url=endpoint, key=key), again=again)
         try:
             if wanted is not None:
-                await run.body(RequestBody(items=[example(wanted)]), f"example {wanted}")
+                await run.body(UploadBody(items=[example(wanted)]), f"example {wanted}")
             else:
                 await run.files(named)
         finally:
@@ -100,7 +100,7 @@ class _Run:
                 except UNREADABLE as error:
                     self._complain(unreadable(name, error))
 
-    async def body(self, body: RequestBody, name: str) -> bool:
+    async def body(self, body: UploadBody, name: str) -> bool:
         """Sends one body; returns whether it was accepted."""
         try:
             self._counts.add(await self._client.send(body))

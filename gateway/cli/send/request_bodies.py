@@ -39,7 +39,7 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:(")|\\?\Z)|[\[\]{},]', re.DO
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestBody:
+class UploadBody:
     """One request: lines, or the elements of an array."""
 
     items: Sequence[bytes]
@@ -55,7 +55,7 @@ class RequestBody:
         lines = sorted(self.items, key=lambda item: item[:1] != b"{")
         return b"\n".join(lines)
 
-    def halves(self) -> tuple[RequestBody, RequestBody]:
+    def halves(self) -> tuple[UploadBody, UploadBody]:
         """Returns two bodies with half of the items each, for a gateway that refuses larger ones."""
         middle = len(self.items) // 2
         return replace(self, items=self.items[:middle]), replace(self, items=self.items[middle:])
@@ -89,7 +89,7 @@ def opened(raw: IO[bytes]) -> Iterator[IO[bytes]]:
         buffered.detach()
 
 
-def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[RequestBody]:
+def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
     """
     The request bodies of one file.
 
@@ -221,7 +221,7 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
         raise BadPayload("the JSON array breaks off" if depth else "there is more behind the JSON array")
 
 
-def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[RequestBody]:
+def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBody]:
     """Items in as few bodies as the bounds allow; an OTLP request is a body of its own."""
     filling = _Filling(digest)
     failure: Exception | None = None
@@ -265,8 +265,8 @@ class _Filling:
         self._is_array = item.is_element and not alone
         return self._digest.add(item.content)
 
-    def body(self, *, known: bool = False) -> RequestBody:
-        body = RequestBody(items=self.items, is_array=self._is_array, mark=self._digest.mark, known=known)
+    def body(self, *, known: bool = False) -> UploadBody:
+        body = UploadBody(items=self.items, is_array=self._is_array, mark=self._digest.mark, known=known)
         self._digest.end_body()
         self.items, self._size = [], 0
         return body

@@ -15,7 +15,7 @@ import msgspec
 
 from exporters.backoff import Backoff
 from exporters.http.answers import retry_after_s
-from gateway.cli.send.request_bodies import RequestBody
+from gateway.cli.send.request_bodies import UploadBody
 
 ATTEMPTS: Final = 8
 LONGEST_HINT_S: Final = 300.0
@@ -88,7 +88,7 @@ class UploadClient:
         self._notify = notify
         self._sleep = sleep
 
-    async def send(self, body: RequestBody) -> UploadAnswer:
+    async def send(self, body: UploadBody) -> UploadAnswer:
         """Returns once the body was accepted. BodyRefused: this body never will be; Undeliverable: no body will be."""
         for attempt in range(ATTEMPTS):
             try:
@@ -101,7 +101,7 @@ class UploadClient:
                 await self._sleep(_BACKOFF.delay_s(attempt + 1, error.retry_after_s))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _post(self, body: RequestBody) -> UploadAnswer:
+    async def _post(self, body: UploadBody) -> UploadAnswer:
         try:
             content = body.content
             async with self._session.post(

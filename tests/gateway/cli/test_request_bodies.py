@@ -16,7 +16,7 @@ from gateway.cli.send.acknowledged import MOST_MARKS, Acknowledged, RunningDiges
 from gateway.errors import BadPayload
 
 
-def cut(content: bytes, taken: Container[bytes] = ()) -> list[request_bodies.RequestBody]:
+def cut(content: bytes, taken: Container[bytes] = ()) -> list[request_bodies.UploadBody]:
     with request_bodies.opened(io.BytesIO(content)) as opened:
         return list(request_bodies.bodies(opened, RunningDigest(taken)))
 

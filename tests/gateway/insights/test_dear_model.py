@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gateway.insights import dear_model
+from gateway.insights.detectors import dear_model
 from gateway.insights.facts import Spend
-from tests.gateway.insights.world import found, spend
+from tests.gateway.insights.examples import found, spend
 
 
 def people(n: int = 4, **fields: Any) -> list[Spend]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gateway.insights import doubled_source, repeated_ids
+from gateway.insights.detectors import doubled_source, repeated_ids
 from spool.record import Inference
-from tests.gateway.insights.world import call, found, spend
+from tests.gateway.insights.examples import call, found, spend
 
 
 def calls(source: str, *, later: float = 0.0, n: int = 30, **fields: Any) -> list[Inference]:

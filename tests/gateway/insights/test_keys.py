@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.insights import idle_key, wide_key
+from gateway.insights.detectors import idle_key, wide_key
 from gateway.insights.facts import DAY_S
 from spool.registry.keys import Key
 from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
-from tests.gateway.insights.world import NOW, found
+from tests.gateway.insights.examples import NOW, found
 
 
 def key(**fields: Any) -> Key:

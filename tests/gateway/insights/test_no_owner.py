@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.insights import no_owner
-from tests.gateway.insights.world import found, spend
+from gateway.insights.detectors import no_owner
+from tests.gateway.insights.examples import found, spend
 
 OWNED = spend(cost=Decimal(50))
 

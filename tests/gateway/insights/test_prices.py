@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gateway.insights import cost_gap, missing_price
+from gateway.insights.detectors import cost_gap, missing_price
 from gateway.insights.facts import Spend
-from tests.gateway.insights.world import TODAY, call, found, impacts, spend
+from tests.gateway.insights.examples import TODAY, call, found, impacts, spend
 
 
 def unpriced(calls: int = 40, **fields: Any) -> Spend:

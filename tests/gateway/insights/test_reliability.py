@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from gateway.insights import dead_letters, mute_device, retry_storm, stuck_route, unrecognised_shape
-from gateway.insights.facts import DAY_S, Dead, Shape
+from gateway.insights.detectors import dead_letters, mute_device, retry_storm, stuck_route, unrecognised_shape
+from gateway.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.deliveries.values import RouteState
 from spool.devices import Device
-from tests.gateway.insights.world import NOW, found, impacts, spend
+from tests.gateway.insights.examples import NOW, found, impacts, spend
 
 RUNNING = RouteState(
     name="upstream/ai-telemetry", topic="ai-telemetry", required=True, state="running", reason=None, progress=1,
@@ -58,7 +58,9 @@ def test_a_running_route_is_calm() -> None:
 
 def test_dead_letters_that_grow() -> None:
     """Those of the last day are told with their cost; old ones alone are not growth."""
-    dead = Dead(route="a/ai-telemetry", count=7, recent=3, newest=NOW, words="not allowed", cost=Decimal("1.5"))
+    dead = RouteDeadLetters(
+        route="a/ai-telemetry", count=7, recent=3, newest=NOW, words="not allowed", cost=Decimal("1.5")
+    )
     [finding] = found(dead_letters, dead=[dead, replace(dead, route="b/ai-telemetry", recent=0)])
     assert ("a/ai-telemetry refused 3 records within a day", "1.50") == (
         finding.draft.title,
@@ -68,8 +70,12 @@ def test_dead_letters_that_grow() -> None:
 
 def test_shapes_that_nobody_understands() -> None:
     """Named by their attributes, the most frequent first, old ones and more than anybody reads left out."""
-    shapes = [Shape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW) for each in range(1, 40)]
-    findings = found(unrecognised_shape, shapes=[*shapes, Shape(names=("old",), count=99, last_seen=NOW - 8 * DAY_S)])
+    shapes = [
+        UnrecognisedShape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW) for each in range(1, 40)
+    ]
+    findings = found(
+        unrecognised_shape, shapes=[*shapes, UnrecognisedShape(names=("old",), count=99, last_seen=NOW - 8 * DAY_S)]
+    )
     assert 20 == len(findings)
     assert "39 items look like AI calls and are not understood" == findings[0].draft.title
     assert "acme.39, acme.tokens" in findings[0].draft.description
@@ -78,7 +84,7 @@ def test_shapes_that_nobody_understands() -> None:
 
 def test_names_of_senders_are_cut_and_printable() -> None:
     """An attribute of a thousand characters with a control character in it."""
-    [finding] = found(unrecognised_shape, shapes=[Shape(names=("x\x1b" * 500,), count=1, last_seen=NOW)])
+    [finding] = found(unrecognised_shape, shapes=[UnrecognisedShape(names=("x\x1b" * 500,), count=1, last_seen=NOW)])
     assert "\x1b" not in finding.draft.description
     assert len(finding.draft.description) < 600
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.insights import spend_spike
+from gateway.insights.detectors import spend_spike
 from gateway.insights.facts import DAY_S, Spend
-from tests.gateway.insights.world import TODAY, found, impacts, spend
+from tests.gateway.insights.examples import TODAY, found, impacts, spend
 
 MONDAY = TODAY
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.insights import unused_cache
+from gateway.insights.detectors import unused_cache
 from gateway.intake.prices import PriceBook
 from spool.record import Inference
-from tests.gateway.insights.world import call, found
+from tests.gateway.insights.examples import call, found
 
 BOOK = PriceBook.load()
 MODEL = {"provider": "anthropic", "request_model": "claude-sonnet-4-5", "source": "langfuse"}

@@ -35,7 +35,7 @@ def device(id: str, **fields: Any) -> Device:
 
 def beaten(one: Device, records: int = 1) -> Device:
     beat = json.dumps({"spool": {"records": records}}).encode()
-    return one.told(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
+    return one.updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
 
 
 @dataclass
@@ -122,7 +122,7 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: Site) -
         await site.until(lambda: sync.state().queued == 0)
         before = site.table.find("d1")
         assert before is not None
-        await site.table.keep(before.told(facts=True, operator_labels={"team": "ads"}))
+        await site.table.keep(before.updated(facts=True, operator_labels={"team": "ads"}))
         await site.until(lambda: len(site.upstream.accepted) == 4)
         await site.until(lambda: sync.state().queued == 0)
     assert ["enroll", "heartbeat", "enroll", "heartbeat"] == [what for what, _ in site.told()]
@@ -162,7 +162,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: Site) -> None:
         await site.table.keep(beaten(held))  # a heartbeat is no reason to ask again
         await asyncio.sleep(0.05)
         assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)
-        await site.table.keep(held.told(facts=True, user="ada"))
+        await site.table.keep(held.updated(facts=True, user="ada"))
         await site.until(lambda: sync.state().queued == 0)
     kept = site.table.find("d3")
     assert kept is not None and kept.held is None

@@ -20,7 +20,7 @@ from gateway.addresses.application import operator_application
 from gateway.addresses.paths import OPERATOR_API
 from gateway.authentication.access import Access
 from gateway.configuration.sections import DeviceSettings, ServerSettings
-from gateway.devices.registrar import Registrar
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.operator.services import OperatorServices
 from gateway.operator.socket import OperatorSocket
 from spool.installation import installation_secret
@@ -100,7 +100,7 @@ async def operator_house(
     spool = await open_spool(settings=SpoolSettings(hold=0), clock=clock)
     ledger = await open_ledger(directory, clock=clock)
     spool.devices.auditor = registry.note_all
-    devices = Registrar(spool.devices, settings=DeviceSettings(), clock=clock, secret=secret)
+    devices = DeviceLifecycle(spool.devices, settings=DeviceSettings(), clock=clock, secret=secret)
     given = OperatorServices(
         log=spool.log,
         deliveries=spool.deliveries,

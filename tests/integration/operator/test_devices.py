@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.authentication.access import Bearer
-from gateway.devices.registrar import Registrar, Told
+from gateway.devices.lifecycle import DeviceLifecycle, DeviceReport
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
 from tests.integration.operator.house import ADA, OperatorHouse, operator_house
@@ -25,12 +25,12 @@ FLEET = Bearer("fleet", frozenset({ENROLL}))
 async def house(tmp_path: Path) -> AsyncIterator[OperatorHouse]:
     async with operator_house(tmp_path) as opened:
         for n, user in enumerate(("ada", "bob", "ada")):
-            told = Told(id=f"d{n}", hostname=f"h{n}", user=user, labels={"floor": str(n)})
-            await registrar(opened).enrol(told, FLEET, "10.0.0.1")
+            told = DeviceReport(id=f"d{n}", hostname=f"h{n}", user=user, labels={"floor": str(n)})
+            await lifecycle(opened).enrol(told, FLEET, "10.0.0.1")
         yield opened
 
 
-def registrar(house: OperatorHouse) -> Registrar:
+def lifecycle(house: OperatorHouse) -> DeviceLifecycle:
     return house.services.require_devices()
 
 
@@ -46,9 +46,9 @@ async def test_the_list(house: OperatorHouse) -> None:
     assert ["d2", "d1"] == await listed(house, sort_key="hostname", sort_order="desc", limit="2")
     assert ["d0", "d2"] == await listed(house, user="ada")
     assert ["d1"] == await listed(house, label="floor=1")
-    await registrar(house).revoke("d1", Actor(ADA, "socket"))
+    await lifecycle(house).revoke("d1", Actor(ADA, "socket"))
     house.clock.move(200)
-    registrar(house).table.touch(replace(_device(house, "d2"), last_seen=house.clock.now()))
+    lifecycle(house).table.touch(replace(_device(house, "d2"), last_seen=house.clock.now()))
     for state, expected in (("silent", ["d0"]), ("revoked", ["d1"]), ("enrolled", ["d2"])):
         assert expected == await listed(house, state=state)
     refused = await house.ask("GET", "/devices", state="asleep")
@@ -56,12 +56,12 @@ async def test_the_list(house: OperatorHouse) -> None:
 
 
 def _device(house: OperatorHouse, id: str) -> Any:
-    return registrar(house).table.find(id)
+    return lifecycle(house).table.find(id)
 
 
 async def test_one_device(house: OperatorHouse) -> None:
     """Everything that is known of it but for its fingerprint."""
-    await registrar(house).enrol(Told(id="d0", fingerprint="secret-print"), FLEET, "")
+    await lifecycle(house).enrol(DeviceReport(id="d0", fingerprint="secret-print"), FLEET, "")
     answer = await house.ask("GET", "/devices/d0")
     device = answer.payload["device"]
     assert ("d0", "fleet", False) == (device["id"], device["enrolled_by"], device["has_key"])
@@ -107,6 +107,6 @@ async def test_what_is_refused(house: OperatorHouse, method: str, path: str, bod
 async def test_names_that_nobody_enrolled(house: OperatorHouse) -> None:
     """Listed with the key that brought them, newest first."""
     for n, name in enumerate(("x", "y", "x")):
-        registrar(house).table.note_unenrolled(name, key="sender", now=float(n))
+        lifecycle(house).table.note_unenrolled(name, key="sender", now=float(n))
     rows = (await house.ask("GET", "/unenrolled")).payload["unenrolled"]
     assert [("x", 2, "sender"), ("y", 1, "sender")] == [(row["name"], row["count"], row["key"]) for row in rows]

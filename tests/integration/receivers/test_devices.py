@@ -17,8 +17,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
-from gateway.devices import registrar as rules
-from gateway.devices.registrar import Told
+from gateway.devices import lifecycle as rules
+from gateway.devices.lifecycle import DeviceReport
 from spool.devices import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings
@@ -423,8 +423,8 @@ async def test_devices_outlive_the_house(tmp_path: Path) -> None:
     settings = replace(config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""))
     houses = [App(settings, version="0") for _ in range(2)]
     await houses[0].start()
-    registrar = houses[0].services.devices
-    _, key = await registrar.enrol(Told(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), "")
+    lifecycle = houses[0].services.devices
+    _, key = await lifecycle.enrol(DeviceReport(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), "")
     await houses[0].stop()
     await houses[1].start()
     assert key is not None

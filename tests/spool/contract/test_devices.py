@@ -177,7 +177,7 @@ def test_what_is_no_device_id(id: str) -> None:
 
 def test_a_version_for_everything_upstream_should_hear() -> None:
     """A heartbeat moves the version; a fact the version that an enrolment brings, and the heartbeat follows it."""
-    beat = device().told(last_heartbeat=2.0)
+    beat = device().updated(last_heartbeat=2.0)
     assert (2, 1) == (beat.version, beat.facts_version)
-    assert (4, 3) == ((moved := beat.told(facts=True, hostname="new")).version, moved.facts_version)
+    assert (4, 3) == ((moved := beat.updated(facts=True, hostname="new")).version, moved.facts_version)
     assert replace(moved, hostname="") != beat

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.insights.facts import DAY_S, Facts
-from gateway.insights.words import day, finding, named, ordered
+from gateway.insights.findings import day, finding, named, ordered
 from spool.registry.insights import LOW, Finding
 from spool.registry.keys import ENABLED, Key
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from gateway.insights.facts import Facts
-from gateway.insights.words import finding, money, named, ordered, percent
+from gateway.insights.findings import finding, money, named, ordered, percent
 from spool.record import NS, Inference
 from spool.registry.insights import LOW, Finding
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.insights.facts import Facts
-from gateway.insights.words import finding, named, ordered
+from gateway.insights.findings import finding, named, ordered
 from spool.registry.insights import LOW, Finding
 from spool.registry.keys import ENABLED, Key
 from spool.registry.scopes import (

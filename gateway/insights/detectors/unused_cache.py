@@ -14,7 +14,7 @@ from decimal import Decimal
 import msgspec
 
 from gateway.insights.facts import Facts
-from gateway.insights.words import finding, money, named, ordered, percent
+from gateway.insights.findings import finding, money, named, ordered, percent
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM, Finding
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
-from gateway.insights.words import finding, money, named, ordered, percent
+from gateway.insights.findings import finding, money, named, ordered, percent
 from spool.registry.insights import LOW, Finding
 
 NAME = "no_owner"

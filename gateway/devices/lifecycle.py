@@ -1,7 +1,7 @@
 """
-Who may enrol, and what becomes of a device: every rule of the control plane, whichever door asks.
+The life cycle of devices: enrolment, heartbeats, approval, revocation and reset, whichever endpoint asks.
 
-Between finding a row and keeping the new one nothing waits, so two first contacts at once are one device.
+Nothing awaits between reading a device and keeping the new one, so two simultaneous first contacts are one device.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from spool.registry.scopes import ENROLL
 ENROLMENTS = 2000  # of a key at once, then one a second
 ENROLMENTS_PER_S = 1.0
 FULL_RETRY_S = 3600
-HEARD_EVERY_S = 15.0  # how exactly the last telemetry is known
+HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What a device says of itself; empty is unsaid. `heartbeat` is the part that only a heartbeat has, as JSON."""
+class DeviceReport:
+    """What a device reports of itself; empty is unknown. `heartbeat` is the rest of a heartbeat, as JSON."""
 
     id: str
     hostname: str = ""
@@ -50,12 +50,14 @@ class Told:
     heartbeat: bytes = b""
 
     def facts(self) -> dict[str, Any]:
-        """What is said, as fields of a device."""
+        """Returns the reported values as fields of a device."""
         names = ("hostname", "platform", "agent_version", "user", "fingerprint", "labels")
         return {name: value for name in names if (value := getattr(self, name))}
 
 
-class Registrar:
+class DeviceLifecycle:
+    """Applies every rule of the control plane to the device table."""
+
     def __init__(
         self, table: DeviceTable, *, settings: DeviceSettings, clock: Clock, secret: bytes, emails: Emails | None = None
     ) -> None:
@@ -78,47 +80,47 @@ class Registrar:
 
     # -- what devices ask ------------------------------------------------------------------------------------------
 
-    async def enrol(self, told: Told, bearer: Bearer, address: str) -> tuple[Device, str | None]:
-        """The device, and its key when it wants one and is given one, this once."""
-        told = self._private(told)
-        device = self.table.find(told.id)
+    async def enrol(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, str | None]:
+        """Enrols; returns the device, and its key the one time that it may have it."""
+        report = self._private(report)
+        device = self.table.find(report.id)
         change = None
         if device is None:
-            device, change = self._new(told, bearer, address)
+            device, change = self._new(report, bearer, address)
         else:
-            device = await self._known(device, told, bearer, address)
+            device = await self._known(device, report, bearer, address)
         key = None
-        if told.want_key and self._may_have_key(device, told):
+        if report.want_key and self._may_have_key(device, report):
             key = self.keys.key_of(device)
             if not device.has_key:
                 device = replace(device, has_key=True)
         await self.table.keep(device, change)
         return device, key
 
-    async def heartbeat(self, told: Told, bearer: Bearer, address: str) -> Device:
-        """First contact enrols when the key may; otherwise Refusal 403 names the scope."""
-        told = self._private(told)
-        _own(bearer, told.id)
-        device = self.table.find(told.id)
+    async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
+        """Keeps a heartbeat. A first contact enrols if the key may; otherwise Refusal 403 names the missing scope."""
+        report = self._private(report)
+        _own(bearer, report.id)
+        device = self.table.find(report.id)
         change = None
         if device is None:
             if ENROLL not in bearer.scopes:
                 raise lacking(ENROLL)
-            device, change = self._new(told, bearer, address)
+            device, change = self._new(report, bearer, address)
         else:
-            device = await self._known(device, told, bearer, address)
+            device = await self._known(device, report, bearer, address)
         now = self._clock.now()
-        offset = device.clock_offset_s if told.sent_at is None else told.sent_at - now
-        device = device.told(last_heartbeat=now, last_seen=now, heartbeat=told.heartbeat, clock_offset_s=offset)
+        offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
+        device = device.updated(last_heartbeat=now, last_seen=now, heartbeat=report.heartbeat, clock_offset_s=offset)
         await self.table.keep(device, change)
         return device
 
-    def _private(self, told: Told) -> Told:
-        user, labels = self._emails.protected(told.user), self._emails.protected_values(told.labels)
-        return replace(told, user=user or "", labels=labels)
+    def _private(self, report: DeviceReport) -> DeviceReport:
+        user, labels = self._emails.protected(report.user), self._emails.protected_values(report.labels)
+        return replace(report, user=user or "", labels=labels)
 
     def ping(self, id: str, bearer: Bearer) -> None:
-        """Refusal 404 for a device that nobody enrolled."""
+        """Notes that the device is alive. Refusal 404 if it is not enrolled."""
         _own(bearer, id)
         device = self.table.find(id)
         if device is None:
@@ -128,10 +130,10 @@ class Registrar:
         self.table.touch(replace(device, last_seen=self._clock.now()))
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
-        """Telemetry names an unknown device: enrolled if its key may, remembered as unenrolled if not."""
+        """Enrols a device that telemetry names, if the key may; notes it as unenrolled and returns None if not."""
         if ENROLL in bearer.scopes:
             try:
-                device, change = self._new(Told(id=id), bearer, "")
+                device, change = self._new(DeviceReport(id=id), bearer, "")
             except Refusal as refusal:
                 _log.warning("a device was not enrolled: %s", refusal.message, extra={"action": "device_not_enrolled"})
             else:
@@ -141,15 +143,15 @@ class Registrar:
         return None
 
     def heard(self, device: Device) -> None:
-        """Its telemetry came; not every second of it is worth a row on disk."""
+        """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
         if device.last_telemetry is None or now - device.last_telemetry >= min(HEARD_EVERY_S, self.interval_s):
             self.table.touch(replace(device, last_telemetry=now, last_seen=now))
 
-    def _new(self, told: Told, bearer: Bearer, address: str) -> tuple[Device, Change]:
+    def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, Change]:
         policy = self.settings.policy
         if policy == "closed":
-            raise Refusal(403, "enrolment_closed", "this house enrols no new devices (devices.policy)")
+            raise Refusal(403, "enrolment_closed", "no new devices are enrolled here (devices.policy)")
         if len(self.table) >= self.settings.max:
             message = "there are as many devices as devices.max allows; an operator can raise it"
             raise Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
@@ -161,16 +163,16 @@ class Registrar:
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
         device = Device(
-            id=told.id, state=state, enrolled_at=now, enrolled_by=bearer.name, last_seen=now, **told.facts()
+            id=report.id, state=state, enrolled_at=now, enrolled_by=bearer.name, last_seen=now, **report.facts()
         )
         actor = Actor(f"key {bearer.name}", address)
-        return device, Change(actor=actor, action="device.enrol", target=told.id, after={"state": state})
+        return device, Change(actor=actor, action="device.enrol", target=report.id, after={"state": state})
 
-    async def _known(self, device: Device, told: Told, bearer: Bearer, address: str) -> Device:
-        """The row with what is said anew; Refusal for a revoked device and for another one under its name."""
+    async def _known(self, device: Device, report: DeviceReport, bearer: Bearer, address: str) -> Device:
+        """Returns the device with new facts; Refusal if it is revoked or if another machine uses its id."""
         if device.state == REVOKED:
             raise revoked()
-        if device.fingerprint and told.fingerprint and device.fingerprint != told.fingerprint:
+        if device.fingerprint and report.fingerprint and device.fingerprint != report.fingerprint:
             await self._flag(device, bearer, address)
             raise Refusal(
                 409,
@@ -179,9 +181,9 @@ class Registrar:
                 "tollhouse devices reset ID",
             )
         current = self.table.find(device.id) or device
-        facts = {name: value for name, value in told.facts().items() if getattr(current, name) != value}
+        facts = {name: value for name, value in report.facts().items() if getattr(current, name) != value}
         now = self._clock.now()
-        return current.told(facts=True, last_seen=now, **facts) if facts else replace(current, last_seen=now)
+        return current.updated(facts=True, last_seen=now, **facts) if facts else replace(current, last_seen=now)
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
         change = None
@@ -191,42 +193,44 @@ class Registrar:
         await self.table.keep(replace(device, flagged_at=self._clock.now()), change)
 
     @staticmethod
-    def _may_have_key(device: Device, told: Told) -> bool:
+    def _may_have_key(device: Device, report: DeviceReport) -> bool:
         """
-        Once. An answer that was lost may be asked for again by the same fingerprint until the key is first used.
+        Whether the key may be handed out: once, and until its first use again to the same fingerprint, because the
+        answer may have been lost.
         """
         if device.state != ENROLLED:
             return False
-        return not device.has_key or bool(told.fingerprint and not device.key_used)
+        return not device.has_key or bool(report.fingerprint and not device.key_used)
 
     # -- what operators ask ----------------------------------------------------------------------------------------
 
     async def approve(self, id: str, actor: Actor) -> Device:
-        """A pending device, or a revoked one, is enrolled; keys from before a revocation stay dead."""
+        """Enrols a pending or a revoked device. Keys from before a revocation stay invalid."""
         device = self._named(id)
         if device.state == ENROLLED:
             raise NotAllowed(f"the device {id} is enrolled already")
-        return await self._change(device, device.told(facts=True, state=ENROLLED, held=None), "device.approve", actor)
+        after = device.updated(facts=True, state=ENROLLED, held=None)
+        return await self._change(device, after, "device.approve", actor)
 
     async def revoke(self, id: str, actor: Actor) -> Device:
-        """Its key is dead from the next check on; what it sent is kept."""
+        """Revokes a device: its key is invalid from now on; what it sent is kept."""
         device = self._named(id)
         if device.state == REVOKED:
             raise NotAllowed(f"the device {id} is revoked already")
         return await self._change(device, _without_key(device, state=REVOKED), "device.revoke", actor)
 
     async def reset(self, id: str, actor: Actor) -> Device:
-        """Forget fingerprint and key: the next enrolment under this id may be another machine's."""
+        """Forgets fingerprint and key, so that another machine may enrol under this id."""
         device = self._named(id)
         after = _without_key(device, fingerprint="", flagged_at=None, held=None)
         return await self._change(device, after, "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
-        """Set labels over what the device says of itself; None takes one away."""
+        """Sets labels that override the reported ones; None removes one."""
         device = self._named(id)
         merged = {**device.operator_labels, **labels}
         kept = checked_labels({name: value for name, value in merged.items() if value is not None})
-        return await self._change(device, device.told(facts=True, operator_labels=kept), "device.label", actor)
+        return await self._change(device, device.updated(facts=True, operator_labels=kept), "device.label", actor)
 
     async def _change(self, before: Device, after: Device, action: str, actor: Actor) -> Device:
         change = Change(actor=actor, action=action, target=before.id, before=_shown(before), after=_shown(after))
@@ -246,7 +250,7 @@ def revoked() -> Refusal:
 
 def _without_key(device: Device, **changes: Any) -> Device:
     generation = device.generation + device.has_key
-    return device.told(facts=True, generation=generation, has_key=False, key_used=False, **changes)
+    return device.updated(facts=True, generation=generation, has_key=False, key_used=False, **changes)
 
 
 def _own(bearer: Bearer, id: str) -> None:

@@ -1,5 +1,5 @@
 """
-In whose name a record stands: what telemetry says of its device, held against who brought it.
+Assigns records to devices, by the device that telemetry names and the key under which it arrived.
 
 A device's own key decides. Without one the nearest name does: of the resource, then of the `X-Device-Id` header. A
 device that has a key is named by nobody else.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from gateway.authentication.access import Bearer
-from gateway.devices.registrar import Registrar, revoked
+from gateway.devices.lifecycle import DeviceLifecycle, revoked
 from gateway.intake.attribution import NO_LABELS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
@@ -30,15 +30,15 @@ class _Verdict(NamedTuple):
     revoked: bool = False
 
 
-class Naming:
+class DeviceAssignment:
     """`claimed` counts the records that named a device whose key they did not come under."""
 
-    def __init__(self, registrar: Registrar, *, claimed: Callable[[int], None] = lambda _: None) -> None:
-        self._registrar = registrar
-        self._table = registrar.table
+    def __init__(self, lifecycle: DeviceLifecycle, *, claimed: Callable[[int], None] = lambda _: None) -> None:
+        self._lifecycle = lifecycle
+        self._table = lifecycle.table
         self._count_claims = claimed
 
-    async def sign(self, outcome: Outcome, bearer: Bearer) -> None:
+    async def assign(self, outcome: Outcome, bearer: Bearer) -> None:
         """
         Set `device` of every record and point; whoever may enrol is enrolled first.
 
@@ -77,7 +77,7 @@ class Naming:
             raise revoked()
         for name in names:
             if self._table.find(name) is None:
-                await self._registrar.first_contact(name, bearer)
+                await self._lifecycle.first_contact(name, bearer)
 
     def _verdict(self, name: str | None, bearer: Bearer) -> _Verdict:
         if bearer.device is not None:
@@ -94,7 +94,7 @@ class Naming:
     def _hear(self, devices: Iterator[str | None]) -> None:
         for id in {id for id in devices if id is not None}:
             if (known := self._table.find(id)) is not None:
-                self._registrar.heard(known)
+                self._lifecycle.heard(known)
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
-from gateway.insights.words import finding, named, ordered
+from gateway.insights.findings import finding, named, ordered
 from spool.registry.insights import LOW, Finding
 
 NAME = "missing_price"

@@ -13,7 +13,7 @@ from decimal import Decimal
 from statistics import median
 
 from gateway.insights.facts import Facts, Spend
-from gateway.insights.words import finding, money, named, ordered
+from gateway.insights.findings import finding, money, named, ordered
 from spool.registry.insights import LOW, Finding
 
 NAME = "dear_model"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from gateway.insights.facts import Facts
-from gateway.insights.words import finding
+from gateway.insights.findings import finding
 from spool.registry.insights import MEDIUM, Finding
 
 NAME = "repeated_ids"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.insights.facts import DAY_S, Facts, Shape
-from gateway.insights.words import MAX_FINDINGS, finding, named
+from gateway.insights.facts import DAY_S, Facts, UnrecognisedShape
+from gateway.insights.findings import MAX_FINDINGS, finding, named
 from spool.registry.insights import HIGH, Finding
 
 NAME = "unrecognised_shape"
@@ -18,11 +18,11 @@ def find(facts: Facts) -> Sequence[Finding]:
     return [_finding(shape) for shape in sorted(recent, key=_most_first)[:MAX_FINDINGS]]
 
 
-def _most_first(shape: Shape) -> tuple[int, Sequence[str]]:
+def _most_first(shape: UnrecognisedShape) -> tuple[int, Sequence[str]]:
     return -shape.count, shape.names
 
 
-def _finding(shape: Shape) -> Finding:
+def _finding(shape: UnrecognisedShape) -> Finding:
     names = ", ".join(named(name) for name in shape.names[:MAX_NAMES])
     more = f" and {len(shape.names) - MAX_NAMES} more" if len(shape.names) > MAX_NAMES else ""
     return finding(

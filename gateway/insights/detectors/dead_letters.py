@@ -1,11 +1,11 @@
-"""Dead letters that grow: records that a destination refused, and that are missing there."""
+"""RouteDeadLetters letters that grow: records that a destination refused, and that are missing there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.insights.facts import Dead, Facts
-from gateway.insights.words import finding, named, ordered
+from gateway.insights.facts import Facts, RouteDeadLetters
+from gateway.insights.findings import finding, named, ordered
 from spool.registry.insights import MEDIUM, Finding
 
 NAME = "dead_letters"
@@ -15,7 +15,7 @@ def find(facts: Facts) -> Sequence[Finding]:
     return ordered(_finding(dead) for dead in facts.dead if dead.recent)
 
 
-def _finding(dead: Dead) -> Finding:
+def _finding(dead: RouteDeadLetters) -> Finding:
     return finding(
         NAME,
         (dead.route,),

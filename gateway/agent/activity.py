@@ -1,5 +1,5 @@
 """
-What each assistant reported: when last, and how much today. Told of commits, kept in a small file beside the spool.
+When each source last reported, and how many records today; observes commits and keeps a small file beside the spool.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from spool.record import NS, rfc3339
 
 FILE = "sources.json"
 WRITE_AFTER_S = 1.0
-_HEARD = ("accepted", "duplicates")
+_COUNTED_TERMS = ("accepted", "duplicates")
 
 
-class Seen(msgspec.Struct):
+class SourceActivity(msgspec.Struct):
     """One source; `records` are those of `day`, the machine's own."""
 
     last_seen: float
@@ -29,8 +29,8 @@ class Seen(msgspec.Struct):
     records: int = 0
 
 
-class Tally:
-    """An observer of commits. `start` and `stop` once each; nothing runs while nobody reports."""
+class ActivityRecorder:
+    """An observer of commits. `stop` it once; nothing runs in the background while no source reports."""
 
     def __init__(self, directory: Path, *, now: Callable[[], float]) -> None:
         self._path = directory / FILE
@@ -41,11 +41,11 @@ class Tally:
     def committed(self, commit: Commit) -> None:
         now = self._now()
         for (_, term, source), n in commit.terms.items():
-            if term in _HEARD and n > 0:
+            if term in _COUNTED_TERMS and n > 0:
                 self._count(source, n if term == "accepted" else 0, now)
 
     def sources(self) -> dict[str, dict[str, object]]:
-        """As a heartbeat says it."""
+        """Returns the activity of each source as heartbeats carry it."""
         today = day_of(self._now())
         return {source: shown(seen, today) for source, seen in sorted(self._seen.items())}
 
@@ -60,7 +60,7 @@ class Tally:
         day = day_of(now)
         seen = self._seen.get(source)
         before = seen.records if seen is not None and seen.day == day else 0
-        self._seen[source] = Seen(now, day, before + n)
+        self._seen[source] = SourceActivity(now, day, before + n)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_soon(), name="sources")
 
@@ -72,15 +72,15 @@ class Tally:
         write_private(self._path, msgspec.json.encode(self._seen).decode())
 
 
-def read(directory: Path) -> dict[str, Seen]:
-    """What was written last; nothing when there is nothing to read."""
+def read(directory: Path) -> dict[str, SourceActivity]:
+    """Returns the activity that was written last; empty if the file is absent or damaged."""
     try:
-        return msgspec.json.decode((directory / FILE).read_bytes(), type=dict[str, Seen])
+        return msgspec.json.decode((directory / FILE).read_bytes(), type=dict[str, SourceActivity])
     except (FileNotFoundError, msgspec.DecodeError):
         return {}
 
 
-def shown(seen: Seen, today: str) -> dict[str, object]:
+def shown(seen: SourceActivity, today: str) -> dict[str, object]:
     return {
         "last_seen": rfc3339(int(seen.last_seen) * NS),
         "records": seen.records if seen.day == today else 0,
@@ -88,6 +88,6 @@ def shown(seen: Seen, today: str) -> dict[str, object]:
 
 
 def day_of(at: float) -> str:
-    """The machine's own calendar: what its user calls today."""
+    """Returns the day in the time zone of the machine."""
     day: date = datetime.fromtimestamp(at).astimezone().date()
     return day.isoformat()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
-from gateway.insights.words import finding, hour, money, named, ordered
+from gateway.insights.findings import finding, hour, money, named, ordered
 from spool.registry.insights import MEDIUM, Finding
 
 NAME = "retry_storm"

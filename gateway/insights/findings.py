@@ -1,4 +1,4 @@
-"""How detectors say what they found: bounded names, exact money, and a key that is the same for the same thing."""
+"""Builds findings: bounded names, exact amounts, and a key that stays the same for the same subject."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hashlib import blake2b
 from spool.registry.insights import Draft, Finding, dollars
 
 MAX_NAME = 60
-MAX_FINDINGS = 20  # of one detector in one look: the most costly are told
+MAX_FINDINGS = 20  # of one detector in one run: the most costly ones are kept
 
 
 def finding(
@@ -26,7 +26,7 @@ def finding(
     impact: Decimal = Decimal(0),
     newest: float | None = None,
 ) -> Finding:
-    """`subject` tells one finding of a detector from the others, and is the same when it is found again."""
+    """Builds a finding. `subject` identifies it among those of its detector, now and when it is found again."""
     digest = blake2b(json.dumps(list(subject)).encode(), digest_size=16).hexdigest()
     draft = Draft(
         title=title,
@@ -39,12 +39,12 @@ def finding(
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """The most costly first, and no more of them than anybody reads."""
+    """Returns the most costly findings first, MAX_FINDINGS at most."""
     return sorted(findings, key=lambda each: (-Decimal(each.draft.cost_impact), each.key))[:MAX_FINDINGS]
 
 
 def named(value: str | None, unknown: str = "unknown") -> str:
-    """A sender's word: cut, and printable."""
+    """Returns a name that a sender chose, shortened and printable."""
     if not value:
         return unknown
     text = "".join(mark if mark.isprintable() else " " for mark in value)

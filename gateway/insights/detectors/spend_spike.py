@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from gateway.insights.facts import DAY_S, Facts
-from gateway.insights.words import day, finding, money, named, ordered
+from gateway.insights.findings import day, finding, money, named, ordered
 from spool.registry.insights import MEDIUM, Finding
 
 NAME = "spend_spike"
