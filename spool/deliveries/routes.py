@@ -42,10 +42,11 @@ def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
     """Of the open deliveries of one route."""
     found = list(deliveries)
     own = [delivery for delivery in found if not delivery.replay]
+    kept = [delivery.kept for delivery in own if delivery.kept is not None]
     return Backlog(
         records=sum(delivery.count for delivery in own),
         oldest=min((delivery.first for delivery in own if delivery.kept is None), default=None),
-        kept_at=min((delivery.kept.committed_at for delivery in own if delivery.kept is not None), default=None),
+        kept_at=min((entry.committed_at for entry in kept), default=None),
         stuck=sum(delivery.count == 1 and delivery.server_errors >= STUCK_AFTER for delivery in found),
     )
 
@@ -57,7 +58,8 @@ def queued(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
 
 def terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
     """The terms of the books."""
-    return {**{term: route.counts[term] for term in TERMS}, "queued": queued(route, backlog, accepted=accepted)}
+    counted = {term: route.counts[term] for term in TERMS}
+    return {**counted, "queued": queued(route, backlog, accepted=accepted)}
 
 
 def progress(route: StoredRoute, backlog: Backlog) -> int:
@@ -65,7 +67,14 @@ def progress(route: StoredRoute, backlog: Backlog) -> int:
     return route.next if backlog.oldest is None else min(backlog.oldest, route.next)
 
 
-def state(route: StoredRoute, backlog: Backlog, *, accepted: int, committed_at: float | None, now: float) -> RouteState:
+def state(
+    route: StoredRoute,
+    backlog: Backlog,
+    *,
+    accepted: int,
+    committed_at: float | None,
+    now: float,
+) -> RouteState:
     """The route as the operator sees it; `committed_at` is when the record at its progress was committed."""
     waiting = queued(route, backlog, accepted=accepted)
     times = [at for at in (backlog.kept_at, committed_at) if at is not None]

@@ -39,7 +39,8 @@ class SentDeliveries(ABC):
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
         topic = topic_of(delivery.route)
-        entries = [delivery.kept] if delivery.kept else await self._log.read(topic, delivery.first, delivery.first)
+        number = delivery.first
+        entries = [delivery.kept] if delivery.kept else await self._log.read(topic, number, number)
         record = entries[0].records[0] if entries else None
         if record is None:  # nothing is left to keep
             await self.settle(delivery, Settlement(delivered=0, damaged=1))

@@ -205,7 +205,14 @@ def unknown_delivery(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
 
 
 def set_aside(
-    delivery: StoredDelivery, record: Record, *, topic: str, committed_at: float, error: str, status: str, at: float
+    delivery: StoredDelivery,
+    record: Record,
+    *,
+    topic: str,
+    committed_at: float,
+    error: str,
+    status: str,
+    at: float,
 ) -> Change:
     letter = StoredDeadLetter(
         route=delivery.route,
@@ -225,9 +232,9 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> Change:
     """A delivery that brings its record along, because its entry may be gone. NotAllowed when the route is gone."""
     if route is None:
         raise NotAllowed(f"there is no route {letter.route} any more: its dead letters can only be discarded")
-    kept = Entry(topic=letter.topic, first=letter.number, committed_at=letter.committed_at, records=[letter.record])
-    span = letter.number, letter.number
-    again = _new(route.name, span, acceptances=route.acceptances, replay=letter.replay, kept=kept)
+    number = letter.number
+    kept = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
+    again = _new(route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, kept=kept)
     return Change(route=route.name, added=[again], no_longer_dead=letter.id, counts=_terms(letter, dead=-1))
 
 
@@ -247,7 +254,7 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ch
     the number on is another request than before.
     """
     uncut = max(0, number - route.next)
-    skipped = sum(min(delivery.last, number - 1) - delivery.first + 1 for delivery in below if not delivery.replay)
+    spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
     return Change(
         route=route.name,
         removed=[delivery.id for delivery in below],
@@ -256,7 +263,7 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ch
             for delivery in below
             if delivery.last >= number
         ],
-        counts={"skipped": uncut + skipped, "next": uncut},
+        counts={"skipped": uncut + sum(map(ranges.count, spans)), "next": uncut},
     )
 
 

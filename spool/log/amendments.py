@@ -22,17 +22,18 @@ SAME_COST = Decimal("0.000001")  # relative: sources round money differently
 
 def missing(first: Inference, later: Inference) -> dict[str, Any]:
     """The fields that the first report left null and the later one states, as far as both make one picture."""
-    fields = {
-        name: value
-        for name in AMENDABLE
-        if getattr(first, name) is None and (value := getattr(later, name)) is not None
-    }
+    fields: dict[str, Any] = {}
+    for name in AMENDABLE:
+        if getattr(first, name) is None:
+            value = getattr(later, name)
+            if value is not None:
+                fields[name] = value
     if fields:  # a repeat brings none
         _leave_out_what_does_not_fit(fields, first, later)
-    if more := [name for name in later.tags if name not in first.tags]:
-        tags = first.tags | {name: later.tags[name] for name in more[: max(0, MAX_TAGS - len(first.tags))]}
-        if len(tags) > len(first.tags):
-            fields["tags"] = tags
+    room = max(0, MAX_TAGS - len(first.tags))
+    more = [name for name in later.tags if name not in first.tags][:room]
+    if more:
+        fields["tags"] = first.tags | {name: later.tags[name] for name in more}
     if later.estimated_cost is not None and (first.estimated_cost is None or _counts_more(first, later)):
         fields["estimated_cost"] = later.estimated_cost
         fields["price_book"] = later.price_book
@@ -67,10 +68,16 @@ def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> boo
 
 def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
     """Whether the parts that either states are no more than the whole."""
-    whole, *counts = (
-        getattr(later, name) if (stated := getattr(first, name)) is None else stated for name in (total, *parts)
-    )
-    return whole is None or sum(count or 0 for count in counts) <= whole
+    whole = _stated(first, later, total)
+    counts = [_stated(first, later, part) or 0 for part in parts]
+    return whole is None or sum(counts) <= whole
+
+
+def _stated(first: Inference, later: Inference, name: str) -> int | None:
+    count: int | None = getattr(first, name)
+    if count is None:
+        count = getattr(later, name)
+    return count
 
 
 def _counts_more(first: Inference, later: Inference) -> bool:

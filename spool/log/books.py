@@ -51,6 +51,9 @@ ROUTE_TERMS = (
 )  # fmt: skip
 
 
+Sums = Mapping[tuple[str, str], int]  # by topic and term
+
+
 class Terms(msgspec.Struct, array_like=True, kw_only=True):
     """What became of one submission; fields are only ever added at the end."""
 
@@ -121,7 +124,7 @@ def totals(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
     return sums
 
 
-def by_topic(sums: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+def by_topic(sums: Sums) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, term), n in sorted(sums.items()):
         topics.setdefault(topic, {})[term] = n
@@ -143,8 +146,8 @@ def books(
 
 
 def verified(
-    counters: Mapping[tuple[str, str], int],
-    recounted: Mapping[tuple[str, str], int],
+    counters: Sums,
+    recounted: Sums,
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
@@ -155,7 +158,7 @@ def verified(
     return books(by_topic({**recounted, **by_keeping}), routes, imbalances)
 
 
-def _differences(counters: Mapping[tuple[str, str], int], recounted: Mapping[tuple[str, str], int]) -> Iterator[str]:
+def _differences(counters: Sums, recounted: Sums) -> Iterator[str]:
     for topic, term in sorted({*counters, *recounted}):
         counted, again = counters.get((topic, term), 0), recounted.get((topic, term), 0)
         if counted != again and term not in (*BY_KEEPING, KEPT):
@@ -167,7 +170,8 @@ def _topic_imbalances(topic: str, terms: Mapping[str, int]) -> Iterator[str]:
     went = terms.get(ACCEPTED, 0) + terms.get(DUPLICATES, 0) + terms.get(PENDING, 0)
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))
     if came != went:
-        yield (f"{topic}: received + split = {came}, accepted + duplicates + ignored + rejected + pending = {went}")
+        terms_out = "accepted + duplicates + ignored + rejected + pending"
+        yield f"{topic}: received + split = {came}, {terms_out} = {went}"
     there = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
     if terms.get(ACCEPTED, 0) != there:
         yield f"{topic}: accepted = {terms.get(ACCEPTED, 0)}, kept + expired + retired = {there}"

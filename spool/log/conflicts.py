@@ -68,6 +68,7 @@ class Conflicts(dict[Pair, Conflict]):
 
     def rows(self) -> list[dict[str, Any]]:
         """Most frequent first, as `Log.conflicts` answers."""
+        found = sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
         return [
             {
                 "topic": topic,
@@ -78,7 +79,7 @@ class Conflicts(dict[Pair, Conflict]):
                 "second": msgspec.to_builtins(_named(conflict.second)),
                 "request_id": conflict.request_id,
             }
-            for (topic, first, second), conflict in sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
+            for (topic, first, second), conflict in found
         ]
 
 

@@ -142,7 +142,10 @@ class DuplicateIndex:
 
         Numbers close in the order of their arrival, so what is left after the closed ones is open in every topic.
         """
-        taken = self._count_closed(closed_below) if closed_below is not None else min(self._batch, len(self._newest))
+        if closed_below is None:
+            taken = min(self._batch, len(self._newest))
+        else:
+            taken = self._count_closed(closed_below)
         through = dict(self._through)
         by_hour: dict[int, list[int]] = {}
         for (id, place), hour in zip(islice(self._newest.items(), taken), self._hours, strict=False):
@@ -150,8 +153,11 @@ class DuplicateIndex:
             topic, number = place_of(place)
             through[topic] = number
         # Records without an identity have no id here: what lies below the next id, or is closed, needs none.
+        ends = list((closed_below or {}).items())
         rest = next(islice(self._newest.values(), taken, None), None)
-        for topic, number in (*([place_of(rest)] if rest else []), *(closed_below or {}).items()):
+        if rest:
+            ends.append(place_of(rest))
+        for topic, number in ends:
             through[topic] = max(number - 1, through.get(topic, 0))
         plan = _Plan(self, now)
         arrived_at = self._arrived_at(taken)

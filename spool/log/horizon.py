@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Mapping
 
 from spool.clock import Clock
 
-LOOK_AGAIN_S = 0.1  # the clock is somebody else's and may jump, so a reader looks again this often while it waits
+# The clock is a parameter and may jump, so a reader looks again this often while it waits.
+LOOK_AGAIN_S = 0.1
 
 
 class Horizon:

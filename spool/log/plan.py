@@ -164,13 +164,21 @@ class _Work:
             if place is None:
                 place = index.find(identity, id, near, now)
             if place is None and identity.lookups:
-                place = next((ids[other] for other in map(index.id_of, identity.lookups) if other in ids), None)
+                place = self._near(identity)
             if place is None:
                 ids[id] = duplicates.place(topic, first + len(records))
                 hours.append(hour)
                 records.append(record)
             else:
                 self._known(record, place)
+
+    def _near(self, identity: Identity) -> int | None:
+        """The place of the same call in this commit, when it started in a neighbour step of time."""
+        for lookup in identity.lookups:
+            place = self._plan.ids.get(self._index.id_of(lookup))
+            if place is not None:
+                return place
+        return None
 
     def _known(self, record: Record, place: int) -> None:
         """A duplicate: see what it adds to the first report, and whether the two agree."""
@@ -240,9 +248,7 @@ class _Work:
         for reason, n in self._submission.rejected.items():
             observed[topic, "rejected", reason] += n
         if self._terms.unidentified:
-            for source, n in Counter(
-                record.source
-                for record, identity in zip(self._submission.records, self._submission.identities, strict=True)
-                if not identity.certain
-            ).items():
+            pairs = zip(self._submission.records, self._submission.identities, strict=True)
+            sources = [record.source for record, identity in pairs if not identity.certain]
+            for source, n in Counter(sources).items():
                 observed[topic, books.UNIDENTIFIED, source] += n

@@ -14,7 +14,7 @@ from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 
 
 class Observer(Protocol):
-    """Told of every commit after it is durable; must not raise and must not wait."""
+    """Notified of every commit after it is durable; must not raise and must not wait."""
 
     def committed(self, commit: Commit) -> None: ...
 
@@ -38,7 +38,8 @@ class ReadableLog(Protocol):
 class Log(ReadableLog, Protocol):
     """Append only, many readers."""
 
-    repeated_ids: int  # ids that are known more than once, too far apart in time for a look-up; counted now and then
+    # Ids that are known more than once, too far apart in time for a lookup; counted now and then.
+    repeated_ids: int
 
     async def append(self, submission: Submission) -> Receipt:
         """Keep it: returns after the flush that holds it. SpoolFull or SpoolUnavailable: nothing was kept."""

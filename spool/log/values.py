@@ -34,17 +34,17 @@ class Submission:
     points: Sequence[CounterPoint] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, int] = field(default_factory=dict)
-    pending: int = 0  # partial reports that wait for the rest (negative when more were completed than began to wait)
+    pending: int = 0  # partial reports that began to wait, less those that were completed or released
     keep: Sequence[PartialReport] = ()  # wait from now on, each in the place of what was kept under its key
     forget: Sequence[bytes] = ()  # keys of partial reports that wait no more
     left_out: int = 0  # tags that were not kept: over a bound, or under a name of content or of a secret
-    unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items that look like AI and match no dialect
-    before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts, which its own covers
+    unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items like AI calls that match no dialect
+    before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The proof for a sender. `records` counts new and known alike: a sender is never told which."""
+    """The proof for a sender. `records` counts new and known ones together: a sender never learns which."""
 
     id: str  # sealed: shows neither order nor volume
     records: int

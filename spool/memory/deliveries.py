@@ -43,10 +43,11 @@ class MemoryDeliveries(SentDeliveries):
         for spec in specs:
             known = self._routes.get(spec.name)
             if known is None:
-                ends = {"accepted": self._log.accepted(spec.topic), "oldest": self._log.oldest(spec.topic)}
-                known = routes.begin(spec, **ends)
+                highest, lowest = self._log.accepted(spec.topic), self._log.oldest(spec.topic)
+                known = routes.begin(spec, accepted=highest, oldest=lowest)
             self._routes[spec.name] = replace(known, required=spec.required, orphaned=False)
-        self._deliveries = {id: replace(delivery, not_before=0.0) for id, delivery in self._deliveries.items()}
+        for id, delivery in self._deliveries.items():
+            self._deliveries[id] = replace(delivery, not_before=0.0)
         self._in_hand.clear()
 
     async def due(self, route: str, *, now: float, max_records: int) -> Delivery | None:
@@ -58,7 +59,8 @@ class MemoryDeliveries(SentDeliveries):
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         known = self._known(route)
         suspects = sum(delivery.refusals > 0 for delivery in self._open(route))
-        singles = [delivery for delivery in self._free(route) if delivery.count == 1 and delivery.not_before <= now]
+        free = [delivery for delivery in self._free(route) if delivery.not_before <= now]
+        singles = [delivery for delivery in free if delivery.count == 1]
         fresh = self._fresh_single(known, singles) if suspects < max_suspects else None
         return self._take(fresh or next(iter(singles), None))
 
@@ -98,7 +100,8 @@ class MemoryDeliveries(SentDeliveries):
         routes.check_drop(known)
         queued = routes.queued(known, self._backlog(route), accepted=self._log.accepted(known.topic))
         del self._routes[route]
-        self._deliveries = {id: delivery for id, delivery in self._deliveries.items() if delivery.route != route}
+        for delivery in self._of(route):
+            del self._deliveries[delivery.id]
         self._refusals.pop(route, None)
         return queued
 
@@ -109,8 +112,8 @@ class MemoryDeliveries(SentDeliveries):
             for entry in self._log.entries(known.topic, 1, known.next - 1)
             if since <= entry.committed_at < until
         ]
-        unsettled = [delivery.span for delivery in self._deliveries.values() if delivery.route == route]
-        unsettled += [(letter.number, letter.number) for letter in self._dead.values() if letter.route == route]
+        unsettled = [delivery.span for delivery in self._of(route)]
+        unsettled += [(letter.number, letter.number) for letter in await self.dead(route=route)]
         change = transitions.replay(known, committed=committed, unsettled=unsettled)
         if not dry_run:
             self._write(change)
@@ -172,7 +175,8 @@ class MemoryDeliveries(SentDeliveries):
     def skip_below(self, topic: str, number: int) -> int:
         """Give up what optional routes have not delivered below a number; returns the records, over all routes."""
         total = 0
-        for route in [route for route in self._routes.values() if route.topic == topic and not route.required]:
+        optional = [route for route in self._routes.values() if route.topic == topic and not route.required]
+        for route in optional:
             below = [one for one in self._open(route.name) if one.first < number and one.kept is None]
             change = transitions.skip(route, below, number)
             self._write(change)
@@ -191,9 +195,12 @@ class MemoryDeliveries(SentDeliveries):
             return None
         return found.read_with(self._routes[found.route].acceptances)
 
+    def _of(self, route: str) -> list[StoredDelivery]:
+        return [delivery for delivery in self._deliveries.values() if delivery.route == route]
+
     def _open(self, route: str) -> list[StoredDelivery]:
         """Oldest first, replays after everything else."""
-        found = [one for one in self._deliveries.values() if one.route == route and one.state == OPEN]
+        found = [delivery for delivery in self._of(route) if delivery.state == OPEN]
         return sorted(found, key=lambda delivery: (delivery.replay, delivery.first))
 
     def _free(self, route: str) -> list[StoredDelivery]:
@@ -220,7 +227,8 @@ class MemoryDeliveries(SentDeliveries):
         batches = [delivery for delivery in self._free(route.name) if delivery.count > 1]
         if not batches:
             return self._cut(route, 1)
-        newest = min(batches, key=lambda delivery: (delivery.replay, -delivery.first)).read_with(route.acceptances)
+        newest = min(batches, key=lambda delivery: (delivery.replay, -delivery.first))
+        newest = newest.read_with(route.acceptances)
         return self._write(transitions.split(newest, newest.last, reason=newest.last_error))[-1]
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:

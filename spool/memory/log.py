@@ -65,6 +65,8 @@ class MemoryLog:
     `routes` is set by who puts the deliveries beside the log. Retention removes nothing that one of `readers` needs.
     """
 
+    routes: MemoryRouteNeeds
+
     def __init__(self, *, settings: SpoolSettings, clock: Clock, observer: Observer | None = None) -> None:
         secret = secrets.token_bytes(32)
         self._settings = settings
@@ -90,7 +92,6 @@ class MemoryLog:
         self.streams = MemoryStreams()
         self.partial_reports = MemoryPartialReports()
         self._streams_since = clock.now()
-        self.routes: MemoryRouteNeeds
         self.readers: list[Reader] = []
 
     # -- appending -------------------------------------------------------------------------------------------------
@@ -107,7 +108,8 @@ class MemoryLog:
         closed_below = self._horizon.freeze()
         try:
             plan = self._planner.plan([submission], self, closed_below, now)
-            sizes = {topic: len(pack(records)) for topic, records in plan.records.items()}  # raises before any change
+            # What cannot be packed is found here, before anything is changed.
+            sizes = {topic: len(pack(records)) for topic, records in plan.records.items()}
             self._keep(plan, sizes)
         except BaseException:
             self._horizon.thaw()
@@ -124,7 +126,8 @@ class MemoryLog:
         streams.apply(self.streams, operations, now=plan.at, since=self._streams_since)
         for topic, records in plan.records.items():
             if records:
-                self._kept.setdefault(topic, []).append(_MemoryEntry(plan.first[topic], plan.at, records, sizes[topic]))
+                entry = _MemoryEntry(plan.first[topic], plan.at, records, sizes[topic])
+                self._kept.setdefault(topic, []).append(entry)
                 self._bytes += sizes[topic]
         for place, fields in plan.amendments.items():
             self._amendments.setdefault(place, {}).update(fields)
@@ -301,7 +304,8 @@ class MemoryLog:
         self.routes.skip_below(topic, last + 1)
         del kept[: len(gone)]
         self._bytes -= sum(entry.bytes for entry in gone)
-        self._amendments = {place: f for place, f in self._amendments.items() if place[0] != topic or place[1] > last}
+        for place in [place for place in self._amendments if place[0] == topic and place[1] <= last]:
+            del self._amendments[place]
         term = books.EXPIRED if needed is None else books.RETIRED
         self._counters[topic, term] += sum(entry.records for entry in gone)
         return len(gone)

@@ -42,7 +42,8 @@ class SqliteDeliveries(SentDeliveries):
         super().__init__(log, clock)
         self._database = database
         self._in_hand: defaultdict[str, set[int]] = defaultdict(set)
-        self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # two workers, two deliveries
+        # One worker of a route chooses at a time, so that two do not take the same delivery.
+        self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Routes that had nothing due: the end of the log then, and until when that holds unless something changes. Idle
         # workers ask often, and the thread that they would ask is the one that commits.
         self._quiet: dict[str, tuple[int, float]] = {}
@@ -57,10 +58,11 @@ class SqliteDeliveries(SentDeliveries):
                 if spec.name in known:
                     connection.execute(queries.REDECLARE, (spec.required, spec.name))
                 else:
-                    ends = {"accepted": accepted(connection, spec.topic), "oldest": oldest(connection, spec.topic)}
-                    rows.add_route(connection, routes.begin(spec, **ends))
+                    highest, lowest = accepted(connection, spec.topic), oldest(connection, spec.topic)
+                    rows.add_route(connection, routes.begin(spec, accepted=highest, oldest=lowest))
             connection.execute(queries.TRY_AT_ONCE)
-            connection.executemany(queries.ORPHAN, [(name,) for name in known - {spec.name for spec in specs}])
+            orphaned = known - {spec.name for spec in specs}
+            connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])
 
         await self._database.transaction(work)
         self._in_hand.clear()
@@ -110,7 +112,10 @@ class SqliteDeliveries(SentDeliveries):
         await self._execute(queries.MARK, mark, delivery.id)
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
-        found = await self._database.read(lambda connection: [*rows.read_deliveries(connection, queries.UNKNOWNS)])
+        def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
+            return list(rows.read_deliveries(connection, queries.UNKNOWNS))
+
+        found = await self._database.read(read)
         return [transitions.unknown_delivery(delivery, topic_of(delivery.route)) for delivery in found]
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
@@ -160,20 +165,23 @@ class SqliteDeliveries(SentDeliveries):
     # -- what destinations refused ---------------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
-        return await self._database.read(
-            lambda connection: [rows.partial_refusal(row) for row in connection.execute(queries.REFUSALS, (route,))]
-        )
+        def read(connection: sqlite3.Connection) -> list[PartialRefusal]:
+            return [rows.partial_refusal(row) for row in connection.execute(queries.REFUSALS, (route,))]
+
+        return await self._database.read(read)
 
     async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        return await self._database.read(
-            lambda connection: [rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
-        )
+        def read(connection: sqlite3.Connection) -> list[StoredDeadLetter]:
+            return [rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
+
+        return await self._database.read(read)
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
         def work(connection: sqlite3.Connection) -> int:
             letters = _dead_letters(connection, ids)
             for letter in letters:
-                rows.write(connection, transitions.retry_dead(letter, rows.find_route(connection, letter.route)))
+                known = rows.find_route(connection, letter.route)
+                rows.write(connection, transitions.retry_dead(letter, known))
             return len(letters)
 
         return await self._change(work)

@@ -60,7 +60,8 @@ ONE = f"{_DELIVERY} WHERE d.id = ? AND d.state = ?"
 UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
 # Open deliveries of a route below a number that need its entries.
-BELOW = f"{_DELIVERY} WHERE d.route = ? AND d.first < ? AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"
+BELOW = f"""{_DELIVERY}
+     WHERE d.route = ? AND d.first < ? AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
 # How many single records of a route were refused alone.
 SUSPECTS = "SELECT count(*) FROM deliveries WHERE route = ? AND state = 'open' AND refusals > 0"
@@ -68,7 +69,8 @@ SUSPECTS = "SELECT count(*) FROM deliveries WHERE route = ? AND state = 'open' A
 # Deliveries that wait and stand for backlog, as `StoredDelivery.waits_apart` tells them from the others.
 WAITING = f"""
     SELECT count(*) FROM deliveries
-     WHERE route = :route AND state = 'open' AND NOT replay AND id NOT IN (SELECT value FROM json_each(:in_hand))
+     WHERE route = :route AND state = 'open' AND NOT replay
+       AND id NOT IN (SELECT value FROM json_each(:in_hand))
        AND NOT (first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}))"""
 
 # When the earliest waiting delivery may be sent again.
@@ -138,7 +140,8 @@ DEAD_LETTER = f"SELECT {', '.join(DEAD_COLUMNS)} FROM dead WHERE id = ?"
 NO_LONGER_DEAD = "DELETE FROM dead WHERE id = ?"
 
 REFUSED = _insert("refusals", REFUSAL_COLUMNS)
-REFUSALS = f"SELECT {', '.join(REFUSAL_COLUMNS)} FROM refusals WHERE route = coalesce(?, route) ORDER BY id DESC"
+REFUSALS = f"""
+    SELECT {", ".join(REFUSAL_COLUMNS)} FROM refusals WHERE route = coalesce(?, route) ORDER BY id DESC"""
 
 # The newest partial refusals of a route stay.
 PRUNE_REFUSALS = """

@@ -17,7 +17,11 @@ from spool.sqlite.deliveries import queries
 Values = Mapping[str, object] | tuple[object, ...]
 
 
-def read_deliveries(connection: sqlite3.Connection, statement: str, values: Values = ()) -> Iterator[StoredDelivery]:
+def read_deliveries(
+    connection: sqlite3.Connection,
+    statement: str,
+    values: Values = (),
+) -> Iterator[StoredDelivery]:
     """What a statement selects that begins as `queries.DUE` does."""
     return map(_delivery, connection.execute(statement, values))
 
@@ -83,7 +87,8 @@ def route(row: tuple[Any, ...]) -> StoredRoute:
 
 
 def add_route(connection: sqlite3.Connection, new: StoredRoute) -> None:
-    values = {name: getattr(new, name) for name in ("name", "topic", "required", "orphaned", "state", "reason")}
+    columns = [name for name in queries.ROUTE_COLUMNS if name not in COUNTS]
+    values = {name: getattr(new, name) for name in columns}
     connection.execute(queries.DECLARE, {**values, **new.counts})
 
 
@@ -107,12 +112,12 @@ def write(connection: sqlite3.Connection, change: Change) -> list[StoredDelivery
     if counts:
         connection.execute(queries.count(counts), (*counts.values(), change.route))
     if change.refusal is not None:
-        refusal = change.refusal
-        connection.execute(queries.REFUSED, {name: getattr(refusal, name) for name in queries.REFUSAL_COLUMNS})
+        values = {name: getattr(change.refusal, name) for name in queries.REFUSAL_COLUMNS}
+        connection.execute(queries.REFUSED, values)
         connection.execute(queries.PRUNE_REFUSALS, {"route": change.route, "kept": rules.KEPT_REFUSALS})
     if change.dead is not None:
-        columns = {name: getattr(change.dead, name) for name in queries.DEAD_COLUMNS}
-        connection.execute(queries.SET_ASIDE, {**columns, "record": pack([change.dead.record])})
+        values = {name: getattr(change.dead, name) for name in queries.DEAD_COLUMNS}
+        connection.execute(queries.SET_ASIDE, {**values, "record": pack([change.dead.record])})
     if change.no_longer_dead is not None:
         connection.execute(queries.NO_LONGER_DEAD, (change.no_longer_dead,))
     return added
@@ -128,7 +133,8 @@ def _values(delivery: StoredDelivery) -> dict[str, object]:
     """The columns of a delivery, by name."""
     kept = delivery.kept
     records = [] if kept is None else [record for record in kept.records if record is not None]
-    values = {name: getattr(delivery, name) for name in queries.DELIVERY_COLUMNS if not name.startswith("kept")}
+    columns = queries.DELIVERY_COLUMNS[: -len(("kept_at", "kept"))]
+    values = {name: getattr(delivery, name) for name in columns}
     values["kept_at"] = None if kept is None else kept.committed_at
     values["kept"] = pack(records) if records else None
     return values

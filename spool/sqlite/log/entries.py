@@ -159,7 +159,8 @@ def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[li
         if not is_corrupt(error):
             raise
         raise EntryUnreadable(str(error)) from error
-    packed = codec.checked(EntryBody(row.version, row.checksum, data), place_name(topic, row.first, row.records))
+    body = EntryBody(row.version, row.checksum, data)
+    packed = codec.checked(body, place_name(topic, row.first, row.records))
     raws = codec.raws(packed)
     if len(raws) != row.records:
         raise EntryUnreadable(f"the entry holds {len(raws)} records in place of {row.records}")

@@ -1,5 +1,5 @@
 """
-Whether the log can keep what it is given: what the last commit said, and what must happen before it is believed again.
+Whether the log can keep what it is given: known from the last commit, and after a failed one from a test commit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LogHealth:
             _log.error("there is no room for the reserve: nothing is kept for now", extra={"action": "disk_full"})
 
     def failed(self, error: sqlite3.Error) -> SpoolError:
-        """Remember it; returns what the submitters are told."""
+        """Remember it; returns what the submitters get."""
         if is_corrupt(error):
             met_damage(self._database.path.parent, error)
         name = getattr(error, "sqlite_errorname", type(error).__name__)
@@ -67,7 +67,7 @@ class LogHealth:
             raise SpoolFull("the disk is full: make room, or wait", retry_after_s=self._retry_after_s())
         now = str(self._clock.now()).encode()
         try:
-            await self._database.transaction(lambda connection: connection.execute(queries.KEEP_FACT, ("test", now)))
+            await self._database.transaction(lambda writer: writer.execute(queries.KEEP_FACT, ("test", now)))
         except sqlite3.Error as error:
             raise self.failed(error) from error
         _log.warning("commits work again", extra={"action": "commit_works"})

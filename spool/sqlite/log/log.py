@@ -143,10 +143,11 @@ class SqliteLog:
         """On the connection's thread: plan and write in one transaction. What can fail is done before its end."""
         if space(connection).used >= self._settings.max_bytes:
             raise self._drain.spool_full()
-        plan = self._planner.plan(group, store.SqlitePlanReader(connection, self._write_cache), closed_below, now)
+        reader = store.SqlitePlanReader(connection, self._write_cache)
+        plan = self._planner.plan(group, reader, closed_below, now)
         commit = store.write(connection, plan)
-        receipts = [terms.receipt(self._sealer.seal(commit, index)) for index, terms in enumerate(plan.submissions)]
-        return plan, receipts
+        receipt_ids = [self._sealer.seal(commit, index) for index in range(len(plan.submissions))]
+        return plan, [terms.receipt(id) for terms, id in zip(plan.submissions, receipt_ids, strict=True)]
 
     def _notify(self, plan: Plan, seconds: float) -> None:
         if self._observer:
@@ -268,7 +269,7 @@ class SqliteLog:
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
         with self._translated():
             commit, index = self._sealer.open(receipt_id)
-            row = await self._database.read(lambda connection: connection.execute(queries.COMMIT, (commit,)).fetchone())
+            row = await self._database.read(partial(store.read_commit, commit=commit))
             if row is None:
                 raise NotThere(books.NO_LONGER_KEPT)
             committed_at, checksum, packed = row
@@ -376,7 +377,7 @@ class SqliteLog:
     async def close(self) -> None:
         """Commit who waits, fold the newest ids so that the next start reads little."""
         await self._writer.close()
-        if self._writer.died:  # what is on disk may be more than what is known here: the next start reads it there
+        if self._writer.died:  # more may be on disk than is known here: the next start reads it there
             return
         try:
             await self._fold_all(self._planner.next_numbers)

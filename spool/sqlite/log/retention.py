@@ -75,7 +75,10 @@ class Retention:
         goal = self._goal
         if wanted:
             goal = min(goal, (await self._database.read(space)).used - wanted)
-        while step := await self._database.transaction(partial(self._step, now=now, limits=limits(), goal=goal)):
+        step = 1
+        while step:
+            work = partial(self._step, now=now, limits=limits(), goal=goal)
+            step = await self._database.transaction(work)
             removed += step
         while await self._database.transaction(lambda connection: self._carry(connection, now)):
             pass
@@ -102,7 +105,8 @@ class Retention:
         if needed is not None:
             limit = min(limit, needed)
         rows = connection.execute(queries.OLDEST_ENTRIES, (topic, limit, STEP))
-        gone = retention.removable([Candidate._make(row) for row in rows], limit=limit, before=before, excess=excess)
+        candidates = [Candidate._make(row) for row in rows]
+        gone = retention.removable(candidates, limit=limit, before=before, excess=excess)
         if not gone:
             return 0
         last = gone[-1].last
@@ -116,15 +120,16 @@ class Retention:
         connection.execute(queries.REMOVE_AMENDMENTS, (topic, last))
         connection.execute(queries.COUNT_ENTRIES, (topic, -len(gone)))
         term = books.EXPIRED if needed is None else books.RETIRED
-        connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": sum(entry.records for entry in gone)})
+        records = sum(entry.records for entry in gone)
+        connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": records})
         return len(gone)
 
     def _carry(self, connection: sqlite3.Connection, now: float) -> int:
         """Commit rows that are too old, or older than every entry that is kept while room is short."""
         before = now - self._retention_s
         if self.short_of_room(connection):
-            oldest = [connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS]
-            before = max(before, min((row[0] for row in oldest if row), default=now))
+            found = [connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS]
+            before = max(before, min((row[0] for row in found if row), default=now))
         rows = connection.execute(queries.OLDEST_COMMITS, (COMMITS,)).fetchall()
         # A time so far ahead is of a clock that was set back since: its row must not stand before the others for ever.
         after = now + self._retention_s
@@ -135,9 +140,8 @@ class Retention:
                 sums.update(books.totals(books.unpack_terms(packed)))
             else:
                 _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
-        connection.executemany(
-            queries.CARRY, [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
-        )
+        carried = [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
+        connection.executemany(queries.CARRY, carried)
         connection.executemany(queries.REMOVE_COMMIT, [(row[0],) for row in rows])
         return len(rows)
 

@@ -1,5 +1,5 @@
 """
-A plan onto the disk, and the memory of the log back from it. Functions of a connection inside one transaction.
+Writes a plan, and reads the memory of the log back at a start. Functions of a connection inside one transaction.
 """
 
 from __future__ import annotations
@@ -78,9 +78,8 @@ def write(connection: sqlite3.Connection, plan: Plan) -> int:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
         _write_shapes(connection, plan)
-    connection.executemany(
-        queries.COUNT, [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.sums().items()]
-    )
+    counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.sums().items()]
+    connection.executemany(queries.COUNT, counts)
     terms = books.pack_terms(plan.submissions)
     commit = connection.execute(queries.ADD_COMMIT, (plan.at, zlib.crc32(terms), terms)).lastrowid
     assert commit is not None
@@ -103,7 +102,8 @@ def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
         before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         merged = {**checked_fields(topic, number, *before), **fields} if before else fields
         packed = pack_fields(merged)
-        connection.execute(queries.AMEND, (topic, number, codec.checksum(packed, f"{topic}:{number}"), packed))
+        checksum = codec.checksum(packed, f"{topic}:{number}")
+        connection.execute(queries.AMEND, (topic, number, checksum, packed))
 
 
 def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> None:
@@ -120,6 +120,12 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
     for names, n in plan.unrecognised.items():
         connection.execute(queries.COUNT_SHAPE, {"names": shapes.shape_of(names), "n": n, "now": plan.at})
     connection.execute(queries.BOUND_SHAPES, (shapes.MAX_SHAPES,))
+
+
+def read_commit(connection: sqlite3.Connection, commit: int) -> tuple[float, int, bytes] | None:
+    """When, checksum and packed terms of a commit; None when it was carried forward."""
+    row: tuple[float, int, bytes] | None = connection.execute(queries.COMMIT, (commit,)).fetchone()
+    return row
 
 
 def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
@@ -186,7 +192,10 @@ def _load_newest(connection: sqlite3.Connection, index: DuplicateIndex, topic: s
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
     """The next number of every topic, by the counters and by the entries: the higher one is free in any case."""
-    numbers = {topic: n + 1 for topic, term, n, _ in connection.execute(queries.BOOKS) if term == books.ACCEPTED}
+    numbers = {}
+    for topic, term, n, _ in connection.execute(queries.BOOKS):
+        if term == books.ACCEPTED:
+            numbers[topic] = n + 1
     for topic in TOPICS:
         try:
             kept = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()

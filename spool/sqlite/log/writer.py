@@ -17,6 +17,7 @@ TICK_S = 1.0  # between looks at a log that is not well
 
 _log = logging.getLogger(__name__)
 
+_Waiting = tuple[Submission, asyncio.Future[Receipt]]
 CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
 
 
@@ -38,8 +39,8 @@ class GroupWriter:
     def __init__(self, commit: CommitGroup, between: Callable[[], Awaitable[bool]]) -> None:
         self._commit = commit
         self._between = between
-        self._waiting: deque[tuple[Submission, asyncio.Future[Receipt]]] = deque()
-        self._in_hand: Sequence[tuple[Submission, asyncio.Future[Receipt]]] = ()
+        self._waiting: deque[_Waiting] = deque()
+        self._in_hand: Sequence[_Waiting] = ()
         self._somebody = asyncio.Event()
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="group commit")
@@ -92,7 +93,7 @@ class GroupWriter:
         except TimeoutError:
             return
 
-    def _take(self) -> list[tuple[Submission, asyncio.Future[Receipt]]]:
+    def _take(self) -> list[_Waiting]:
         group = []
         records = 0
         while self._waiting and records < GROUP_RECORDS:
@@ -102,7 +103,7 @@ class GroupWriter:
                 records += len(submission.records) + len(submission.points)
         return group
 
-    async def _answer(self, group: Sequence[tuple[Submission, asyncio.Future[Receipt]]]) -> None:
+    async def _answer(self, group: Sequence[_Waiting]) -> None:
         try:
             receipts = await self._commit([submission for submission, _ in group])
         except SpoolError as error:
@@ -111,7 +112,7 @@ class GroupWriter:
         except IndexOutOfStep as error:
             _succeed(group, error.receipts)
             raise  # the end of this task: the next start reads from the disk what is known
-        except Exception as error:  # noqa: BLE001 - one submission that cannot be packed must not take its neighbours along
+        except Exception as error:  # noqa: BLE001 - one that cannot be packed must not fail its neighbours
             if len(group) == 1:
                 _fail(group[0][1], error)
             else:
@@ -137,7 +138,7 @@ class GroupWriter:
             return True
 
 
-def _succeed(group: Sequence[tuple[Submission, asyncio.Future[Receipt]]], receipts: Sequence[Receipt]) -> None:
+def _succeed(group: Sequence[_Waiting], receipts: Sequence[Receipt]) -> None:
     for (_, receipt), done in zip(group, receipts, strict=True):
         if not receipt.done():
             receipt.set_result(done)
