@@ -1,5 +1,6 @@
 """
-The providers of AI models: one row each, with its name in records, in rate cards and on bills, and its other spellings.
+The providers of AI models: one row each, with its name in records, in rate cards and on bills, and its
+other spellings.
 
 Every entrance reads a provider's name here, and prices and bills translate it here. Pure.
 """
@@ -15,8 +16,8 @@ class Provider(NamedTuple):
     """
     One provider. `name` is OpenTelemetry's where it has one, and then records use it whatever was written.
 
-    A row that is not `standard` only connects spellings with a rate card: records keep the name that was written.
-    Spellings are in lower case with `-` between words; `_`, `.` and blanks are read as `-`.
+    A row that is not `standard` only connects spellings with a rate card: records keep the name that was
+    written. Spellings are in lower case with `-` between words; `_`, `.` and blanks are read as `-`.
     """
 
     name: str
@@ -29,8 +30,8 @@ class Provider(NamedTuple):
 PROVIDERS = (
     Provider("anthropic", "anthropic", "Anthropic", ("claude",)),
     Provider("aws.bedrock", "aws", "Amazon Web Services", (
-        "amazon", "amazon-bedrock", "aws", "aws-anthropic", "aws-bedrock-converse", "bedrock", "bedrock-anthropic",
-        "bedrock-converse",
+        "amazon", "amazon-bedrock", "aws", "aws-anthropic", "aws-bedrock-converse", "bedrock",
+        "bedrock-anthropic", "bedrock-converse",
     )),
     Provider("azure.ai.inference", "azure", "Microsoft", ("az-ai-inference", "azure-ai", "azure-ai-foundry")),
     Provider("azure.ai.openai", "azure", "Microsoft", (
@@ -39,12 +40,13 @@ PROVIDERS = (
     Provider("cohere", "cohere", "Cohere", ("cohere-chat",)),
     Provider("deepseek", "deepseek", "DeepSeek"),
     Provider("gcp.gemini", "google", "Google", (
-        "gemini", "gemini-api", "google", "google-ai-studio", "google-genai", "google-generative-ai", "google-gla",
+        "gemini", "gemini-api", "google", "google-ai-studio", "google-genai", "google-generative-ai",
+        "google-gla",
     )),
     Provider("gcp.gen_ai", "google", "Google"),
     Provider("gcp.vertex_ai", "google", "Google Cloud", (
-        "gcp-anthropic", "gcp-vertexai", "google-vertex", "google-vertex-ai", "vertex", "vertex-ai", "vertex-anthropic",
-        "vertexai",
+        "gcp-anthropic", "gcp-vertexai", "google-vertex", "google-vertex-ai", "vertex", "vertex-ai",
+        "vertex-anthropic", "vertexai",
     )),
     Provider("groq", "groq", "Groq"),
     Provider("ibm.watsonx.ai", "ibm", "IBM", ("ibm-watsonx", "watsonx", "watsonx-ai")),
@@ -72,8 +74,9 @@ FRAMEWORKS = frozenset({"gcp.vertex.agent", "langchain", "spring_ai", "strands-a
 
 # Names of model servers: whoever runs one pays no price that a rate card knows.
 _SELF_HOSTED = frozenset({
-    "hosted-vllm", "infinity", "llama-cpp", "llamacpp", "llamafile", "lm-studio", "lmstudio", "local", "localai", "mlx",
-    "ollama", "ollama-chat", "oobabooga", "sglang", "tgi", "transformers", "triton", "vllm", "xinference",
+    "hosted-vllm", "infinity", "llama-cpp", "llamacpp", "llamafile", "lm-studio", "lmstudio", "local",
+    "localai", "mlx", "ollama", "ollama-chat", "oobabooga", "sglang", "tgi", "transformers", "triton", "vllm",
+    "xinference",
 })  # fmt: skip
 
 _SEPARATORS = str.maketrans("_. ", "---")
@@ -83,7 +86,7 @@ _BY_SPELLING = {
     for spelling in (provider.name.translate(_SEPARATORS), *provider.spellings)
 }
 # Vercel's AI SDK adds what was called: `groq.chat`, `vertex.anthropic.messages`.
-_CALLED = re.compile(r"\.(?:chat|responses|messages|completion|embedding|text-embedding|textembedding|image)$")
+_CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")
 # Names that go on in many ways: `google.vertex.anthropic`, `openai.codex`.
 _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anthropic.", "anthropic"))
 

@@ -1,9 +1,9 @@
 """
 AI cost as FOCUS 1.2 cost and usage rows (CSV). Pure.
 
-One row for an hour and a set of dimensions. Every mandatory column of the specification is there, nulls are empty
-fields, times are UTC, numbers plain decimals; what FOCUS has no column for stands under `x_` names. What the house does
-not know (invoices, unit prices, commitments) is left out or null, never guessed.
+One row for an hour and a set of dimensions. Every mandatory column of the specification is there, nulls are
+empty fields, times are UTC, numbers plain decimals; what FOCUS has no column for stands under `x_` names.
+What the house does not know (invoices, unit prices, commitments) is left out or null, never guessed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from spool.record import AI_TELEMETRY, CURRENCY
 # The first column is text: what a crash left of a line must not look like a whole value to the file's repair.
 COLUMNS = (
     "BillingAccountId", "BilledCost", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
-    "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd",
-    "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceIssuerName",
-    "ListCost", "PricingCategory", "PricingCurrency", "PricingQuantity", "PricingUnit", "ProviderName",
-    "PublisherName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName",
-    "ServiceSubcategory", "SkuId", "SkuMeter", "SubAccountId", "SubAccountName", "Tags",
-    "x_CacheReadTokens", "x_CacheWriteTokens", "x_Calls", "x_CostSource", "x_InputTokens", "x_OutputTokens",
-    "x_Records",
+    "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
+    "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost",
+    "EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingCategory", "PricingCurrency", "PricingQuantity",
+    "PricingUnit", "ProviderName", "PublisherName", "ResourceId", "ResourceName", "ResourceType",
+    "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter", "SubAccountId",
+    "SubAccountName", "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_Calls", "x_CostSource",
+    "x_InputTokens", "x_OutputTokens", "x_Records",
 )  # fmt: skip
 ACCOUNT = "tollhouse"  # who is billed is not in any report; one name stands for the organization
 UNKNOWN = "Unknown"
@@ -174,13 +174,18 @@ def of_entries(entries: Sequence[Entry]) -> list[Charge]:
     charges: dict[tuple[object, ...], Charge] = {}
     for hour, key, row in sums.rows():
         charge = _of_sum(hour, key, row)
-        place = (hour, charge.provider, charge.model, charge.team, charge.cost_source, *sorted(charge.tags.items()))
+        shown = (charge.provider, charge.model, charge.team, charge.cost_source)
+        place = (hour, *shown, *sorted(charge.tags.items()))
         charges[place] = _together(charges[place], charge) if place in charges else charge
-    return sorted(charges.values(), key=lambda charge: (charge.start, charge.provider or "", charge.model or ""))
+    return sorted(charges.values(), key=_order)
+
+
+def _order(charge: Charge) -> tuple[datetime, str, str]:
+    return charge.start, charge.provider or "", charge.model or ""
 
 
 def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
-    """The lines that a delivery adds to the file; its numbers tell them from those of any other."""
+    """The lines that a delivery adds to the file, marked with its numbers."""
     numbers = f"{delivery.first}-{delivery.last}"
     charges = [replace(charge, numbers=numbers) for charge in of_entries(entries)]
     return [lines([charge]) for charge in charges], batches.without_shadows(delivery, entries).settlement()
@@ -194,7 +199,7 @@ TYPE = DestinationType(name="focus", needs="path", build=build, topics=(AI_TELEM
 
 
 def _together(one: Charge, other: Charge) -> Charge:
-    """Two charges of which nothing is shown that tells them apart."""
+    """The sum of two charges that have the same shown dimensions."""
     lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (one, other)]
     known = one.list_cost is not None or other.list_cost is not None
     return replace(

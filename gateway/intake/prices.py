@@ -3,15 +3,17 @@ What a call should cost: the estimate beside the cost that its source reports.
 
 Exact integers throughout, nothing is rounded. A price that is not known gives None, never "0":
 
-- the response model counts when it is priced, else the request model; the price is that of the provider who served the
-  call, else (an unknown provider, or one that resells closed models) that of the model's maker;
-- prices are those of the day (and hour) of the call, without a time the newest; a tier takes the whole request;
+- the response model counts when it is priced, else the request model; the price is that of the provider who
+  served the call, else (an unknown provider, or one that resells closed models) that of the model's maker;
+- prices are those of the day (and hour) of the call, without a time the newest; a tier takes the whole
+  request;
 - reasoning is part of the output and costs the same, unless the card says otherwise;
-- cache writes cost what the card says for the shortest-lived kind, because a record does not tell the kinds apart;
-- cached tokens without a price of their own cost what other input costs, which is the rule of every provider but
-  Anthropic: of a Claude model without such a price nothing is said;
-- a batch or another way of processing that the card has no price for is not priced, nor is a model that puts out sound
-  or pictures, whose tokens have several prices and come as one number.
+- cache writes cost what the card says for the shortest-lived kind, because a record does not tell the kinds
+  apart;
+- cached tokens without a price of their own cost what other input costs, which is the rule of every
+  provider but Anthropic: a Claude model without such a price has no estimate;
+- a batch or another way of processing that the card has no price for is not priced, nor is a model that
+  puts out sound or pictures, whose tokens have several prices and come as one number.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Rate(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """The rate from `low` until `high` (ns), and for inputs over a threshold, highest first. None: not known."""
+    """The rate from `low` until `high` (ns), and those of larger inputs, the largest first; None is unknown."""
 
     low: int
     high: int
@@ -79,7 +81,7 @@ class PriceBook:
 
     @classmethod
     def load(cls, section: PriceSettings = _PACKAGED) -> PriceBook:
-        """The card that [prices] names, else that of the package; CardUnreadable says what is wrong with it."""
+        """The card that [prices] names, else the packaged one. Raises CardUnreadable with what is wrong."""
         return cls(cards.read(section.file or cards.newest()), section.override)
 
     def price(self, record: Inference) -> None:
@@ -120,7 +122,7 @@ class PriceBook:
         )
 
     def estimate_sum(self, total: TokenSum) -> str | None:
-        """The cost of calls that the ledger has added up, as if each had been priced alone (a ledger's Pricer)."""
+        """The cost of calls that the ledger has summed, as if each had been priced alone (a `Pricer`)."""
         key = (total.provider, total.response_model, total.request_model, total.mode)
         quote = self._memo.get(key, _NEVER)
         if not quote.low <= total.time < quote.high:
@@ -152,9 +154,8 @@ class PriceBook:
         found = next((model for name in models if (model := self._find(provider, name))), None)
         low, high = _validity(found, overriding, time)
         if overriding and mode == STANDARD:
-            own = max(
-                (row for row in overriding if _since(row) <= time), key=lambda row: (_since(row), row[0]), default=None
-            )
+            in_force = [row for row in overriding if _since(row) <= time]
+            own = max(in_force, key=lambda row: (_since(row), row[0]), default=None)
             if own is not None:
                 return Quote(low, high, *_overridden(own[1], _row(found, time, mode)))
         row = _row(found, time, mode)
@@ -173,7 +174,7 @@ class PriceBook:
         return found
 
     def _find(self, provider: str | None, name: str) -> Model | None:
-        """The model as whoever served it sells it; None also when they sell it by something else than tokens."""
+        """The model in the card of its first seller that has it; None also if it is not sold by tokens."""
         spellings = list(dict.fromkeys(names.spellings(name)))
         for seller in self._sellers(provider, spellings):
             catalogue = self._catalogues[seller]
@@ -184,7 +185,7 @@ class PriceBook:
         return None
 
     def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
-        """The providers to ask, in order: the record's own, whose prices it takes over, and the model's maker."""
+        """The sellers to ask in order: the record's provider, those whose prices it takes over, the maker."""
         if provider and providers.is_self_hosted(provider):
             return
         own = providers.card_name(provider) if provider else None

@@ -1,8 +1,9 @@
 """
 A rate card: which models a provider sells, under which names, and what they cost from which day on.
 
-The file is JSON with one model a line, so that the difference between two cards reads as a list of price changes.
-Amounts are decimal text in dollars per million tokens (`per_request`: dollars per call); an absent amount is unknown.
+The file is JSON with one model a line, so that the difference between two cards reads as a list of price
+changes. Amounts are decimal text in dollars per million tokens (`per_request`: dollars per call); an absent
+amount is unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class CardUnreadable(Exception):
 
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """What each kind of token costs. Reasoning is given only where it costs something else than other output."""
+    """What each kind of token costs. Reasoning is given only where its price differs from the output's."""
 
     input: Decimal | None = None
     output: Decimal | None = None
@@ -87,7 +88,8 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
     A model as one provider sells it. The last active row of its prices counts.
 
-    `media`: it also puts out sound or pictures at a price of their own, and a record does not say how much of which.
+    `media`: it also puts out sound or pictures at a price of their own, and a record does not say how much
+    of which.
     """
 
     id: str
@@ -96,8 +98,8 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     media: bool = False
 
 
-class Provider(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Models in the order in which they are tried; `resells` names the providers whose prices hold here too."""
+class Seller(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Models in the order in which they are tried; `resells` names providers whose prices hold here, too."""
 
     models: tuple[Model, ...]
     resells: tuple[str, ...] = ()
@@ -109,7 +111,7 @@ class Card(msgspec.Struct, kw_only=True):
     format: int
     version: str
     source: dict[str, str]
-    providers: dict[str, Provider]
+    providers: dict[str, Seller]
 
 
 class Catalogue:

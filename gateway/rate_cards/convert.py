@@ -1,7 +1,8 @@
 """
 Makes a rate card out of the genai-prices data: `python -m gateway.rate_cards.convert [DIRECTORY]`.
 
-Runs in an environment of its own (`make prices`), so that neither that package nor pydantic is needed at run time.
+Runs in an environment of its own (`make prices`), so that neither that package nor pydantic is needed at
+run time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gateway.rate_cards.card import FORMAT, Amounts, Card, Clause, Model, Price, Provider, Tier, write
+from gateway.rate_cards.card import FORMAT, Amounts, Card, Clause, Model, Price, Seller, Tier, write
+from spool.processing import MODES
 
 _AMOUNTS = {
     "input_mtok": "input",
@@ -25,7 +27,7 @@ _AMOUNTS = {
     "output_reasoning_mtok": "reasoning",
 }
 _MEDIA = ("output_audio_mtok", "output_image_mtok", "output_video_mtok")
-# Names of models that speak or listen: their tokens are mostly sound, whose price the data does not always hold.
+# Names of models that speak or listen: most of their tokens are sound, whose price the data may not hold.
 _SOUND = ("transcribe", "-audio", "realtime")
 _CLAUSES = {
     "ClauseEquals": "equals",
@@ -56,8 +58,8 @@ def card(day: str) -> Card:
     )
 
 
-def _provider(provider: Any) -> Provider:
-    return Provider(
+def _provider(provider: Any) -> Seller:
+    return Seller(
         models=tuple(_model(model) for model in provider.models),
         resells=tuple(provider.fallback_model_providers or ()),
     )
@@ -91,7 +93,7 @@ _Row = tuple[dict[str, Any], str, tuple[str, str] | None, str]
 
 
 def _standard(history: list[Any]) -> Iterator[_Row]:
-    """A daily window cannot carry a date in the source: it belongs to the price change before it in the list."""
+    """Rows in order. A daily window has no date in the source: it belongs to the price change before it."""
     since = ""
     for row in history:
         hours = None
@@ -125,17 +127,18 @@ def _start(row: _Row) -> str:
 
 
 def _mode(when: dict[str, str]) -> str:
-    """Our word for the source's condition; "" for one that no record can tell or that is the standard."""
+    """The mode of processing under which a price holds; "" for the standard and for what no record states."""
     if when == {"processing": "batch"}:
         return "batch"
     if when == {"speed": "fast"}:
         return "fast"
     tier = when.get("service_tier", "") if len(when) == 1 else ""
-    return tier if tier in ("flex", "priority", "fast") else ""
+    return tier if tier in MODES else ""
 
 
 def _price(amounts: dict[str, Any], *, since: str, hours: tuple[str, str] | None, mode: str) -> Price:
-    starts = sorted({tier.start for value in amounts.values() if hasattr(value, "tiers") for tier in value.tiers})
+    tiered = [value for value in amounts.values() if hasattr(value, "tiers")]
+    starts = sorted({tier.start for value in tiered for tier in value.tiers})
     return Price(
         mode=mode,
         since=since,
@@ -173,7 +176,7 @@ def _plain(value: Decimal) -> Decimal:
 
 
 def _clause(match: Any) -> Clause:
-    """Names are compared in lower case throughout; expressions of the source are written for lower case already."""
+    """The source's condition, in lower case, in which names are compared; its expressions are so already."""
     kind = type(match).__name__
     if kind == "ClauseAnd":
         return Clause(all=tuple(_clause(part) for part in match.and_))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gateway.normalise.reading import models
 from spool import providers
 
-# Their models are sold at one price wherever they are sold; for open models a price elsewhere says nothing.
+# Closed models cost the same wherever they are sold. The price of an open model holds for its seller alone.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
 
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
@@ -25,7 +25,7 @@ def maker(model: str) -> str | None:
 
 
 def named_in(model: str) -> str | None:
-    """The provider that a model's name states itself: a first segment before `/`, or the form of a Bedrock id."""
+    """The provider that a model's name states: a first segment before `/`, or the form of a Bedrock id."""
     head, slash, _ = model.partition("/")
     if slash:
         return providers.card_name(head)

@@ -14,7 +14,7 @@ from gateway.normalise.formats.declaration.signs import Members, all_of
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import CHAT, COMPLETION, EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION, of_path
+from gateway.normalise.reading.operations import CHAT, of_path
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Usage, of_usage
 from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
@@ -29,15 +29,6 @@ _OBJECTS = (
 # The plugin that answers the request itself, newest name first; the first one takes the request's id.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
 _UNSPECIFIED = "UNSPECIFIED"  # provider and models of a request that was answered before they were known
-_ROUTES = {
-    "llm/v1/chat": CHAT,
-    "llm/v1/responses": CHAT,
-    "llm/v1/completions": COMPLETION,
-    "llm/v1/embeddings": EMBEDDINGS,
-    "image/v1/images/generations": IMAGE,
-    "audio/v1/audio/transcriptions": TRANSCRIPTION,
-    "audio/v1/audio/speech": SPEECH,
-}
 
 
 class KongMeta(msgspec.Struct):
@@ -172,7 +163,7 @@ def _operation(block: KongBlock) -> str | None:
     targets = block.tried_targets
     answered = targets[-1] if isinstance(targets, list) and targets else None
     route = answered.get("route_type") if isinstance(answered, dict) else None
-    return _ROUTES.get(route) if isinstance(route, str) else None
+    return CHAT if route == "llm/v1/chat" else of_path(route)
 
 
 def _describe(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:

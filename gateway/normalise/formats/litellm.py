@@ -23,12 +23,22 @@ from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import RERANK, of_function
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens, Usage, of_usage
-from gateway.normalise.reading.values import Other, count, first, is_true, mapping, money, nested, of_json, text
+from gateway.normalise.reading.values import (
+    Other,
+    count,
+    first,
+    is_true,
+    mapping,
+    money,
+    nested,
+    of_json,
+    text,
+    unquoted,
+)
 from spool.record import Inference
 
 NAME = "litellm"
 
-_LISTS = msgspec.json.Decoder(list[Any])
 NULL = msgspec.Raw(b"null")
 
 
@@ -187,14 +197,8 @@ def _names_client(word: Any) -> bool:
 
 def _words(tags: Any) -> list[Any]:
     """A list as it is, or as JSON inside text."""
-    if isinstance(tags, list):
-        return tags
-    if isinstance(tags, str) and tags[:1] == "[":
-        try:
-            return _LISTS.decode(tags)
-        except msgspec.DecodeError:
-            return []
-    return []
+    words = unquoted(tags)
+    return words if isinstance(words, list) else []
 
 
 def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:

@@ -1,8 +1,8 @@
 """
-Langfuse's usage buckets, alike in its batches and in its spans: free names, whose words say what each one counts.
+Langfuse's usage buckets, in its batches and in its spans: free names, whose parts name what each one counts.
 
-They exclude one another and add up, unless `total` is the sum of `input` and `output` alone: then these are
-inclusive.
+Buckets exclude one another and are added up, unless `total` is the sum of `input` and `output` alone: then
+these two include the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WRITTEN = re.compile("creation|write|ephemeral")
 
 
 def is_bucket(name: str) -> bool:
-    """Whether the name tells of tokens; other names are free for other things."""
+    """Whether a bucket of this name counts tokens; others may count seconds or images."""
     return _is_input(name) or "output" in name or name in _TOTAL
 
 
@@ -25,15 +25,20 @@ def sums(buckets: Mapping[str, int]) -> Tokens:
     """The sums of `buckets` by name; None where no bucket counts."""
     inputs = {name: number for name, number in buckets.items() if _is_input(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
-    came_in, came_out, total = (_either(buckets, name, f"{name}_tokens") for name in ("input", "output", "total"))
-    if total is None or total != (came_in or 0) + (came_out or 0):
-        came_in, came_out = added(*inputs.values()), added(*outputs.values())
+    cache_writes = {name: number for name, number in inputs.items() if _WRITTEN.search(name)}
+    cache_reads = [number for name, number in inputs.items() if "cache" in name and name not in cache_writes]
+    reasoning = [number for name, number in outputs.items() if "reasoning" in name]
+    input_tokens = _either(buckets, "input", "input_tokens")
+    output_tokens = _either(buckets, "output", "output_tokens")
+    total = _either(buckets, *_TOTAL)
+    if total is None or total != (input_tokens or 0) + (output_tokens or 0):
+        input_tokens, output_tokens = added(*inputs.values()), added(*outputs.values())
     return Tokens(
-        came_in,
-        came_out,
-        cache_read=added(*(number for name, number in inputs.items() if "cache" in name and not _WRITTEN.search(name))),
-        cache_write=added(*(number for name, number in inputs.items() if _WRITTEN.search(name))),
-        reasoning=added(*(number for name, number in outputs.items() if "reasoning" in name)),
+        input=input_tokens,
+        output=output_tokens,
+        cache_read=added(*cache_reads),
+        cache_write=added(*cache_writes.values()),
+        reasoning=added(*reasoning),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a failure may be called: an error's class, its code or an HTTP status; free text may quote a prompt."""
+"""Types of errors: a class, a code or an HTTP status, and never a message, because messages quote prompts."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _READABLE = re.compile(r"[\w.:/,$+-]{1,128}")  # `com.shop.Client$Timeout`, `Sho
 
 
 def first_readable(types: Iterable[str | None]) -> str:
-    """The first of them that is meant for machines."""
+    """The first type that has the form of a name or a code; `_OTHER` if none has."""
     return next((found for found in types if found is not None and _READABLE.fullmatch(found)), OTHER)

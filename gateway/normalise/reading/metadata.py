@@ -1,8 +1,8 @@
 """
-Free metadata of a call: who it names, and what may become a tag.
+Free metadata of a call: the user, team and session that it names, and what may become a tag.
 
-Bounded and never content (gateway.normalise.reading.tags), and never a credential or an e-mail address: callers put
-those into metadata too.
+Tags are bounded and never content (gateway.normalise.reading.tags), and never a credential or an e-mail
+address, which callers put into metadata too.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Metadata:
     left_out: int = 0
 
     def tag(self, name: str, value: Any) -> None:
-        """Add a tag, or count what may not become one; nothing said is nothing left out."""
+        """Add a tag, or count it as left out if it may not be one. Empty values are ignored."""
         if value is None or value == "":
             return
         if not _may_be_named(name) or is_secret(value) or not put(self.tags, name, value):
             self.left_out += 1
 
     def label(self, words: Iterable[Any]) -> None:
-        """A list of tags: `k:v` is cut at the first colon, a bare word is true."""
+        """Add a list of tags: `k:v` is split at the first colon, a bare word gets the value `true`."""
         for word in words:
             if not isinstance(word, str):
                 self.left_out += 1
@@ -46,7 +46,7 @@ class Metadata:
             self.tag(name, value if colon else "true")
 
     def learn(self, facts: Mapping[str, Any]) -> None:
-        """A map: who is taken out of it, the rest are tags."""
+        """Take user, team and session out of a map; its other members are tags."""
         self.user = self.user or _first(facts, _USER)
         self.team = self.team or _first(facts, _TEAM)
         self.session = self.session or _first(facts, _SESSION)
@@ -54,8 +54,14 @@ class Metadata:
             if name not in _WHO:
                 self.tag(name, value)
 
-    def describe(self, record: Inference, *, principal: str | None = None, end_user: str | None = None) -> None:
-        """Fill what the record does not say by itself. The principal goes before whom the caller names."""
+    def describe(
+        self,
+        record: Inference,
+        *,
+        principal: str | None = None,
+        end_user: str | None = None,
+    ) -> None:
+        """Fill the record's empty fields; the authenticated principal goes before a user that the caller names."""
         supplied = end_user or self.user
         if is_secret(supplied):
             supplied = None
@@ -69,7 +75,7 @@ class Metadata:
 
 
 def key_name(*values: Any) -> str | None:
-    """The first alias, hash or id of a caller's key that is not a key itself, nor part of one."""
+    """The first alias, hash or id of a caller's key that is not the key itself, nor a part of it."""
     for value in values:
         if (named := text(value)) is not None and not is_secret(named):
             return named

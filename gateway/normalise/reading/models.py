@@ -1,4 +1,4 @@
-"""What the name of a model says: who serves it, who made it, and the name without a gateway's prefix."""
+"""Names of models: who serves a model of this name, who made it, and the name without a gateway's prefix."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _MAKERS = (
 # `us.anthropic.claude-sonnet-4-5-20250929-v1:0`: a region, the maker, and the maker's name for the model.
 BEDROCK_ID: Final = re.compile(
     r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?"
-    r"(?:ai21|amazon|anthropic|cohere|deepseek|google|luma|meta|minimax|mistral|moonshot(?:ai)?|nvidia|openai|qwen"
-    r"|stability|twelvelabs|writer|zai)"
+    r"(?:ai21|amazon|anthropic|cohere|deepseek|google|luma|meta|minimax|mistral|moonshot(?:ai)?|nvidia|openai"
+    r"|qwen|stability|twelvelabs|writer|zai)"
     r"\.(?P<model>[a-z].*)"
 )
 
-# Makers in the names under which others sell their models (`mistralai/Mixtral-8x7B` at Together): no prefix there.
+# Makers' names that are part of a model's name where others sell it: `mistralai/Mixtral-8x7B` at Together.
 _SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 
 def provider(written: Any, model: Any) -> str | None:
-    """The stated provider; if it is not stated, or a route's path, the one that the model's name tells."""
+    """The stated provider; if none is stated, or a route's path, the one that the model's name gives."""
     stated = stated_provider(written)
     if stated is not None:
         return stated

@@ -1,4 +1,4 @@
-"""What a call did, in OpenTelemetry's words: by the name of the operation, of a LiteLLM function, or by a path."""
+"""Operations in OpenTelemetry's words: by their names, by LiteLLM's functions, by paths of requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BY_NAME = {
     "rerank": RERANK,
     # LiteLLM's functions
     "completion": CHAT, "acompletion": CHAT, "responses": CHAT, "aresponses": CHAT, "messages": CHAT,
-    "anthropic_messages": CHAT, "aanthropic_messages": CHAT, "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS,
-    "arerank": RERANK,
+    "anthropic_messages": CHAT, "aanthropic_messages": CHAT,
+    "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS, "arerank": RERANK,
     "chat.completions": CHAT, "text.completions": COMPLETION,  # Semantic Kernel
     "chat_completions": CHAT,  # Logfire
 }  # fmt: skip
@@ -49,14 +49,14 @@ _BY_ENDING = (
 
 @lru_cache(maxsize=256)
 def of_function(name: str) -> str | None:
-    """The operation behind an operation's name or that of LiteLLM's function; None if it is no call to a model."""
+    """The operation of that name, or of LiteLLM's function of that name; None if it calls no model."""
     last = name.rpartition(".")[2]
     named = BY_NAME.get(name) or BY_NAME.get(last)
     return named or next((operation for part, operation in _BY_PART if part in last), None)
 
 
 def of_path(path: Any) -> str | None:
-    """By the end of a path or URL, its query removed; None for any other path."""
+    """The operation that a path or URL ends with, its query removed; None for any other path."""
     written = text(path)
     if written is None:
         return None

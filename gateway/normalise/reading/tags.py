@@ -20,27 +20,29 @@ MAX_VALUE = 256
 LONGEST_CACHED = 256  # a name of megabytes is not worth its memory
 
 _CONTENT = frozenset({
-    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions",
-    "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "input.value", "output.value", "embedding.text",
-    "traceloop.entity.input", "traceloop.entity.output", "langfuse.trace.input", "langfuse.trace.output",
-    "langfuse.observation.input", "langfuse.observation.output", "gcp.vertex.agent.llm_request",
-    "gcp.vertex.agent.llm_response", "mlflow.spanInputs", "mlflow.spanOutputs", "user_prompt", "prompt", "prompts",
-    "completion", "completions", "message", "messages", "input", "output", "content", "request_text", "response_text",
-    "request_body", "response_body", "system_prompt", "instructions", "ai.response.text", "ai.response.object",
-    "ai.response.toolCalls", "ai.response.reasoning", "ai.response.providerMetadata", "ai.result.text",
-    "ai.result.object", "ai.toolCall.args", "ai.toolCall.result", "ai.value", "ai.values", "ai.embedding",
-    "ai.embeddings", "arguments", "args", "function_args", "tool_input", "tool_output", "tool_parameters",
-    "tool_response", "error_message", "body", "headers", "traceback", "exception.stacktrace", "exception.message",
-    "error.message", "text", "question", "answer", "choices", "candidates", "contents", "payload", "request_payload",
-    "response_payload", "llm_request", "llm_response_text", "inputbodyjson", "outputbodyjson", "requestmessages",
-    "responsemessages", "error_str", "statusmessage", "request", "response", "query", "user_query", "user_input",
-    "user_message", "assistant_message", "chat_history", "history", "transcript", "input_text", "output_text",
-    "tool_call", "tool_calls", "stack", "stacktrace", "stack_trace",
+    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions",
+    "gen_ai.tool.definitions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "input.value",
+    "output.value", "embedding.text", "traceloop.entity.input", "traceloop.entity.output",
+    "langfuse.trace.input", "langfuse.trace.output", "langfuse.observation.input",
+    "langfuse.observation.output", "gcp.vertex.agent.llm_request", "gcp.vertex.agent.llm_response",
+    "mlflow.spanInputs", "mlflow.spanOutputs", "user_prompt", "prompt", "prompts", "completion",
+    "completions", "message", "messages", "input", "output", "content", "request_text", "response_text",
+    "request_body", "response_body", "system_prompt", "instructions", "ai.response.text",
+    "ai.response.object", "ai.response.toolCalls", "ai.response.reasoning", "ai.response.providerMetadata",
+    "ai.result.text", "ai.result.object", "ai.toolCall.args", "ai.toolCall.result", "ai.value", "ai.values",
+    "ai.embedding", "ai.embeddings", "arguments", "args", "function_args", "tool_input", "tool_output",
+    "tool_parameters", "tool_response", "error_message", "body", "headers", "traceback",
+    "exception.stacktrace", "exception.message", "error.message", "text", "question", "answer", "choices",
+    "candidates", "contents", "payload", "request_payload", "response_payload", "llm_request",
+    "llm_response_text", "inputbodyjson", "outputbodyjson", "requestmessages", "responsemessages",
+    "error_str", "statusmessage", "request", "response", "query", "user_query", "user_input", "user_message",
+    "assistant_message", "chat_history", "history", "transcript", "input_text", "output_text", "tool_call",
+    "tool_calls", "stack", "stacktrace", "stack_trace",
 })  # fmt: skip
 _CONTENT_BEGINNINGS = (
-    "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages", "llm.prompts",
-    "llm.prompt_template", "llm.completions", "gcp.vertex.agent.tool_", "embedding.embeddings", "retrieval.documents",
-    "gen_ai.content",
+    "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages",
+    "llm.prompts", "llm.prompt_template", "llm.completions", "gcp.vertex.agent.tool_", "embedding.embeddings",
+    "retrieval.documents", "gen_ai.content",
 )  # fmt: skip
 _CONTENT_ENDINGS = (
     ".content", ".contents", ".prompt", ".prompts", ".message", ".messages", ".input", ".inputs", ".output",
@@ -48,15 +50,17 @@ _CONTENT_ENDINGS = (
     ".completion_json", "_prompt", "_messages",
 )  # fmt: skip
 # Counters and names that begin or end like content and are none.
-_NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.completion_tokens", "gen_ai.prompt_tokens", "gen_ai.completion_token")
+_NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.prompt_tokens", "gen_ai.completion_token")
 
 _SECRET_NAME = re.compile(
-    r"(?:.*[._-])?(?:authorization|api[_-]?key|cookie|password|passwd|secret|credentials?|access[_-]?token|token)",
+    r"(?:.*[._-])?"
+    r"(?:authorization|api[_-]?key|cookie|password|passwd|secret|credentials?|access[_-]?token|token)",
     re.IGNORECASE,
 )
 _SECRET = re.compile(
     r"(?:(?:Bearer|Basic)\s+\S+"
-    r"|(?:sk|rk|pcsk|gsk|xai|pplx|csk)-\S{8,}|(?:sk|rk|gsk|hf|r8|thd?|ghp|gho|ghs|ghu|github_pat|glpat)_\S{16,}"
+    r"|(?:sk|rk|pcsk|gsk|xai|pplx|csk)-\S{8,}"
+    r"|(?:sk|rk|gsk|hf|r8|thd?|ghp|gho|ghs|ghu|github_pat|glpat)_\S{16,}"
     r"|(?:AKIA|ASIA|AIza)\w{12,}|xox[abprs]-\S+|ya29\.\S+|eyJ[\w-]+\.[\w-]+\.\S*"
     r"|\S{0,12}\.{3}\S{0,12})",
     re.IGNORECASE,
@@ -74,7 +78,8 @@ def _is_content(name: str) -> bool:
         return True
     if name.startswith(_NOT_CONTENT):
         return False
-    return name.startswith(_CONTENT_BEGINNINGS) or name.lower().endswith(_CONTENT_ENDINGS) or name.lower() in _CONTENT
+    lower = name.lower()
+    return name.startswith(_CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS) or lower in _CONTENT
 
 
 @lru_cache(maxsize=8192)
@@ -91,7 +96,7 @@ def is_secret(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str | None:
-    """A scalar as tag text: `true` is "true", a number is its JSON text; None for anything that is no scalar."""
+    """A scalar as a tag's text: `true` is "true", a number is its JSON text; None if it is no scalar."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

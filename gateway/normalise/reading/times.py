@@ -1,7 +1,8 @@
 """
-Instants as nanoseconds since the epoch, exact: epoch seconds to nanoseconds, RFC 3339, naive and BigQuery text.
+Times as nanoseconds since the epoch, exact: from epoch seconds to nanoseconds, RFC 3339, naive and BigQuery
+text.
 
-A time that cannot be read is no reason to lose a call: it is None, and the call's place in time is that of receipt.
+A time that cannot be read is None: the call is kept all the same, and sorted by the time of its receipt.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ MS: Final = 1_000_000
 # The unit of a bare number by its size: each band holds the years 1973 to 5138 in its unit.
 _BANDS = ((10**11, NS), (10**14, MS), (10**17, 1_000))
 _TEXT = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?"
+    r"\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST_MS: Final = 10**10  # four months
@@ -30,7 +32,7 @@ _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "
 
 
 def instant(value: Any) -> int | None:
-    """However it was written; a time without an offset is UTC. None for 0, for no time, and for nonsense."""
+    """A time however it was written; without an offset it is UTC. None if absent, 0 or malformed."""
     if isinstance(value, str):
         found = _TEXT.fullmatch(value.strip())
         if found:

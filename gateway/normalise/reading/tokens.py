@@ -1,8 +1,9 @@
 """
-Token counts of one call, from every source's shape to one: input with the cache in it, output with the reasoning in it.
+Token counts of one call: the usage objects of all providers in one shape, with the cache in the input and the
+reasoning in the output.
 
-Sources differ in whether the cache is already inside. A wrong guess is a factor of ten on cached traffic, so the
-source, the shape of its usage object or the figures themselves decide.
+Sources differ in whether the cache is inside already. A wrong guess is a factor of ten on cached traffic,
+so the source, the shape of its usage object or the figures themselves decide.
 """
 
 from __future__ import annotations
@@ -91,12 +92,16 @@ class Gemini(msgspec.Struct):
 
 
 def settle(
-    reported: Tokens, *, total: int | None = None, without_cache: bool = False, without_reasoning: bool = False
+    reported: Tokens,
+    *,
+    total: int | None = None,
+    without_cache: bool = False,
+    without_reasoning: bool = False,
 ) -> Tokens:
     """
-    Counts with the cache inside the input and the reasoning inside the output.
+    The counts with the cache inside the input and the reasoning inside the output.
 
-    A source that is known to leave them out says so (`without_...`). Else a reported total decides, and without one
+    `without_...`: the source is known to leave them out. Else a reported total decides, and without a total
     the rule that a part cannot be larger than the whole.
     """
     cache = (reported.cache_read or 0) + (reported.cache_write or 0)
@@ -117,7 +122,7 @@ def settle(
 
 
 def of_usage(usage: Usage) -> Tokens:
-    """By the shape that its names give away."""
+    """The counts of a usage object, whose shape is known by the names in it."""
     if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
         return _of_openai(usage)
     if usage.inputTokens is not None or usage.outputTokens is not None:
@@ -126,7 +131,7 @@ def of_usage(usage: Usage) -> Tokens:
 
 
 def of_gemini(usage: Gemini) -> Tokens:
-    """The prompt holds what was cached; tools' answers stand beside it, and thoughts beside the candidates."""
+    """The counts of Gemini's usage: tools' answers are beside the prompt, thoughts beside the candidates."""
     thoughts = count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
     from_tools = count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
     prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
@@ -190,7 +195,7 @@ def _of_anthropic(usage: Usage) -> Tokens:
 
 
 def _is_openai(usage: Usage) -> bool:
-    """By its details; those of the output alone tell nothing, because Anthropic gives them too."""
+    """Whether it has OpenAI's details; those of the output alone are Anthropic's, too."""
     details = (usage.prompt_tokens_details, usage.input_tokens_details, usage.completion_tokens_details)
     return any(isinstance(part, Details) for part in details)
 

@@ -1,8 +1,9 @@
 """
-Single values as senders write them: text that may stand for nothing, counts and money that may be text.
+Single values as senders write them: text that may stand for nothing, counts and money that may be text,
+JSON inside text.
 
-Numbers with a fraction arrive as `Decimal`, so no digit is ever lost, or as the text they were when no `Decimal` is so
-large. A value that cannot be what its field is for raises `BadValue`, which names the field.
+Numbers with a fraction arrive as `Decimal`, so that no digit is lost, or as text when they are too large
+for a `Decimal`. A value that cannot be what its field is for raises `BadValue`, which names the field.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from spool.record import decimal_text
 MAX_TEXT: Final = 2048  # longer text in an id, a name or a model is none
 MAX_TOKENS: Final = 10**9  # more than any model can take: a wrong unit or a time stamp
 MAX_COST: Final = Decimal(10**12)
-MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, and few enough for whoever adds them up
+MAX_COST_DIGITS: Final = 100  # more than sums of doubles have, and few enough to be added up
 SMALLEST_COST: Final = -40  # power of ten; below it a plain notation would be all zeros
 
 # Text that stands for nothing: gateways write "-", Micrometer "none", Python "None", JavaScript the others.
@@ -32,7 +33,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
-# What may stand where an object is expected: JSON inside text, or something that is no object and tells us nothing.
+# What may stand where an object is expected: JSON inside text, or something else, which is ignored.
 Other = str | int | float | bool | list[msgspec.Raw] | None
 
 
@@ -75,7 +76,7 @@ def nested(value: Any, type: type[Struct]) -> Struct:
 
 
 def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
-    """None when it is not JSON of that shape: bodies are cut at some length, and then hold nothing we can read."""
+    """The object in JSON text; None if it has another shape or was cut at some length, as bodies are."""
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
         return decoded(packed, type)
@@ -109,7 +110,7 @@ def unquoted(value: Any) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """Text, or a number's digits; None for what stands for nothing, is longer than any name or is no scalar."""
+    """Text, or a number's digits; None for words that stand for nothing and for text longer than a name."""
     if value is None:  # most often, so first
         return None
     if type(value) is not str:
@@ -156,7 +157,7 @@ def count(value: Any, field: str) -> int | None:
 
 
 def money(value: Any, field: str) -> str | None:
-    """Decimal text in plain notation with the source's digits; None if absent. Raises BadValue like `count`."""
+    """Plain decimal text with the source's digits; None if absent. Raises BadValue as `count` does."""
     if value is None:
         return None
     number = number_of(value, field)
