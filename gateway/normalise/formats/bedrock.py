@@ -12,11 +12,18 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats.declaration.answer import FormatAnswer, json_answer
-from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat, Items, Unreadable
-from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
-from gateway.normalise.formats.declaration.signs import Members, any_inside
+from gateway.normalise.formats.declaration import (
+    Call,
+    ExampleCall,
+    FormatAnswer,
+    ItemFormat,
+    Items,
+    Members,
+    Unreadable,
+    any_inside,
+    json_answer,
+)
+from gateway.normalise.formats.rules import count_tokens, fail, is_call
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import MAX_PIECE, Unfolding

@@ -12,10 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat, Items
-from gateway.normalise.formats.declaration.rules import column, count_tokens, fail, is_call
-from gateway.normalise.formats.declaration.signs import any_of
+from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Items, any_of
+from gateway.normalise.formats.rules import column, count_tokens, fail, is_call
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.metadata import key_name

@@ -24,8 +24,7 @@ from gateway.normalise.formats import (
     portkey,
     vertex,
 )
-from gateway.normalise.formats.declaration.format import BatchFormat, ItemFormat
-from gateway.normalise.formats.declaration.signs import OTLP_SIGNALS
+from gateway.normalise.formats.declaration import OTLP_SIGNALS, BatchFormat, ItemFormat
 from gateway.normalise.formats.langfuse import format as langfuse
 
 FORMATS: tuple[ItemFormat | BatchFormat, ...] = (

@@ -12,10 +12,8 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call, known_cost
-from gateway.normalise.formats.declaration.signs import Members
+from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members
+from gateway.normalise.formats.rules import count_tokens, fail, is_call, known_cost
 from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name

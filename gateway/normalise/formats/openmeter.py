@@ -7,11 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.declaration.answer import FormatAnswer
-from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens
-from gateway.normalise.formats.declaration.signs import any_of
+from gateway.normalise.formats.declaration import Call, ExampleCall, FormatAnswer, ItemFormat, any_of
+from gateway.normalise.formats.rules import count_tokens
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider

@@ -8,10 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
-from gateway.normalise.formats.declaration.signs import Members, any_inside
+from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members, any_inside
+from gateway.normalise.formats.rules import count_tokens, fail, is_call
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT

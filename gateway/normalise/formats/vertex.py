@@ -9,10 +9,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import Call, ItemFormat
-from gateway.normalise.formats.declaration.rules import count_tokens, fail, is_call
-from gateway.normalise.formats.declaration.signs import all_of
+from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, all_of
+from gateway.normalise.formats.rules import count_tokens, fail, is_call
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any, Final
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats.declaration.format import Call, ItemFormat, Items, Unreadable, explained
+from gateway.normalise.formats.declaration import Call, ItemFormat, Items, Unreadable, explained
 from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome

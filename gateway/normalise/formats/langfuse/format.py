@@ -6,10 +6,7 @@ from itertools import chain
 from typing import Any
 from uuid import uuid4
 
-from gateway.normalise.formats.declaration.answer import FormatAnswer, json_answer
-from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.format import BatchFormat
-from gateway.normalise.formats.declaration.signs import Members, inside
+from gateway.normalise.formats.declaration import BatchFormat, ExampleCall, FormatAnswer, Members, inside, json_answer
 from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events_of, read
 from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome

@@ -24,7 +24,7 @@ from itertools import islice, takewhile
 
 import msgspec
 
-from gateway.normalise.formats.declaration.format import Call, CallReport, Normalised, explained
+from gateway.normalise.formats.declaration import Call, CallReport, Normalised, explained
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,

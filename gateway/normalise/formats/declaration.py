@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from datetime import UTC, datetime
+from itertools import islice
+from time import time_ns
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import uuid4
 
 import msgspec
 
 from gateway.errors import Refusal
-from gateway.normalise.formats.declaration.answer import FormatAnswer
-from gateway.normalise.formats.declaration.example import ExampleCall
-from gateway.normalise.formats.declaration.signs import Members
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
@@ -20,6 +22,16 @@ from gateway.normalise.reading.values import BadValue
 from gateway.schemas import Schema
 from spool.identity import Identity
 from spool.record import Inference
+
+Members = Mapping[str, payload.Raw]
+Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
+
+OTLP_SIGNALS: Final = {
+    "otlp/traces": ("resourceSpans", "resource_spans"),
+    "otlp/metrics": ("resourceMetrics", "resource_metrics"),
+    "otlp/logs": ("resourceLogs", "resource_logs"),
+}
+MAX_LOOKED_AT: Final = 4096  # items before a payload counts as unknown; APISIX sends 1,000 at once
 
 
 class Call(NamedTuple):
@@ -39,9 +51,6 @@ class Unreadable(NamedTuple):
         return len(self.message)
 
 
-Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
-
-
 class CallReport(NamedTuple):
     """
     What a batch reports of a call that is not whole, or that later batches may add to; only its format reads `facts`.
@@ -59,6 +68,12 @@ class Normalised(NamedTuple):
 
     outcome: Outcome
     reports: Sequence[CallReport] = ()
+
+
+class FormatAnswer(NamedTuple):
+    status: int
+    body: bytes
+    content_type: str = "application/json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,3 +123,75 @@ class BatchFormat(Format):
 def explained(origins: Mapping[str, str], record: Inference) -> dict[str, str]:
     """Which field of the payload stands behind each field that the record has."""
     return {name: origin for name, origin in origins.items() if getattr(record, name) is not None}
+
+
+def json_answer(status: int, value: Any) -> FormatAnswer:
+    return FormatAnswer(status, msgspec.json.encode(value))
+
+
+def any_of(*names: str) -> Callable[[Members], bool]:
+    return lambda members: any(name in members for name in names)
+
+
+def all_of(*names: str) -> Callable[[Members], bool]:
+    return lambda members: all(name in members for name in names)
+
+
+def inside(members: Members, name: str) -> Iterator[Members]:
+    """The members of the object under a name, or of each object of the list there."""
+    if name in members:
+        yield from map(payload.peek, islice(payload.array(members[name]), MAX_LOOKED_AT))
+
+
+def any_inside(members: Members, name: str, *inner: str) -> bool:
+    """Whether an object under a name has all of these members."""
+    return any(one.keys() >= {*inner} for one in inside(members, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleCall:
+    """A call that ended just now; every id is new each time."""
+
+    end_ns: int = field(default_factory=time_ns)
+    uuid: str = field(default_factory=lambda: str(uuid4()))
+    trace_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    span_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    model: str = "gpt-4o-mini"
+    response_model: str = "gpt-4o-mini-2024-07-18"
+    input_tokens: int = 1320
+    output_tokens: int = 212
+    cached_tokens: int = 1024
+    cost: float = 0.0002484
+    duration_ms: int = 1200
+
+    @property
+    def start_ns(self) -> int:
+        return self.end_ns - self.duration_ms * 1_000_000
+
+    @property
+    def start(self) -> str:
+        return _text(self.start_ns)
+
+    @property
+    def end(self) -> str:
+        return _text(self.end_ns)
+
+    @property
+    def response_id(self) -> str:
+        return f"chatcmpl-{self.uuid}"
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """In OpenAI's shape."""
+        return {
+            "prompt_tokens": self.input_tokens,
+            "completion_tokens": self.output_tokens,
+            "total_tokens": self.input_tokens + self.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        }
+
+
+def _text(time_ns: int) -> str:
+    moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
