@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
-from spool.sqlite.storage import open_storage as open_sqlite
-from spool.storage import Storage, StorageOptions
+from spool.memory import storage as memory_storage
+from spool.sqlite import storage as sqlite_storage
+from spool.storage import Engine, Storage, StorageOptions
 
-SQLITE = "sqlite"
-ENGINES: Mapping[str, Callable[[StorageOptions], Awaitable[Storage]]] = {
-    SQLITE: open_sqlite,
+SQLITE, MEMORY = "sqlite", "memory"
+ENGINES: Mapping[str, Engine] = {
+    SQLITE: sqlite_storage.ENGINE,
+    MEMORY: memory_storage.ENGINE,
 }
 
 
@@ -20,4 +22,4 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     SpoolLocked when another process holds the data directory, SpoolFromTheFuture when a newer version wrote it,
     SpoolUnavailable when it cannot be used. A damaged registry is no error: see Storage.
     """
-    return await ENGINES[engine](options)
+    return await ENGINES[engine].open(options)

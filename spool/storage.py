@@ -14,7 +14,7 @@ from spool.billing_hours import BillingHours
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.devices import DeviceTable
-from spool.ledger.ledger import CHUNK, MAX_ROWS, Ledger
+from spool.ledger.ledger import CHUNK, Ledger
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
 from spool.registry.registry import Registry
@@ -32,14 +32,13 @@ class StorageOptions:
     None: `clock`.
     """
 
-    directory: Path
     settings: SpoolSettings
     clock: Clock
+    directory: Path = Path()  # that of the data, for engines that keep files
     observer: Observer | None = None
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
     ledger_chunk: int = CHUNK
-    ledger_max_rows: int = MAX_ROWS
     registry_clock: Clock | None = None
 
 
@@ -66,3 +65,17 @@ class Storage:
     secret: bytes
     incarnation: str
     close: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """
+    What an engine consists of for those outside its folder. `docs/storage-engines.md` lists what it owes.
+
+    `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to put into
+    a bug report.
+    """
+
+    open: Callable[[StorageOptions], Awaitable[Storage]]
+    is_new: Callable[[Path], bool]
+    version: Callable[[], str]

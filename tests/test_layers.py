@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -121,6 +122,32 @@ def test_destinations_know_no_other_destination() -> None:
         assert not [
             name for name in imported(path) if name.startswith("exporters.destinations") and name not in shared
         ], path
+
+
+ENGINES = ("spool.sqlite", "spool.memory")
+SQL = re.compile(
+    r"\b(SELECT\b.*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+\s+SET|DELETE FROM|CREATE TABLE|PRAGMA)\b", re.DOTALL
+)
+
+
+def test_nobody_knows_an_engine_but_the_list_of_engines() -> None:
+    """Whatever is kept is reached through protocols: an engine is one folder and one line in spool/engines.py."""
+    for path in (path for package in BELOW for path in modules(package)):
+        own = path.relative_to(ROOT).parts[:2]
+        if own in (("spool", "sqlite"), ("spool", "memory"), ("spool", "engines.py")):
+            continue
+        assert not [name for name in imported(path, members=True) if name.startswith(ENGINES)], path
+
+
+def test_sql_stands_in_the_engine_alone() -> None:
+    """Outside of spool/sqlite nobody imports SQLite, writes SQL or names one of its files."""
+    for path in (path for package in BELOW for path in modules(package)):
+        if path.is_relative_to(ROOT / "spool/sqlite"):
+            continue
+        assert not {"sqlite3", "aiosqlite"} & set(imported(path)), path
+        constants = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        texts = [text for text in constants if isinstance(text, str)]
+        assert not [text for text in texts if SQL.search(text) or text.endswith(".sqlite")], path
 
 
 DOORS = {

@@ -29,11 +29,12 @@ from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE
-from spool import memory
 from spool.clock import SystemClock
+from spool.engines import MEMORY, open_storage
 from spool.log.books import LEFT_OUT
 from spool.record import as_json
 from spool.settings import SpoolSettings
+from spool.storage import StorageOptions
 
 
 @click.command()
@@ -73,20 +74,21 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
     outcome = released_at_once(_finish(any_format.normalise(named, body, options=options)))
     clock = SystemClock()
-    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
+    in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)
+    storage = await open_storage(in_memory, engine=MEMORY)
     try:
         intake = Intake(
-            spool.log,
+            storage.log,
             attribution=Attribution(config),
             prices=PriceBook.load(config.prices),
             shadows=Shadows(clock),
         )
         await intake.take(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
-        below = spool.log.closed_below(outcome.topic)
-        entries = await spool.log.read(outcome.topic, 1, below - 1)
-        books = (await spool.log.books()).topics.get(outcome.topic, {})
+        below = storage.log.closed_below(outcome.topic)
+        entries = await storage.log.read(outcome.topic, 1, below - 1)
+        books = (await storage.log.books()).topics.get(outcome.topic, {})
     finally:
-        await spool.close()
+        await storage.close()
     reasons = dict(zip((record.id for record in outcome.records), outcome.why or [], strict=False))
     records = [as_json(record) for entry in entries for record in entry.records if record is not None]
     for row in records if why else ():

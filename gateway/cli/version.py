@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
-import sqlite3
 from importlib.metadata import version as installed
 
 import click
+
+from spool.engines import ENGINES, SQLITE
 
 
 @click.command()
@@ -14,4 +15,4 @@ def version() -> None:
     """Print the versions of Tollhouse, Python and SQLite."""
     click.echo(f"tollhouse {installed('tollhouse')}")
     click.echo(f"python {platform.python_version()}")
-    click.echo(f"sqlite {sqlite3.sqlite_version}")
+    click.echo(ENGINES[SQLITE].version())

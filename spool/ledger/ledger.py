@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, SpoolUnavailable
@@ -57,7 +57,7 @@ class Rebuilt:
 
 
 class Ledger:
-    """Open it, let `follow` run, ask it. `tags` are the tags that costs can be grouped by."""
+    """`load` it, let `follow` run, ask it. `tags` are the tags that costs can be grouped by."""
 
     def __init__(
         self,
@@ -76,16 +76,14 @@ class Ledger:
         self._turn = asyncio.Lock()
         self._reach = 1
 
-    @classmethod
-    async def open(cls, store: LedgerStore, **options: Any) -> Ledger:
-        """The store is closed when it cannot be read."""
-        ledger = cls(store, **options)
+    async def load(self) -> Ledger:
+        """Read how far it reaches, and return it; the store is closed when that fails."""
         try:
-            ledger._reach = (await ledger._state())["reach"]
+            self._reach = (await self._state())["reach"]
         except BaseException:
-            await store.close()
+            await self._store.close()
             raise
-        return ledger
+        return self
 
     def needs(self, topic: str) -> int | None:
         """The lowest number of a topic that the log must keep for the ledger (a holder, see spool.log.retention)."""

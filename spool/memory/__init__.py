@@ -1,6 +1,8 @@
-"""The spool without a disk: the same log and deliveries, nothing kept after the process."""
+"""Storage without a disk: the same answers, nothing kept after the process."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from spool.clock import Clock
 from spool.devices import DeviceTable
@@ -8,20 +10,22 @@ from spool.log.protocols import Observer
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.devices import MemoryDevices
 from spool.memory.log import MemoryLog
+from spool.memory.partial_reports import MemoryPartialReports
+from spool.memory.streams import MemoryStreams
 from spool.settings import SpoolSettings
 
 __all__ = ["MemorySpool", "open_spool"]
 
 
+@dataclass(frozen=True, kw_only=True)
 class MemorySpool:
-    """A log and its deliveries in memory."""
+    """A log and what moves with it."""
 
-    def __init__(self, log: MemoryLog, deliveries: MemoryDeliveries, devices: DeviceTable) -> None:
-        self.log = log
-        self.deliveries = deliveries
-        self.partial_reports = log.partial_reports
-        self.devices = devices
-        self.streams = log.streams
+    log: MemoryLog
+    deliveries: MemoryDeliveries
+    partial_reports: MemoryPartialReports
+    devices: DeviceTable
+    streams: MemoryStreams
 
     async def close(self) -> None:
         await self.devices.close()
@@ -32,4 +36,10 @@ async def open_spool(*, settings: SpoolSettings, clock: Clock, observer: Observe
     log = MemoryLog(settings=settings, clock=clock, observer=observer)
     deliveries = MemoryDeliveries(log, clock=clock)
     log.routes = deliveries
-    return MemorySpool(log, deliveries, await DeviceTable.open(MemoryDevices()))
+    return MemorySpool(
+        log=log,
+        deliveries=deliveries,
+        partial_reports=log.partial_reports,
+        devices=await DeviceTable.open(MemoryDevices()),
+        streams=log.streams,
+    )

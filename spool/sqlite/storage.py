@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import AsyncExitStack
 
 from spool.errors import RegistryDamaged
-from spool.sqlite import open_spool
+from spool.sqlite import FILE, open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.registry.store import open_registry
-from spool.storage import Storage, StorageOptions
+from spool.storage import Engine, Storage, StorageOptions
 
 
 async def open_storage(options: StorageOptions) -> Storage:
@@ -25,11 +26,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         )
         stack.push_async_callback(spool.close)
         ledger = await open_ledger(
-            options.directory,
-            clock=options.clock,
-            tags=options.ledger_tags,
-            max_rows=options.ledger_max_rows,
-            chunk=options.ledger_chunk,
+            options.directory, clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk
         )
         stack.push_async_callback(ledger.close)
         spool.log.readers.append(ledger.needs)
@@ -55,3 +52,10 @@ async def open_storage(options: StorageOptions) -> Storage:
             incarnation=spool.incarnation,
             close=stack.pop_all().aclose,
         )
+
+
+ENGINE = Engine(
+    open=open_storage,
+    is_new=lambda directory: not (directory / FILE).exists(),
+    version=lambda: f"sqlite {sqlite3.sqlite_version}",
+)

@@ -68,8 +68,8 @@ class FakeLog:
 
     async def changes(self, topic: str) -> AsyncIterator[int]:
         while True:
-            yield self.closed_below()
             self._grown.clear()
+            yield self.closed_below()
             await self._grown.wait()
 
     async def wait_read(self, number: int) -> None:

@@ -29,8 +29,8 @@ from gateway.configuration.sections import Config, ConfigError
 from gateway.operator.admission import AS
 from gateway.operator.offline import open_offline
 from gateway.operator.socket import socket_path
+from spool.engines import ENGINES, SQLITE
 from spool.errors import SpoolError, SpoolLocked
-from spool.sqlite import FILE
 
 PATIENCE_S = 5.0
 RETRY_EVERY_S = 0.1
@@ -114,7 +114,7 @@ async def _answers(socket: Path) -> bool:
 def _is_new(data_dir: Path) -> bool:
     """Whether nothing was kept there yet; False where it may not be read, because opening it will say why."""
     try:
-        return not (data_dir / FILE).exists()
+        return ENGINES[SQLITE].is_new(data_dir)
     except OSError:
         return False
 

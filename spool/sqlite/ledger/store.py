@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from spool.clock import Clock
 from spool.errors import LedgerLost, SpoolUnavailable
-from spool.ledger.ledger import Ledger
+from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.rows import LedgerRows
 from spool.sqlite.database import Database
 from spool.sqlite.ledger.rows import SqliteLedgerRows, prepare
@@ -67,9 +67,12 @@ class SqliteLedger:
             return True
 
 
-async def open_ledger(directory: Path, *, clock: Clock, **options: Any) -> Ledger:
-    """The ledger of a data directory whose lock the caller holds; `options` are the ledger's."""
-    return await Ledger.open(await SqliteLedger.open(directory, clock), clock=clock, **options)
+async def open_ledger(
+    directory: Path, *, clock: Clock, tags: Sequence[str] = ("service",), chunk: int = CHUNK
+) -> Ledger:
+    """The ledger of a data directory whose lock the caller holds."""
+    store = await SqliteLedger.open(directory, clock)
+    return await Ledger(store, clock=clock, tags=tags, chunk=chunk).load()
 
 
 async def _open(path: Path, clock: Clock) -> Database:

@@ -1,195 +1,40 @@
-"""The ledger on disk: its sums equal a recount of the log, whatever happens in between."""
+"""ledger.sqlite on a real disk: a full disk delays it, and a damaged file is made again from the log."""
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections import defaultdict
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta, timezone
-from decimal import Context, Decimal, localcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 import pytest_asyncio
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from spool import memory
-from spool.errors import NotAllowed, SpoolUnavailable
-from spool.identity import of_call
+from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.repricing import TokenSum
-from spool.log.values import Submission
-from spool.record import AI_TELEMETRY, NS, UsageMetric
-from spool.settings import SpoolSettings
 from spool.sqlite.ledger.store import open_ledger
-from tests.spool.ledger_world import BEGIN, HOUR, FakeClock, FakeLog, call, recount
+from tests.spool.contract.test_ledger import everything, hourly, total
+from tests.spool.ledger_world import BEGIN, FakeClock, FakeLog, call, recount
 
-DAY = 24 * HOUR
-ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-
-
-def at(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+Opener = Callable[[], Awaitable[Ledger]]
 
 
-async def hourly(ledger: Ledger, *dimensions: str, since: int = BEGIN - 3 * DAY, days: int = 6) -> dict[Any, Any]:
-    query = CostQuery(since=at(since), until=at(since + days * DAY), granularity="hourly", group_by=dimensions)
-    return {
-        (int(row.start.timestamp()), *row.group): (
-            row.calls, row.input_tokens, row.output_tokens, Decimal(row.cost), Decimal(row.saved),
-        )
-        for row in await ledger.costs(query)
-    }  # fmt: skip
+@pytest_asyncio.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Opener]:
+    ledgers: list[Ledger] = []
 
+    async def opener() -> Ledger:
+        ledgers.append(await open_ledger(tmp_path, clock=FakeClock()))
+        return ledgers[-1]
 
-async def total(ledger: Ledger, **fields: Any) -> CostRow:
-    [row] = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", **fields))
-    return row
-
-
-OPEN: list[Ledger] = []
-
-
-async def opened(tmp_path: Path, **fields: Any) -> Ledger:
-    ledger = await open_ledger(tmp_path, clock=fields.pop("clock", FakeClock()), **fields)
-    OPEN.append(ledger)
-    return ledger
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def closed() -> AsyncIterator[None]:
-    """A test that fails leaves no thread behind."""
-    yield
-    while OPEN:
-        await OPEN.pop().close()
-
-
-money = st.decimals(0, 100, places=21).map(lambda amount: f"{amount:f}")
-texts = st.sampled_from([None, "a", "b", "ä"])
-
-
-@st.composite
-def records(draw: st.DrawFn) -> Any:
-    cost, estimate = draw(st.none() | money), draw(st.none() | money)
-    return call(
-        request_model=draw(texts),
-        response_model=draw(texts),
-        provider=draw(texts),
-        user=draw(texts),
-        team=draw(texts),
-        tags=draw(st.sampled_from([{}, {"service": "x"}, {"service": "y", "other": "z"}])),
-        start_time=draw(st.none() | st.integers(-2 * DAY, HOUR - 1).map(lambda s: (BEGIN + s) * NS)),
-        input_tokens=draw(st.none() | st.integers(0, 300_000)),
-        output_tokens=draw(st.none() | st.integers(0, 1000)),
-        cost=cost,
-        estimated_cost=estimate,
-        cost_source="reported" if cost is not None else "none" if estimate is None else "estimated",
-        status=draw(st.sampled_from(["ok", "ok", "error", "cached"])),
-        shadow=draw(st.booleans()),
-    )
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    steps=st.lists(st.lists(records() | st.none(), max_size=6) | st.just("restart"), max_size=6),
-    data=st.data(),
-)
-def test_sums_equal_a_recount(tmp_path_factory: pytest.TempPathFactory, steps: list[Any], data: st.DataObject) -> None:
-    """Shadows, cached and late calls, damaged numbers and restarts: every hour and dimension adds up to the digit."""
-
-    async def run() -> None:
-        directory = tmp_path_factory.mktemp("ledger")
-        log, ledger = FakeLog(), await open_ledger(directory, clock=FakeClock(BEGIN + 8 * HOUR))
-        try:
-            for step in steps:
-                if step == "restart":
-                    await ledger.close()
-                    ledger = await open_ledger(directory, clock=FakeClock(BEGIN + 8 * HOUR))
-                else:
-                    log.add(step, at=BEGIN + data.draw(st.integers(0, DAY)))
-                    if data.draw(st.booleans()):
-                        await ledger.catch_up(log)
-                        await ledger.tidy()
-            await ledger.catch_up(log)
-            for dimensions in ((), ("model", "team"), ("user", "tag:service"), ("status", "cost_source", "provider")):
-                assert recount(log, *dimensions) == await hourly(ledger, *dimensions)
-                assert await _added_up(ledger, "hourly", dimensions) == await _added_up(ledger, "daily", dimensions)
-        finally:
-            await ledger.close()
-
-    asyncio.run(run())
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.integers(0, 8),  # whose report: few calls, so that most come again
-            st.sampled_from([None, "0.1", "0.12345678901234567"]),
-            st.sampled_from([None, "ann", "bob"]),
-            st.integers(0, 5),  # seconds until the next
-            st.sampled_from(["stay", "stay", "count", "restart"]),
-        ),
-        max_size=30,
-    ),
-)
-def test_duplicates_and_amendments(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
-    """Calls that are reported again, with more or with nothing new, count once, as the log has them in the end."""
-
-    async def run() -> None:
-        directory, clock = tmp_path_factory.mktemp("ledger"), FakeClock(BEGIN)
-        spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
-        ledger = await open_ledger(directory, clock=clock)
-        try:
-            for number, cost, user, pause, then in steps:
-                source = "none" if cost is None else "reported"
-                report = call(cost=cost, estimated_cost=None, cost_source=source, user=user)
-                known_as = of_call(report, response_id=f"chatcmpl-{number:032d}")
-                report.id = known_as.id
-                await spool.log.append(
-                    Submission(topic=AI_TELEMETRY, received=1, records=[report], identities=[known_as])
-                )
-                clock.at += pause
-                if then != "stay":
-                    await ledger.catch_up(spool.log)
-                if then == "restart":
-                    await ledger.close()
-                    ledger = await open_ledger(directory, clock=clock)
-            clock.at += 11
-            await ledger.catch_up(spool.log)
-            final = FakeLog()
-            final.entries = list(await spool.log.read(AI_TELEMETRY, 1, spool.log.closed_below(AI_TELEMETRY) - 1))
-            assert len({number for number, *_ in steps}) == sum(len(entry.records) for entry in final.entries)
-            assert recount(final, "user") == await hourly(ledger, "user")
-        finally:
-            await ledger.close()
-            await spool.close()
-
-    asyncio.run(run())
-
-
-async def _added_up(ledger: Ledger, granularity: str, dimensions: tuple[str, ...]) -> dict[Any, Any]:
-    """Calls and cost by group, over all periods: days come from sums of their own."""
-    totals: dict[Any, Any] = defaultdict(lambda: (0, Decimal(0)))
-    query = CostQuery(
-        since=at(BEGIN - 3 * DAY), until=at(BEGIN + 3 * DAY), granularity=granularity, group_by=dimensions
-    )
-    with localcontext(Context(prec=60)):
-        for row in await ledger.costs(query):
-            calls, cost = totals[row.group]
-            totals[row.group] = calls + row.calls, cost + Decimal(row.cost)
-    return dict(totals)
+    yield opener
+    for ledger in ledgers:
+        await ledger.close()
 
 
 @pytest.mark.asyncio
-async def test_sums_and_reach_move_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sums_and_reach_move_together(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that fails leaves neither; the same records are counted once when it is repeated."""
-    log, ledger = FakeLog(), await opened(tmp_path)
+    log, ledger = FakeLog(), await opened()
     log.add([call()])
     await ledger.catch_up(log)
     log.add([call(user="new"), call()])
@@ -208,203 +53,16 @@ def _disk_full(*_: object, **__: object) -> None:
 
 
 @pytest.mark.asyncio
-async def test_follow_counts_what_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The running ledger counts what was there and what comes, without being asked."""
-    monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0)
-    log, ledger = FakeLog(), await opened(tmp_path)
-    log.add([call()])
-    following = asyncio.create_task(ledger.follow(log))
-    async with asyncio.timeout(10):
-        await log.wait_read(1)
-        log.add([call()])
-        await log.wait_read(2)
-        await asyncio.shield(ledger.catch_up(log))  # takes its turn after the transaction in hand
-    following.cancel()
-    assert (await total(ledger)).calls == 2
-
-
-@pytest.mark.asyncio
-async def test_measures(tmp_path: Path) -> None:
-    """Errors, cached calls, tokens by kind, both costs, what counts, what is saved, what nobody knows, and latency."""
-    log, ledger = FakeLog(), await opened(tmp_path)
-    start = BEGIN * NS
-    log.add([
-        call(cost="1", estimated_cost="2", cost_source="reported", cache_read_tokens=30, end_time=start + NS // 5),
-        call(estimated_cost="4", status="error", cache_write_tokens=20, reasoning_tokens=5, end_time=start + 700 * NS),
-        call(cost="8", estimated_cost="16", cost_source="reported", status="cached"),
-        call(estimated_cost=None, cost_source="none"),
-    ])  # fmt: skip
-    await ledger.catch_up(log)
-    row = await total(ledger)
-    assert ("5", "1", "6", "16") == (row.cost, row.reported, row.estimated, row.saved)
-    assert (4, 1, 1, 1) == (row.calls, row.errors, row.cached, row.unpriced)
-    assert (400, 40, 30, 20, 5) == (
-        row.input_tokens, row.output_tokens, row.cache_read_tokens, row.cache_write_tokens, row.reasoning_tokens,
-    )  # fmt: skip
-    assert (700_200, (0, 1, *[0] * 9, 1)) == (row.latency_ms, row.latency)
-
-
-@pytest.mark.asyncio
-async def test_counters_count_as_tokens_and_money(tmp_path: Path) -> None:
-    """A source that reports counters alone counts: its tokens with cache and reasoning inside, its cost as reported."""
-    log, ledger = FakeLog(), await opened(tmp_path)
-
-    def point(name: str, kind: str | None, value: int | str, unit: str = "{token}", **fields: Any) -> UsageMetric:
-        return UsageMetric(
-            id=b"",
-            source="s",
-            name=name,
-            model="m",
-            token_type=kind,
-            value=value,
-            unit=unit,
-            start_time=BEGIN * NS,
-            **fields,
-        )
-
-    log.add([
-        point("claude_code.token.usage", "input_uncached", 100),
-        point("claude_code.token.usage", "cache_read", 50),
-        point("claude_code.token.usage", "cache_read", 5000, shadow=True),
-        point("claude_code.cost.usage", None, "0.0188205", "USD"),
-        point("gemini_cli.token.usage", "output_visible", 7),
-        point("gemini_cli.token.usage", "reasoning", 3),
-        point("gen_ai.client.token.usage", "input", 20),
-        point("gen_ai.client.token.usage", "cache_read", 10),
-        point("gen_ai.client.token.usage", "audio", 10),
-    ])  # fmt: skip
-    await ledger.catch_up(log)
-    row = await total(ledger)
-    assert (0, "0.0188205", "0.0188205") == (row.calls, row.cost, row.reported)
-    assert (170, 10, 60, 3) == (row.input_tokens, row.output_tokens, row.cache_read_tokens, row.reasoning_tokens)
-
-
-@pytest.mark.asyncio
-async def test_times(tmp_path: Path) -> None:
-    """A call lands in the hour of its start, however late; without a start, or with one ahead, in its arrival's."""
-    log, ledger = FakeLog(), await opened(tmp_path)
-    arrival = BEGIN + 5 * HOUR + 1800
-    starts = [None, BEGIN, BEGIN + 5 * HOUR, BEGIN + 6 * HOUR, BEGIN + 8 * HOUR, BEGIN - 60 * DAY]
-    log.add([call(start_time=None if start is None else start * NS) for start in starts], at=arrival)
-    await ledger.catch_up(log)
-    rows = await hourly(ledger, since=BEGIN - 61 * DAY, days=63)
-    hours = {(hour - BEGIN) // HOUR: values[0] for (hour,), values in rows.items()}
-    assert {5: 3, 0: 1, 6: 1, -60 * 24: 1} == hours
-
-
-@pytest.mark.asyncio
-async def test_absurd_records_stay_out(tmp_path: Path) -> None:
-    """A number that no call can have is not summed but counted as such, so that no sum overflows."""
-    log, ledger = FakeLog(), await opened(tmp_path)
-    log.add([call(input_tokens=10**13), call(cost="99999999", cost_source="reported"), call()])
-    await ledger.catch_up(log)
-    assert (1, 2) == ((await total(ledger)).calls, (await ledger.state()).absurd)
-
-
-@pytest.mark.asyncio
-async def test_cardinality_is_bounded(tmp_path: Path) -> None:
-    """Beyond the bound a period's new users, and then its new models, are one row of others; the totals stay right."""
-    log, ledger = FakeLog(), await opened(tmp_path, max_rows=20)
-    for batch in range(4):
-        log.add([call(user=f"u{batch}-{number}", request_model=f"m{number}") for number in range(30)])
-        await ledger.catch_up(log)
-        await ledger.close()
-        ledger = await opened(tmp_path, max_rows=20)
-    by_user = {row.group[0]: row.calls for row in await ledger.costs(_everything("user"))}
-    by_model = {row.group[0]: row.calls for row in await ledger.costs(_everything("model"))}
-    assert (120, 120) == (sum(by_user.values()), sum(by_model.values()))
-    assert (21, 100) == (len(by_user), by_user["(other)"])
-    assert by_model["(other)"] > 0
-    assert (await ledger.state()).rows <= 23
-
-
-def _everything(*dimensions: str) -> CostQuery:
-    return CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=dimensions)
-
-
-@pytest.mark.asyncio
-async def test_filters(tmp_path: Path) -> None:
-    """Filters include and exclude values; "" stands for unknown."""
-    log, ledger = FakeLog(), await opened(tmp_path)
-    log.add([call(team="a"), call(team="b"), call(team="c", user="x"), call(team=None, tags={"service": "it's"})])
-    await ledger.catch_up(log)
-    assert (await total(ledger, include={"team": ["a", "b"]})).calls == 2
-    assert (await total(ledger, exclude={"team": ["a"]})).calls == 3
-    assert (await total(ledger, include={"team": [""], "tag:service": ["it's"]})).calls == 1
-    assert ["a", "b", "c"] == await ledger.values("team")
-    assert ["it's"] == await ledger.values("tag:service")
-    with pytest.raises(ValueError, match="no dimension"):
-        await ledger.costs(_everything("k.id; DROP TABLE keys"))
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(
-    ("granularity", "zone", "expected"),
-    [
-        ("daily", UTC, ["2026-03-28", "2026-03-29", "2026-03-30"]),
-        ("daily", ZoneInfo("Europe/Berlin"), ["2026-03-28", "2026-03-29", "2026-03-30"]),
-        ("daily", timezone(timedelta(hours=-5)), ["2026-03-28", "2026-03-29"]),
-        ("weekly", UTC, ["2026-03-23", "2026-03-30"]),
-        ("monthly", UTC, ["2026-03-01"]),
-        ("quarterly", UTC, ["2026-01-01"]),
-        ("yearly", UTC, ["2026-01-01"]),
-    ],
-)
-async def test_periods(tmp_path: Path, granularity: str, zone: Any, expected: list[str]) -> None:
-    """Periods begin and end by the wall clock of the zone, on days of 23 hours too, and lose nothing in between."""
-    first = datetime(2026, 3, 28, 5, tzinfo=UTC)
-    log, ledger = FakeLog(), await opened(tmp_path, clock=FakeClock(first.timestamp() + DAY))
-    starts = [first + timedelta(hours=hours) for hours in range(47)]
-    log.add([call(start_time=int(start.timestamp()) * NS) for start in starts], at=first.timestamp() + 2 * DAY)
-    await ledger.catch_up(log)
-    query = CostQuery(
-        since=datetime(2026, 1, 1, tzinfo=zone),
-        until=datetime(2027, 1, 1, tzinfo=zone),
-        granularity=granularity,
-        zone=zone,
-    )
-    rows = await ledger.costs(query)
-    assert expected == [row.start.astimezone(zone).date().isoformat() for row in rows]
-    assert sum(row.calls for row in rows) == 47
-
-
-@pytest.mark.asyncio
-async def test_old_hours_become_days(tmp_path: Path) -> None:
-    """After two months a day's sums take the place of its hours; late calls of that day are added to them."""
-    clock = FakeClock(BEGIN)
-    log, ledger = FakeLog(), await opened(tmp_path, clock=clock)
-    log.add(
-        [call(start_time=(BEGIN + hours * HOUR) * NS, user=f"u{hours % 3}") for hours in range(48)], at=BEGIN + 2 * DAY
-    )
-    await ledger.catch_up(log)
-    clock.at = BEGIN + 3 * DAY
-    assert await ledger.tidy() == 0
-    log.add([call(start_time=(BEGIN + 30 * HOUR) * NS, user="u0")], at=clock.at)
-    await ledger.catch_up(log)
-    assert recount(log, "user") == await hourly(ledger, "user")
-    clock.at = BEGIN + 64 * DAY - 1
-    assert await ledger.tidy() == 24
-    log.add([call(start_time=(BEGIN + 3 * HOUR) * NS, user="u0")], at=clock.at)
-    await ledger.catch_up(log)
-    days = await ledger.costs(CostQuery(since=at(BEGIN), until=at(BEGIN + 2 * DAY), group_by=("user",)))
-    assert [("u0", 9), ("u1", 8), ("u2", 8), ("u0", 9), ("u1", 8), ("u2", 8)] == [
-        (row.group[0], row.calls) for row in days
-    ]
-    assert (await ledger.state()).hourly_since == at(BEGIN + DAY)
-    assert await ledger.tidy() == 0
-
-
-@pytest.mark.asyncio
-async def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> None:
     """A damaged ledger is moved aside at start and counted again from what the log has; what is gone is told."""
-    log, ledger = FakeLog(), await opened(tmp_path)
+    log, ledger = FakeLog(), await opened()
     log.add([call(), call()])
     log.add([call(), call(), call()])
     await ledger.catch_up(log)
     await ledger.close()
     (tmp_path / "ledger.sqlite").write_bytes(b"no database at all" * 1000)
     log.forget_below(3)
-    ledger = await opened(tmp_path)
+    ledger = await opened()
     await ledger.catch_up(log)
     state = await ledger.state()
     assert (3, 2, 6) == ((await total(ledger)).calls, state.missed, state.reach)
@@ -412,9 +70,9 @@ async def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_damage_in_operation(tmp_path: Path) -> None:
+async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
     """Damage met while running is answered once with "unavailable"; after that the ledger is whole again."""
-    log, ledger = FakeLog(), await opened(tmp_path)
+    log, ledger = FakeLog(), await opened()
     log.add([call(user=f"u{number}") for number in range(2000)])
     await ledger.catch_up(log)
     await ledger.close()
@@ -425,87 +83,8 @@ async def test_damage_in_operation(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[(page - 1) * 8192 : page * 8192] = b"\xff" * 8192
     path.write_bytes(content)
-    ledger = await opened(tmp_path)
+    ledger = await opened()
     with pytest.raises(SpoolUnavailable):
-        await ledger.costs(_everything("user"))
+        await ledger.costs(everything("user"))
     await ledger.catch_up(log)
     assert (await total(ledger)).calls == 2000
-
-
-@pytest.mark.asyncio
-async def test_rebuild(tmp_path: Path) -> None:
-    """Hours whose records are all kept are counted anew, the others stay; the border is between them."""
-    log, ledger = FakeLog(), await opened(tmp_path)
-    for hours in ((1, 2), (2, 3), (3, 1)):
-        log.add([call(start_time=(BEGIN + hour * HOUR) * NS) for hour in hours], at=BEGIN + DAY)
-    whole = recount(log)
-    await ledger.catch_up(log)
-    await _spoil(ledger, tmp_path, BEGIN + 3 * HOUR)
-    log.forget_below(3)
-    rebuilt = await ledger.rebuild(log)
-    assert (1, 2, at(BEGIN + 3 * HOUR), 3) == (rebuilt.periods, rebuilt.kept, rebuilt.border, rebuilt.first)
-    with pytest.raises(NotAllowed):
-        await ledger.rebuild(log)
-    await ledger.close()
-    ledger = await opened(tmp_path)  # killed in between
-    log.add([call(start_time=(BEGIN + HOUR) * NS)])
-    await ledger.catch_up(log)
-    whole[(BEGIN + HOUR,)] = (3, 300, 30, Decimal("0.00105"), Decimal(0))
-    assert whole == await hourly(ledger)
-    state = await ledger.state()
-    assert (0, 0, 8) == (state.rebuilding, state.missed, state.reach)
-
-
-async def _spoil(ledger: Ledger, directory: Path, hour: int) -> None:
-    connection = sqlite3.connect(directory / "ledger.sqlite")
-    with connection:
-        connection.execute("UPDATE hours SET calls = calls + 7 WHERE start = ?", (hour,))
-    connection.close()
-
-
-@pytest.mark.asyncio
-async def test_a_log_that_begins_anew(tmp_path: Path) -> None:
-    """When the log was lost or restored, its numbers come again: what was counted stays, what is new is added."""
-    log, ledger = FakeLog(), await opened(tmp_path)
-    log.add([call(), call(), call()])
-    await ledger.catch_up(log)
-    await ledger.close()
-    log, ledger = FakeLog(), await opened(tmp_path)
-    await ledger.catch_up(log)
-    log.add([call(), call()])
-    await ledger.catch_up(log)
-    assert (5, 3) == ((await total(ledger)).calls, (await ledger.state()).reach)
-    assert (0, 1) == ((rebuilt := await ledger.rebuild(log)).periods, rebuilt.kept)
-    await ledger.catch_up(log)
-    assert (await total(ledger)).calls == 5
-
-
-class Flat:
-    """A pricer for one model: 2 and 4 dollars per million."""
-
-    def estimate_sum(self, total: TokenSum) -> str | None:
-        if total.response_model != "gpt-4o":
-            return None
-        return f"{Decimal(total.input_tokens * 2 + (total.output_tokens or 0) * 4) / 1_000_000:f}"
-
-
-@pytest.mark.asyncio
-async def test_reprice(tmp_path: Path) -> None:
-    """Estimates and unpriced sums are priced again from a day on; what was reported counts as it did."""
-    log, ledger = FakeLog(), await opened(tmp_path)
-    log.add([
-        call(start_time=(BEGIN - HOUR) * NS, estimated_cost=None, cost_source="none"),
-        call(estimated_cost=None, cost_source="none"),
-        call(estimated_cost="9"),
-        call(cost="1", estimated_cost=None, cost_source="reported"),
-        call(request_model="unknown", estimated_cost="5"),
-        call(input_tokens=None, estimated_cost=None, cost_source="none"),
-        call(status="cached", estimated_cost="3"),
-    ])  # fmt: skip
-    await ledger.catch_up(log)
-    told = await ledger.reprice(Flat(), since=at(BEGIN))
-    assert (4, 1, "12", "0.00096") == (told.rows, told.unpriced, told.before, told.after)
-    row = await total(ledger)
-    assert ("6.00048", "1", "5.00072", "0.00024", 2) == (row.cost, row.reported, row.estimated, row.saved, row.unpriced)
-    assert row.calls == 7
-    assert (await ledger.reprice(Flat(), since=at(BEGIN))).rows == 0

@@ -1,0 +1,42 @@
+"""Opens a storage in memory."""
+
+from __future__ import annotations
+
+import secrets
+
+from spool.ledger.ledger import Ledger
+from spool.memory import open_spool
+from spool.memory.billing_hours import MemoryBillingHours
+from spool.memory.ledger import MemoryLedger
+from spool.memory.registry import MemoryRegistry
+from spool.registry.registry import Registry
+from spool.storage import Engine, Storage, StorageOptions
+from spool.streams import StreamBook
+
+
+async def open_storage(options: StorageOptions) -> Storage:
+    """See `spool.engines.open_storage`. The data directory is neither read nor written."""
+    secret = secrets.token_bytes(32)
+    spool = await open_spool(settings=options.settings, clock=options.clock, observer=options.observer)
+    ledger = Ledger(MemoryLedger(), clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk)
+    spool.log.readers.append(ledger.needs)
+    clock = options.registry_clock or options.clock
+    registry = await Registry.open(MemoryRegistry(), secret=secret, clock=clock)
+    return Storage(
+        log=spool.log,
+        deliveries=spool.deliveries,
+        partial_reports=spool.partial_reports,
+        devices=spool.devices,
+        streams=spool.streams,
+        book=StreamBook([]),
+        billing_hours=MemoryBillingHours(),
+        ledger=ledger,
+        registry=registry,
+        registry_problem="",
+        secret=secret,
+        incarnation=secrets.token_hex(8),
+        close=spool.close,
+    )
+
+
+ENGINE = Engine(open=open_storage, is_new=lambda directory: True, version=lambda: "memory")

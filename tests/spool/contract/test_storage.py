@@ -1,0 +1,126 @@
+"""A whole storage of every engine: what it consists of works together, and is closed together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from spool.billing_hours import SentHour
+from spool.engines import ENGINES, open_storage
+from spool.errors import SpoolUnavailable
+from spool.identity import Identity
+from spool.listing import ASCENDING, ListQuery, Position, SortField
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, UNIT_COST, UnitCostOperation
+from spool.settings import SpoolSettings
+from spool.storage import Storage, StorageOptions
+from spool.streams import ALLOCATION, SUM
+from tests.moved_clock import MovedClock
+from tests.spool.contract.test_devices import device
+from tests.spool.ledger_world import call
+
+
+@pytest_asyncio.fixture(params=list(ENGINES))
+async def storage(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> AsyncIterator[Storage]:
+    options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=clock)
+    storage = await open_storage(options, engine=request.param)
+    yield storage
+    await storage.close()
+
+
+@pytest.mark.asyncio
+async def test_it_is_all_there(storage: Storage) -> None:
+    """No member is left out, and the registry is whole."""
+    assert [] == [each.name for each in fields(storage) if getattr(storage, each.name) is None]
+    assert ("", 32) == (storage.registry_problem, len(storage.secret))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
+    """And every engine says what it is in a bug report."""
+    assert ENGINES[engine].is_new(tmp_path)
+    assert ENGINES[engine].version().startswith(engine)
+
+
+@pytest.mark.asyncio
+async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedClock) -> None:
+    """What the ledger has not counted is not removed, however old."""
+    identity = Identity(b"r" * 16)
+    await storage.log.append(
+        Submission(topic=AI_TELEMETRY, received=1, records=[call(id=identity.id)], identities=[identity])
+    )
+    clock.move(30 * 86400)
+    await storage.log.retain()
+    assert 1 == len(await storage.log.read(AI_TELEMETRY, 1, 1))
+    await storage.ledger.catch_up(storage.log)
+    await storage.log.retain()
+    assert [] == list(await storage.log.read(AI_TELEMETRY, 1, 1))
+    assert 1 == (await storage.ledger.state()).rows
+
+
+@pytest.mark.asyncio
+async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
+    """What comes after the close is refused, not lost."""
+    await storage.close()
+    with pytest.raises(SpoolUnavailable):
+        await storage.log.append(Submission(topic=AI_TELEMETRY, received=0, records=[], identities=[]))
+    with pytest.raises(SpoolUnavailable):
+        await storage.devices.keep(device())
+
+
+@pytest.mark.asyncio
+async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) -> None:
+    """The newest word on an hour replaces the one before; other connections' hours are apart."""
+    hours = [SentHour(start=start, hash=b"h", rows=1, bytes=2, sent_at=3.0) for start in (0, 3600, 7200)]
+    changed = SentHour(start=3600, hash=b"i", rows=4, bytes=5, sent_at=6.0)
+    await storage.billing_hours.keep("one", hours)
+    await storage.billing_hours.keep("one", [changed])
+    await storage.billing_hours.keep("two", hours[:1])
+    assert {0: hours[0], 3600: changed} == await storage.billing_hours.sent("one", 0, 7200)
+    assert {} == await storage.billing_hours.sent("two", 3600, 7200)
+
+
+@pytest.mark.asyncio
+async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
+    """Nulls first, ties by key, both ways, and only of that stream."""
+    names = [None, "b", "a", "b"]
+    records = [_operation("s", name, hour) for hour, name in enumerate(names)]
+    records.append(_operation("other", "a", 0))
+    identities = [Identity(record.id) for record in records]
+    await storage.log.append(
+        Submission(topic=UNIT_COST, received=len(records), records=list(records), identities=identities)
+    )
+    query = ListQuery(sort=SortField("element_name"), order=ASCENDING, identity="key", limit=3)
+    page = await storage.streams.page("s", query)
+    assert ([None, "a", "b"], False, True, 4) == (
+        [total.element_name for total in page.rows], page.before, page.after, page.total,
+    )  # fmt: skip
+    value, identity = page.keys[-1]
+    rest = await storage.streams.page("s", replace(query, position=Position(value=value, identity=identity)))
+    assert (["b"], True, False) == ([total.element_name for total in rest.rows], rest.before, rest.after)
+    value, identity = rest.keys[0]
+    back = await storage.streams.page(
+        "s", replace(query, position=Position(value=value, identity=identity, backward=True))
+    )
+    assert (list(page.rows), list(page.keys)) == (list(back.rows), list(back.keys))
+    filtered = await storage.streams.page("s", replace(query, filters={"element_name": ("a", "c")}))
+    assert (["a"], 1) == ([total.element_name for total in filtered.rows], filtered.total)
+
+
+def _operation(stream: str, element_name: str | None, hour: int) -> UnitCostOperation:
+    return UnitCostOperation(
+        id=bytes([hour]) * 15 + stream[:1].encode(),
+        source="unit-cost",
+        stream=stream,
+        stream_type=ALLOCATION,
+        operation=SUM,
+        granularity="HOURLY",
+        start_time=(1_790_000_000 + hour * 3600) * 10**9,
+        element_name=element_name,
+        dimensions={},
+        value="1",
+    )
