@@ -30,7 +30,7 @@ MANAGE_RECORDS = "unit-cost_v1:manage_telemetry_records"
 READ_RECORDS = "unit-cost_v1:read_telemetry"
 
 OR_NULL: Schema = {"type": ["string", "null"]}
-CLOUD_EVENTS: Content = {"application/cloudevents+json": ANYTHING, "application/cloudevents-batch+json": ANYTHING}
+CLOUD_EVENTS: Content = dict.fromkeys(("application/cloudevents+json", "application/cloudevents-batch+json"), ANYTHING)
 
 
 # OTLP/HTTP: both encodings in, the same encoding out, refusals as google.rpc.Status.
@@ -44,7 +44,8 @@ def _otlp(
 ) -> Address:
     # The document describes the outermost members; the rest is opentelemetry-proto's.
     members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
-    member_schema = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
+    member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
+    message = {"type": "object", "properties": dict.fromkeys(members, member)}
     partial_success = closed({otlp_http.MEMBERS[signal]: TEXT, "errorMessage": TEXT})
     return Address(
         methods=("POST",),
@@ -57,7 +58,7 @@ def _otlp(
         key=key,
         check=otlp_http.check_media_type,
         body=bytes,
-        takes={PROTOBUF: BYTES, JSON: {"type": "object", "properties": dict.fromkeys(members, member_schema)}},
+        takes={PROTOBUF: BYTES, JSON: message},
         gives={200: {PROTOBUF: BYTES, JSON: closed({}, {"partialSuccess": partial_success})}},
         errors=OTLP_ERRORS,
         error_form=otlp_http.status_error,
@@ -312,9 +313,8 @@ EVENTS = (
 
 _STREAMS = "/unit-cost/v1/telemetry"
 _STREAM = _STREAMS + "/{type:allocation|metric}/{stream}"
-_STREAM_SHOWN: Content = {
-    JSON: closed({"stream": closed({"name": TEXT, "type": TEXT, "granularity": OR_NULL, "dimensions": ANYTHING})})
-}
+_STREAM_FIELDS = closed({"name": TEXT, "type": TEXT, "granularity": OR_NULL, "dimensions": ANYTHING})
+_STREAM_SHOWN: Content = {JSON: closed({"stream": _STREAM_FIELDS})}
 _ACCEPTED: Content = {JSON: closed({"accepted": COUNT})}
 _RECORD = closed(
     {"timestamp": TEXT, "granularity": OR_NULL, "value": OR_NULL},

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -23,7 +24,10 @@ from spool.listing import ListPage
 from spool.record import NS, rfc3339
 
 PAGE = 10_000
+Wanted: TypeAlias = "dict[str, tuple[str, ...]]"  # dimension -> values
+
 MAX_PERIODS = 10_000
+PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
 COST_TYPES: Mapping[str, Callable[[CostRow], str]] = {
     "real_cost": lambda row: row.cost,  # what counts: reported, else estimated
     "reported_cost": lambda row: row.reported,
@@ -70,7 +74,7 @@ def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = Non
         root=root,
         show=lambda item: item,
         identity=Sort(value=lambda item: str(item["id"])),
-        sorts={"id": Sort(value=lambda item: str(item["id"])), "name": Sort(value=lambda item: str(item["name"]))},
+        sorts={name: Sort(value=itemgetter(name)) for name in ("id", "name")},
         default_sort=("id", "asc"),
         filters=filters or {},
         default_limit=1000,
@@ -99,7 +103,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         root="costs",
         show=lambda item: item.shown,
         identity=Sort(value=lambda item: item.place),
-        sorts={"usage_date": Sort(value=lambda item: item.usage_date), "cost": Sort(value=lambda item: item.cost)},
+        sorts={name: Sort(value=attrgetter(name)) for name in ("usage_date", "cost")},
         default_sort=("usage_date", "asc"),
         filters=question | {name: Filter() for name in dimensions},
         default_limit=PAGE,
@@ -129,7 +133,7 @@ class _Rows:
             raise _wrong("start_date is required: a day such as 2026-11-01, or an RFC 3339 time")
         known = self._ledger.dimensions()
         include = {name: values for name, values in asked.items() if name in known}
-        exclude: dict[str, tuple[str, ...]] = {}
+        exclude: Wanted = {}
         if "filters" in asked:
             more, exclude = _filters(asked["filters"][0], known)
             for name in include.keys() & more.keys():
@@ -165,12 +169,12 @@ def check_span(query: CostQuery) -> None:
     """Refusal 400 for a span that ends before it begins, or that would be cut in too many periods."""
     if query.since >= query.until:
         raise _wrong("the start must be earlier than the end")
-    length = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}.get(query.granularity, timedelta(days=7))
+    length = PERIODS.get(query.granularity, timedelta(days=7))
     if (query.until - query.since) / length > MAX_PERIODS:
         raise _wrong(f"this is more than {MAX_PERIODS} periods; take a shorter span or a coarser granularity")
 
 
-def _filters(text: str, known: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+def _filters(text: str, known: Sequence[str]) -> tuple[Wanted, Wanted]:
     """The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
     try:
         given = orjson.loads(text)
@@ -178,8 +182,8 @@ def _filters(text: str, known: Sequence[str]) -> tuple[dict[str, tuple[str, ...]
         given = None
     if not isinstance(given, dict):
         raise _wrong('filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}')
-    include: dict[str, tuple[str, ...]] = {}
-    exclude: dict[str, tuple[str, ...]] = {}
+    include: Wanted = {}
+    exclude: Wanted = {}
     for name, wanted in given.items():
         dimension = name.removeprefix("!")
         if dimension not in known:

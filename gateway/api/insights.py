@@ -142,7 +142,8 @@ async def update_comment(request: KeyRequest[NewComment]) -> Result:
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         raise NotThere("this insight has no comment with this id")
     table = _registry(request).insights
-    comment = await table.change_comment(request.word("id"), int(number), request.body.text, actor=request.actor)
+    insight, text = request.word("id"), request.body.text
+    comment = await table.change_comment(insight, int(number), text, actor=request.actor)
     return {"comment": shown_comment(comment)}
 
 

@@ -72,10 +72,9 @@ class Access:
         self._devices = devices
         self.local = local
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
+        limits = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
         self._limits = {
-            word: Buckets(clock, burst=rate, per_s=rate, size=50_000)
-            for word, rate in (("requests", settings.max_key_requests_per_s), ("bytes", settings.max_key_bytes_per_s))
-            if rate
+            word: Buckets(clock, burst=rate, per_s=rate, size=50_000) for word, rate in limits.items() if rate
         }
         self._seen: dict[int, float] = {}  # last access of keys since start
         self._unwritten: set[int] = set()
@@ -92,7 +91,8 @@ class Access:
         if self.local is not None and scope in self.local.scopes:
             return self.local
         if not secret or not secret.strip():
-            raise self._failed("missing_key", "no API key: send the key alone as the value of the Authorization header")
+            message = "no API key: send the key alone as the value of the Authorization header"
+            raise self._failed("missing_key", message)
         if secret[:7].lower() == "bearer ":
             if not self._accept_bearer:
                 raise self._failed(
@@ -165,7 +165,8 @@ class Access:
             await self._registry.keys.accessed(batch)
         except SpoolError as error:
             self._unwritten.update(batch)
-            _log.warning("last accesses of keys were not written: %s", error, extra={"action": "last_access_failed"})
+            extra = {"action": "last_access_failed"}
+            _log.warning("last accesses of keys were not written: %s", error, extra=extra)
 
     async def _flush_for_ever(self) -> None:
         while True:

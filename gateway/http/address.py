@@ -24,7 +24,7 @@ from gateway.schemas import OBJECT, Schema
 
 Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> the type of the body, or its schema
 Check: TypeAlias = "Callable[[web.Request], None]"
-ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"  # the time is that of the answer
+ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"  # with the time
 
 REFUSALS: Mapping[int, str] = {
     400: "The body or a parameter breaks a rule that the message states",
@@ -72,19 +72,19 @@ class Address:
     key: KeyCarriage = IN_HEADER
     sole_scope: bool = False  # the key must have this scope and no other
     check: Check | None = None  # what is refused before the key is looked at: media types, unknown formats
-    parameters: tuple[str, ...] | None = None  # those allowed in the query; None: the handler reads the query itself
+    parameters: tuple[str, ...] | None = None  # those allowed in the query; None: the handler checks it
     body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
     takes: Content = field(default_factory=dict)
     may_be_empty: bool = False  # an empty body stands for {}
     max_bytes: int | None = None  # None: server.max_body_bytes
-    gives: Mapping[int, Content] = field(default_factory=dict)  # the first status is that of a handler's mapping
+    gives: Mapping[int, Content] = field(default_factory=dict)  # the first status is that of mappings
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
     error_form: ErrorForm = plain_error
     required: tuple[str, ...] = ()  # query parameters that must be given
     optional: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()  # query parameters that may be given more than once
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of path parameters that any text matches
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a parameter that matches any text
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # a row of it
 

@@ -28,10 +28,8 @@ def admit(address: Address, request: web.Request, services: ReceiverServices) ->
         _refuse_browsers(request)
     access.charge(bearer, requests=1, bytes=0)
     if address.sole_scope and bearer.scopes != {address.scope}:
-        message = (
-            f"A key in an address must have the scope {address.scope} alone, because addresses are logged on the way."
-        )
-        raise Refusal(403, "key_too_wide", message)
+        why = "because addresses are logged on the way"
+        raise Refusal(403, "key_too_wide", f"A key in an address must have the scope {address.scope} alone, {why}.")
     return name_device(bearer, request.headers.get(DEVICE_ID))
 
 
@@ -44,4 +42,5 @@ def _refuse_browsers(request: web.Request) -> None:
     """Refusal 403 for a page in somebody's browser: where no key is asked for it would send in the user's name."""
     host = URL.build(scheme="http", authority=request.host).host
     if "Origin" in request.headers or host is None or not is_loopback(host):
-        raise Refusal(403, "not_local", "Only programs of this machine may send here, under a loopback address.")
+        message = "Only programs of this machine may send here, under a loopback address."
+        raise Refusal(403, "not_local", message)

@@ -69,7 +69,8 @@ def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
         body = orjson.dumps({"code": code, "message": error.message})
     else:
         body = _message(code, error.message)
-    return with_retry_after(respond(body, status=error.status, content_type=JSON if json else PROTOBUF), error)
+    response = respond(body, status=error.status, content_type=JSON if json else PROTOBUF)
+    return with_retry_after(response, error)
 
 
 def with_retry_after(response: web.Response, error: Refusal) -> web.Response:

@@ -141,10 +141,8 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
         case NotAllowed():
             return Refusal(409, "not_allowed", str(error))
     # The exception's text may hold what was sent, so its type and place have to do.
-    _log.error(
-        "an endpoint failed",
-        extra={"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__, "where": where(error)},
-    )
+    extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
+    _log.error("an endpoint failed", extra={**extra, "where": where(error)})
     return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
 
 

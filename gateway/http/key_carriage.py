@@ -39,7 +39,8 @@ def basic_password(request: web.Request) -> str | None:
     except ValueError as error:  # what is no base64, no ASCII, or no UTF-8 behind it
         raise Refusal(401, "bad_basic", "The Basic credentials cannot be read.") from error
     if not colon:
-        raise Refusal(401, "bad_basic", "The Basic credentials have no password; send the key as the password.")
+        message = "The Basic credentials have no password; send the key as the password."
+        raise Refusal(401, "bad_basic", message)
     return password
 
 

@@ -17,7 +17,7 @@ from gateway.http import answers
 
 _log = logging.getLogger(__name__)
 
-KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers export; headers have this long, too
+KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers export; also the limit of headers
 LINGER_S = 5.0  # how long a refused upload is read on, so that its sender gets to see the answer
 STOP_S = 2.0  # waited twice at most; requests were drained before
 BACKLOG = 1024
@@ -62,7 +62,8 @@ class Connection(web.RequestHandler):
         """Answer what is not HTTP, and errors outside of every endpoint's own boundary."""
         name = type(exc).__name__ if exc else None
         extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
-        _log.log(logging.ERROR if status >= 500 else logging.WARNING, "could not handle a request", extra=extra)
+        level = logging.ERROR if status >= 500 else logging.WARNING
+        _log.log(level, "could not handle a request", extra=extra)
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")
         if status >= 500:
@@ -86,7 +87,8 @@ class Listener:
             "keepalive_timeout": KEEP_ALIVE_S,
             "lingering_time": LINGER_S,
         }
-        self._runner = web.AppRunner(application, handle_signals=False, shutdown_timeout=STOP_S, **self._settings)
+        stopping: dict[str, Any] = {"handle_signals": False, "shutdown_timeout": STOP_S}
+        self._runner = web.AppRunner(application, **stopping, **self._settings)
         self._server: asyncio.Server | None = None
         self.address = ""
         self.port = 0

@@ -160,7 +160,7 @@ def _view(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) ->
     limit = _limit(asked["limit"][0], listed.max_limit) if "limit" in asked else None
     sort_key = _one_of("sort_key", asked.get("sort_key"), tuple(listed.sorts))
     sort_order = _one_of("sort_order", asked.get("sort_order"), ORDERS)
-    filters = {name: _filter(name, listed.filters[name], asked[name]) for name in listed.filters if name in asked}
+    filters = {name: _filter(name, by, asked[name]) for name, by in listed.filters.items() if name in asked}
     if "cursor" not in asked:
         default_key, default_order = listed.default_sort
         order = sort_order or (default_order if sort_key in (None, default_key) else "asc")
@@ -169,11 +169,13 @@ def _view(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) ->
     view = _opened(listed, asked["cursor"][0], secret)
     if (sort_key or view.sort_key, sort_order or view.sort_order) != (view.sort_key, view.sort_order):
         raise _stale("it was made under another sort")
-    if filters and {name: set(each) for name, each in filters.items()} != {
-        name: set(each) for name, each in view.filters.items()
-    }:
+    if filters and _as_sets(filters) != _as_sets(view.filters):
         raise _stale("it was made under other filters")
     return replace(view, limit=limit or view.limit)
+
+
+def _as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
+    return {name: set(values) for name, values in filters.items()}
 
 
 def _limit(text: str, most: int) -> int:
@@ -269,5 +271,7 @@ def _wrong(message: str) -> Refusal:
 
 def _stale(reason: str) -> Refusal:
     return Refusal(
-        400, "invalid_cursor", f"cursor cannot be used: {reason}; take next_cursor or previous_cursor of the same list"
+        400,
+        "invalid_cursor",
+        f"cursor cannot be used: {reason}; take next_cursor or previous_cursor of the same list",
     )

@@ -41,18 +41,15 @@ async def push(request: OperatorRequest[Push]) -> Result:
     if given.dry_run:
         plan = await services.billing.preview(since, until)
     else:
-        plan = await services.audit(
-            request.actor,
-            "billing.push",
-            "billing",
-            {"since": since.isoformat(), "until": until.isoformat()},
-            lambda: services.billing.push(since, until),
-        )
+        span = {"since": since.isoformat(), "until": until.isoformat()}
+        async with request.audited("billing.push", "billing", span):
+            plan = await services.billing.push(since, until)
     return {"billing": {**_shown(since, until, plan), "dry_run": given.dry_run}}
 
 
 def _span(first: str, last: str) -> tuple[datetime, datetime]:
-    since, until = costs.moment("from", first).astimezone(UTC), costs.moment("to", last, end=True).astimezone(UTC)
+    since = costs.moment("from", first).astimezone(UTC)
+    until = costs.moment("to", last, end=True).astimezone(UTC)
     since, until = (moment.replace(minute=0, second=0, microsecond=0) for moment in (since, until))
     if since >= until:
         raise Invalid("from must be an hour or more before to")

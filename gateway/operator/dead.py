@@ -93,21 +93,18 @@ async def retry_dead(request: OperatorRequest[Letters]) -> Result:
     services = request.services
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
-    retried = await services.audit(
-        request.actor, "dead.retry", _target(letters), _audited(ids), lambda: services.deliveries.dead_retry(ids)
-    )
+    async with request.audited("dead.retry", _target(letters), _shown_ids(ids)):
+        retried = await services.deliveries.dead_retry(ids)
     for route in {letter.route for letter in letters}:
         services.wake(route)
     return {"retried": retried}
 
 
 async def discard_dead(request: OperatorRequest[Letters]) -> Result:
-    services = request.services
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
-    discarded = await services.audit(
-        request.actor, "dead.discard", _target(letters), _audited(ids), lambda: services.deliveries.dead_discard(ids)
-    )
+    async with request.audited("dead.discard", _target(letters), _shown_ids(ids)):
+        discarded = await request.services.deliveries.dead_discard(ids)
     return {"discarded": discarded}
 
 
@@ -128,7 +125,7 @@ async def _letters(request: OperatorRequest[Letters]) -> list[DeadLetter]:
     return found
 
 
-def _audited(ids: Sequence[int]) -> dict[str, object]:
+def _shown_ids(ids: Sequence[int]) -> dict[str, object]:
     """Their part of the audit row: the count, and at most a hundred ids."""
     return {"count": len(ids), "ids": list(ids[:100])}
 

@@ -98,7 +98,7 @@ DEVICES: List[Shown] = List(
         "platform": Filter(values=lambda row: (row.device.platform,)),
         "agent_version": Filter(values=lambda row: (row.device.agent_version,)),
         "user": Filter(values=lambda row: (row.device.user,)),
-        "label": Filter(values=lambda row: tuple(f"{name}={text}" for name, text in row.device.all_labels.items())),
+        "label": Filter(values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()]),
     },
 )
 
@@ -118,7 +118,8 @@ UNENROLLED: List[Unenrolled] = List(
 
 async def list_devices(request: OperatorRequest[None]) -> Result:
     lifecycle = _lifecycle(request)
-    return await request.list(DEVICES, MemoryRows([_row(lifecycle, device) for device in lifecycle.table.all()]))
+    devices = [_row(lifecycle, device) for device in lifecycle.table.all()]
+    return await request.list(DEVICES, MemoryRows(devices))
 
 
 async def list_unenrolled(request: OperatorRequest[None]) -> Result:

@@ -46,31 +46,33 @@ def inspector(services: OperatorServices) -> Inspector:
 
 
 async def list_insights(request: OperatorRequest[None]) -> Result:
-    return await request.list(INSIGHTS, insight_rows(request.services.require_registry()))
+    return await request.list(INSIGHTS, insight_rows(request.registry))
 
 
 async def show_insight(request: OperatorRequest[None]) -> Result:
-    table, id = request.services.require_registry().insights, request.word("id")
+    table, id = request.registry.insights, request.word("id")
     insight, comments = await table.get(id), await table.comments(id)
     return {"insight": shown(insight), "comments": [shown_comment(comment) for comment in comments]}
 
 
 async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     given = request.body
-    table = request.services.require_registry().insights
+    table = request.registry.insights
     changes: dict[str, Any] = {} if given.effort is None else {"effort": given.effort}
     insight = await table.change(request.word("id"), status=given.status, said=changes, actor=request.actor)
     return {"insight": shown(insight)}
 
 
 async def list_comments(request: OperatorRequest[None]) -> Result:
-    return await request.list(COMMENTS, await comment_rows(request.services.require_registry(), request.word("id")))
+    rows = await comment_rows(request.registry, request.word("id"))
+    return await request.list(COMMENTS, rows)
 
 
 async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
     given = request.body
-    table = request.services.require_registry().insights
-    return {"comment": shown_comment(await table.comment(request.word("id"), given.text, actor=request.actor))}
+    table = request.registry.insights
+    comment = await table.comment(request.word("id"), given.text, actor=request.actor)
+    return {"comment": shown_comment(comment)}
 
 
 async def inspect(request: OperatorRequest[Inspection]) -> Result:

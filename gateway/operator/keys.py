@@ -84,7 +84,7 @@ KEYS: List[Key] = List(
 
 
 async def list_keys(request: OperatorRequest[None]) -> Result:
-    request.services.require_registry()  # a list without the keys of a damaged registry would look like the truth
+    request.services.require_registry()  # the keys of a damaged registry must not seem not to exist
     return await request.list(KEYS, MemoryRows(request.services.access.keys()))
 
 
@@ -125,7 +125,8 @@ async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
 
 async def rotate_key(request: OperatorRequest[Rotation]) -> Result:
     given = request.body
-    key, secret = await _table(request).rotate(_editable(request), overlap_s=given.overlap_s, actor=request.actor)
+    table, name = _table(request), _editable(request)
+    key, secret = await table.rotate(name, overlap_s=given.overlap_s, actor=request.actor)
     return {"key": shown(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
 
 
@@ -145,13 +146,14 @@ async def delete_key(request: OperatorRequest[None]) -> Result:
 
 
 def _table(request: OperatorRequest[Any]) -> KeyTable:
-    return request.services.require_registry().keys
+    return request.registry.keys
 
 
 def _editable(request: OperatorRequest[Any]) -> str:
     name = request.word("name")
     if name == LEGACY_NAME and request.services.access.has_legacy():
-        raise NotAllowed(f"{LEGACY_NAME} comes from the deployment: change the file that server.api_key_file names")
+        how = "change the file that server.api_key_file names"
+        raise NotAllowed(f"{LEGACY_NAME} comes from the deployment: {how}")
     return name
 
 

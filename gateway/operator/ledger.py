@@ -17,7 +17,8 @@ from spool.errors import Invalid
 from spool.ledger.queries import GRANULARITIES, CostQuery, CostRow
 
 MEASURES = (
-    "cost", "reported", "estimated", "saved", "calls", "errors", "cached", "unpriced", "input_tokens", "output_tokens",
+    "cost", "reported", "estimated", "saved", "calls", "errors", "cached", "unpriced", "input_tokens",
+    "output_tokens",
     "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "latency_ms",
 )  # fmt: skip
 TOTAL = "total"
@@ -59,7 +60,8 @@ async def report(request: OperatorRequest[None]) -> Result:
 async def rebuild(request: OperatorRequest[Rebuild]) -> Result:
     """Count anew before answering, so that it is done when a command without a server ends."""
     services, ledger = request.services, request.services.ledger
-    done = await services.audit(request.actor, "ledger.rebuild", "ledger", {}, lambda: ledger.rebuild(services.log))
+    async with request.audited("ledger.rebuild", "ledger", {}):
+        done = await ledger.rebuild(services.log)
     await ledger.catch_up(services.log)
     return {
         "rebuild": {
@@ -78,14 +80,10 @@ async def reprice(request: OperatorRequest[Reprice]) -> Result:
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     await ledger.catch_up(services.log)
-    done = await services.audit(
-        request.actor,
-        "ledger.reprice",
-        "ledger",
-        {"since": since.isoformat(), "price_book": book.version},
-        lambda: ledger.reprice(book, since=since),
-    )
-    return {"reprice": {"since": since.isoformat(), "price_book": book.version, **asdict(done)}}
+    basis = {"since": since.isoformat(), "price_book": book.version}
+    async with request.audited("ledger.reprice", "ledger", basis):
+        done = await ledger.reprice(book, since=since)
+    return {"reprice": {**basis, **asdict(done)}}
 
 
 def _query(request: OperatorRequest[Any], known: Sequence[str]) -> CostQuery:

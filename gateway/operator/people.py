@@ -75,12 +75,13 @@ AUDIT: List[AuditRow] = List(
 
 
 async def list_operators(request: OperatorRequest[None]) -> Result:
-    return await request.list(OPERATORS, MemoryRows(await request.services.require_registry().operators.all()))
+    operators = await request.registry.operators.all()
+    return await request.list(OPERATORS, MemoryRows(operators))
 
 
 async def add_operator(request: OperatorRequest[NewOperator]) -> Result:
     given = request.body
-    operator = await request.services.require_registry().operators.add(
+    operator = await request.registry.operators.add(
         given.email, role=given.role, password=given.password, actor=request.actor
     )
     return {"operator": shown(operator)}
@@ -90,7 +91,7 @@ async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:
     given = request.body
     if given.role is not None:
         _check_not_own_account(request)
-    operator = await request.services.require_registry().operators.change(
+    operator = await request.registry.operators.change(
         request.word("email"), role=given.role, password=given.password, actor=request.actor
     )
     return {"operator": shown(operator)}
@@ -99,16 +100,18 @@ async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:
 async def remove_operator(request: OperatorRequest[None]) -> Result:
     _check_not_own_account(request)
     email = request.word("email")
-    await request.services.require_registry().operators.remove(email, actor=request.actor)
+    await request.registry.operators.remove(email, actor=request.actor)
     return {"removed": email}
 
 
 async def list_audit(request: OperatorRequest[None]) -> Result:
-    registry = request.services.require_registry()
+    registry = request.registry
     return await request.list(AUDIT, StoredRows(registry.audit_page))
 
 
 def _check_not_own_account(request: OperatorRequest[Any]) -> None:
     """NotAllowed for one's own account: the last administrator must not lock everybody out by mistake."""
-    if request.session is not None and request.session.operator and request.word("email") == request.actor.name:
-        raise NotAllowed("you cannot change your own role or remove yourself; another admin or the command line can")
+    has_account = request.session is not None and request.session.operator
+    if has_account and request.word("email") == request.actor.name:
+        who_can = "another admin or the command line can"
+        raise NotAllowed(f"you cannot change your own role or remove yourself; {who_can}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
 from gateway.operator.services import OperatorServices
 from spool.registry.operators import Actor, Session
+from spool.registry.registry import Registry
 
 Body = TypeVar("Body")
 Row = TypeVar("Row")
@@ -31,6 +33,27 @@ class OperatorRequest(AdmittedRequest[Body]):
         if not (text.isascii() and text.isdecimal() and len(text) < 19):
             raise Refusal(404, "not_found", f"{name} is a whole number")
         return int(text)
+
+    @property
+    def registry(self) -> Registry:
+        """The registry. Refusal 503 with the reason while it cannot be read."""
+        return self.services.require_registry()
+
+    @asynccontextmanager
+    async def audited(self, action: str, target: str, after: Mapping[str, object]) -> AsyncIterator[None]:
+        """
+        Around a change of the spool: its audit row.
+
+        The row comes first, because the two lie in different files: a crash in between leaves a row without a change,
+        never a change without a row. A failure gets a row of its own.
+        """
+        registry = self.registry
+        await registry.note(self.actor, action, target, after=after)
+        try:
+            yield
+        except Exception:
+            await registry.note(self.actor, f"{action}.failed", target)
+            raise
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
         return await self.page(listed, rows, secret=self.services.cursor_secret)

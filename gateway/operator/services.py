@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from gateway.authentication.access import Access
 from gateway.authentication.attempts import Buckets
@@ -19,11 +19,8 @@ from spool.deliveries.values import RouteState
 from spool.installation import derived
 from spool.ledger.ledger import Ledger
 from spool.log.protocols import Log
-from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.streams import StreamReader
-
-T = TypeVar("T")
 
 SIGN_IN_BURST = 10  # wrong passwords at once by account and by address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
@@ -93,20 +90,3 @@ class OperatorServices:
         if self.devices is None:
             raise Refusal(503, "no_devices", "devices are not kept here")
         return self.devices
-
-    async def audit(
-        self, actor: Actor, action: str, target: str, after: Mapping[str, object], work: Callable[[], Awaitable[T]]
-    ) -> T:
-        """
-        Do `work` on the spool with its audit row.
-
-        The row comes first, because the two lie in different files: a crash in between leaves a row without a change,
-        never a change without a row. A refusal gets a row of its own.
-        """
-        registry = self.require_registry()
-        await registry.note(actor, action, target, after=after)
-        try:
-            return await work()
-        except Exception:
-            await registry.note(actor, f"{action}.failed", target)
-            raise

@@ -31,16 +31,18 @@ class NewLink(RequestBody):
 
 async def sign_in(request: OperatorRequest[SignIn]) -> Result:
     given = request.body
-    operators = request.services.require_registry().operators
+    operators = request.registry.operators
     address = request.actor.address
     if given.link is not None and given.email is None and given.password is None:
         # A bucket of its own, so that guessed passwords never lock out the holder of a link.
         tries = [f"link {neighbourhood(address)}"]
-        found = await _try(request, tries, partial(operators.follow, given.link, address=address))
+        work = partial(operators.follow, given.link, address=address)
+        found = await _try(request, tries, work)
         wrong = "this link is unknown, used or too old; make a new one with: tollhouse console link"
     elif given.link is None and given.email is not None and given.password is not None:
         tries = [f"address {neighbourhood(address)}", f"account {given.email.strip().lower()[:300]}"]
-        found = await _try(request, tries, partial(operators.sign_in, given.email, given.password, address=address))
+        work = partial(operators.sign_in, given.email, given.password, address=address)
+        found = await _try(request, tries, work)
         wrong = "e-mail or password is wrong"
     else:
         raise Refusal(400, "bad_payload", "send email and password, or link")
@@ -85,7 +87,7 @@ async def show_session(request: OperatorRequest[None]) -> Result:
 
 async def sign_out(request: OperatorRequest[None]) -> Result:
     if request.session is not None:
-        await request.services.require_registry().operators.sign_out(request.session)
+        await request.registry.operators.sign_out(request.session)
     response = answer({"session": None})
     response.del_cookie(cookie_name(request.http), path=CONSOLE)
     return response
@@ -96,7 +98,7 @@ async def make_link(request: OperatorRequest[NewLink]) -> Result:
     given = request.body
     if given.role not in ROLES:
         raise Invalid("a role is one of " + ", ".join(ROLES))
-    secret = await request.services.require_registry().operators.link(role=given.role, actor=request.actor)
+    secret = await request.registry.operators.link(role=given.role, actor=request.actor)
     return {"link": f"{request.services.console_url()}#link={secret}", "role": given.role}
 
 

@@ -57,8 +57,9 @@ ROUTES: List[RouteState] = List(
 async def status(request: OperatorRequest[None]) -> Result:
     services = request.services
     books, stats, routes = await services.log.books(), await services.log.stats(), await _routes(request)
+    topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
-        "topics": [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())],
+        "topics": topics,
         "routes": [shown_route(route) for route in sorted(routes, key=lambda route: route.name)],
         "space": {
             "entries": stats.entries,
@@ -81,7 +82,8 @@ async def drop_route(request: OperatorRequest[None]) -> Result:
     name = f"{request.word('destination')}/{request.word('topic')}"
     if name not in {route.name for route in await services.deliveries.routes()}:
         raise NotThere(f"there is no route named {name!r}")
-    discarded = await services.audit(request.actor, "route.drop", name, {}, lambda: services.deliveries.drop(name))
+    async with request.audited("route.drop", name, {}):
+        discarded = await services.deliveries.drop(name)
     return {"route": name, "discarded": discarded}
 
 
@@ -97,13 +99,8 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
     if given.dry_run:
         records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=True)
     else:
-        records = await services.audit(
-            request.actor,
-            "route.replay",
-            given.route,
-            {"since": moment(since), "until": moment(until)},
-            lambda: services.deliveries.replay(given.route, since=since, until=until, dry_run=False),
-        )
+        async with request.audited("route.replay", given.route, {"since": moment(since), "until": moment(until)}):
+            records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=False)
         services.wake(given.route)
     return {
         "replay": {
@@ -137,6 +134,7 @@ def _time(name: str, text: str) -> float:
         at = datetime.fromisoformat(text)
     except ValueError:
         at = None
-    if at is None or at.tzinfo is None or not 1970 <= at.year < 9999:  # what lies outside may have no UTC time
+    # Outside of these years a time may have no UTC time.
+    if at is None or at.tzinfo is None or not 1970 <= at.year < 9999:
         raise Invalid(f"{name} must be an RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z")
     return at.timestamp()

@@ -90,12 +90,7 @@ async def resolve(request: OperatorRequest[Resolution]) -> Result:
     services = request.services
     number = request.number("id")
     given = request.body
-    done = await services.audit(
-        request.actor,
-        "streams.resolve",
-        str(number),
-        {"sent": given.sent},
-        lambda: services.deliveries.resolve(number, sent=given.sent),
-    )
+    async with request.audited("streams.resolve", str(number), {"sent": given.sent}):
+        done = await services.deliveries.resolve(number, sent=given.sent)
     services.wake(done.route)
     return {"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}}

@@ -30,6 +30,8 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     secret.refresh()
     if helicone_signed(secret.value, body, signature):
         return
-    found = f"The {SIGNATURE} header does not fit this body" if signature else f"There is no {SIGNATURE} header"
+    found = f"There is no {SIGNATURE} header"
+    if signature:
+        found = f"The {SIGNATURE} header does not fit this body"
     message = f"{found}: put the webhook's own signing key into the file that {secret.setting} names."
     raise Refusal(401, "bad_signature", message)

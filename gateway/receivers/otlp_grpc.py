@@ -18,8 +18,9 @@ import grpc
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import BadPayload, Refusal
-from gateway.http import answers, bodies
+from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
+from gateway.http.bodies import TOTAL_S, Lease
 from gateway.http.endpoint import refusal_of
 from gateway.http.slices import drive
 from gateway.normalise import otlp
@@ -45,7 +46,8 @@ class GrpcServer:
     def __init__(self, services: ReceiverServices, table: Mapping[str, Signal | None]) -> None:
         """`table` names the services, each with the signal that it takes; None: taken and dropped."""
         self._server: grpc.aio.Server = grpc.aio.server(options=_options(services.max_body_bytes))
-        self._server.add_generic_rpc_handlers([_service(name, signal, services) for name, signal in table.items()])
+        handlers = [_service(name, signal, services) for name, signal in table.items()]
+        self._server.add_generic_rpc_handlers(handlers)
         self.address = ""
 
     async def start(self, server: ServerSettings) -> None:
@@ -72,7 +74,7 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
     return [
         # Holds for a message before and after decompression; over it RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
-        ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server that takes half of the calls
+        ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server that gets half of the calls
         ("grpc.max_concurrent_streams", 64),
         ("grpc.keepalive_time_ms", 120_000),
         ("grpc.keepalive_timeout_ms", 20_000),
@@ -93,7 +95,8 @@ def _service(name: str, signal: Signal | None, services: ReceiverServices) -> gr
 
 def _export(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, context: Context) -> bytes:
-        outcome = await drive(otlp.normalise(signal, body, json=False, options=services.options), size=len(body))
+        work = otlp.normalise(signal, body, json=False, options=services.options)
+        outcome = await drive(work, size=len(body))
         del body  # the records are out of it, and the commit may take a while
         receipt = await services.intake.take(outcome, bearer)
         refuse_when_all_malformed(outcome)
@@ -113,10 +116,10 @@ def _admit(services: ReceiverServices, context: Context) -> Bearer:
     return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))
 
 
-async def _receive(messages: Messages, services: ReceiverServices, lease: bodies.Lease, bearer: Bearer) -> bytes:
+async def _receive(messages: Messages, services: ReceiverServices, lease: Lease, bearer: Bearer) -> bytes:
     """The call's one message, charged to its key and to the bytes in hand. BadPayload if there is none."""
     try:
-        async with asyncio.timeout(bodies.TOTAL_S):
+        async with asyncio.timeout(TOTAL_S):
             body = await anext(messages)
     except (StopAsyncIteration, TimeoutError) as error:
         raise BadPayload("The call brought no message.") from error

@@ -62,7 +62,8 @@ async def create_stream(request: KeyRequest[bytes]) -> web.Response:
     is_new = book.find(name) is None
     operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
     receipt = await _keep(request, [operation], [None], {name: stream})
-    shown_stream = {"name": name, "type": stream.type, "granularity": stream.granularity, "dimensions": stream.keys}
+    identity = {"name": name, "type": stream.type}
+    shown_stream = {**identity, "granularity": stream.granularity, "dimensions": stream.keys}
     return answers.json_response({"stream": shown_stream}, status=201 if is_new else 200, receipt=receipt)
 
 
