@@ -77,7 +77,7 @@ class Deliveries(Protocol):
     ) -> None: ...
 
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
-        """Nobody knows whether it arrived and it must not be sent twice: settled by hand."""
+        """Its outcome is unknown and it must not be sent twice: it is settled by hand."""
         ...
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:

@@ -8,12 +8,12 @@ from functools import partial
 
 from spool.clock import Clock
 from spool.deliveries import transitions
-from spool.deliveries.stored import Change, StoredDelivery
+from spool.deliveries.stored import RouteChange, StoredDelivery
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.books import topic_of
 from spool.log.protocols import Log
 
-Transition = Callable[[StoredDelivery], Change]
+Transition = Callable[[StoredDelivery], RouteChange]
 
 
 class SentDeliveries(ABC):

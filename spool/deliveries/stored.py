@@ -9,7 +9,7 @@ from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
 from spool.deliveries.values import DeadLetter, Delivery, PartialRefusal
 
 OPEN = "open"
-UNKNOWN = "unknown"  # nobody knows whether it arrived: it waits to be settled by hand
+UNKNOWN = "unknown"  # whether it arrived is not known: it waits to be settled by hand
 
 NOT_STORED = 0  # the id of a new delivery or dead letter until the engine gives it one
 
@@ -82,7 +82,7 @@ class StoredRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RouteChange:
     """
     What a transition does to one route. An engine writes all of it in one transaction, or nothing.
 

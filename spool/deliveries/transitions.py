@@ -1,5 +1,5 @@
 """
-What becomes of a delivery: every transition as a function of values, which answers a `Change`. Pure.
+What becomes of a delivery: every transition as a function of values, which answers a `RouteChange`. Pure.
 
 An engine reads the delivery, calls one of these and writes the change. A delivery that is gone, because it was skipped
 or its route was dropped while it was being sent, is counted there: nothing is left to change.
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from spool.deliveries import ranges, rules
 from spool.deliveries.ranges import Range
-from spool.deliveries.stored import OPEN, UNKNOWN, Change, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
+from spool.deliveries.stored import OPEN, UNKNOWN, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
 from spool.deliveries.values import Delivery, PartialRefusal, Settlement, UnknownDelivery
 from spool.errors import NotAllowed
 from spool.log.values import Entry
@@ -21,7 +21,7 @@ from spool.record import Record
 # -- new deliveries ----------------------------------------------------------------------------------------------------
 
 
-def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int) -> Change | None:
+def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int) -> RouteChange | None:
     """
     A new delivery of the lowest numbers that none was cut for; None when there are none, or too many wait.
 
@@ -31,14 +31,14 @@ def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
     if first >= end or waiting >= rules.MAX_WAITING:
         return None
     delivery = _new(route.name, (first, end - 1), acceptances=route.acceptances)
-    return Change(route=route.name, added=[delivery], counts={"next": end - first})
+    return RouteChange(route=route.name, added=[delivery], counts={"next": end - first})
 
 
-def replay(route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range]) -> Change:
+def replay(route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range]) -> RouteChange:
     """Deliveries of the numbers in `committed` that the route has settled."""
     cut_so_far = route.counts["before_start"] + 1, route.next - 1
     settled = ranges.without(ranges.clipped(committed, cut_so_far), unsettled)
-    return Change(
+    return RouteChange(
         route=route.name,
         added=[
             _new(route.name, chunk, acceptances=route.acceptances, replay=True)
@@ -81,7 +81,7 @@ def check_settlement(delivery: Delivery, settlement: Settlement) -> None:
         raise ValueError(f"the settlement of {delivery.count} numbers does not add up: {settlement}")
 
 
-def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Change:
+def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> RouteChange:
     refusal = None
     if settlement.refused:
         refusal = PartialRefusal(
@@ -101,7 +101,7 @@ def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Ch
     )
     if delivery.replay:
         counts = {"replayed": settlement.delivered}
-    return Change(
+    return RouteChange(
         route=delivery.route,
         removed=[delivery.id],
         counts={**counts, "acceptances": int(settlement.delivered > 0)},
@@ -117,10 +117,10 @@ def second_first(delivery: Delivery, at: int | None) -> int:
     return second
 
 
-def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False) -> Change:
+def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False) -> RouteChange:
     """Two children with new keys; `refused`: this is the first refusal of every record in the parent."""
     proof = parent.acceptances if refused else parent.proof
-    return Change(
+    return RouteChange(
         route=parent.route,
         removed=[parent.id],
         added=[
@@ -145,11 +145,11 @@ def retry(
     new_key: bool,
     refused_at: float | None = None,
     server_error: bool = False,
-) -> Change:
+) -> RouteChange:
     """
     It is due again at `not_before`. A new key is a new request, so what was doubtful about the old one is over.
 
-    A 5xx counts only when others passed since the last one: an upstream that is down blames nobody.
+    A 5xx counts only when others passed since the last one: while the upstream is down, no delivery is to blame.
     """
     blamed = server_error and delivery.acceptances > delivery.passed
     refused = refused_at is not None
@@ -166,26 +166,26 @@ def retry(
         refused_at=refused_at if delivery.refused_at is None else delivery.refused_at,
         proof=delivery.acceptances if refused and delivery.proof is None else delivery.proof,
     )
-    return Change(route=delivery.route, changed=changed)
+    return RouteChange(route=delivery.route, changed=changed)
 
 
 # -- deliveries whose outcome is unknown -------------------------------------------------------------------------------
 
 
-def become_unknown(delivery: StoredDelivery, *, reason: str) -> Change:
+def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
     changed = replace(delivery, state=UNKNOWN, last_error=reason)
-    return Change(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=delivery.count))
+    return RouteChange(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=delivery.count))
 
 
-def resolve(delivery: StoredDelivery, *, sent: bool) -> Change:
+def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
     """It arrived, or it is due again with no trace of the attempt that was cut off."""
     if not sent:
         changed = replace(delivery, state=OPEN, not_before=0.0, mark=None, idempotency_key=rules.new_key())
-        return Change(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=-delivery.count))
+        return RouteChange(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=-delivery.count))
     counts = _terms(delivery, unknown=-delivery.count, delivered=delivery.count)
     if delivery.replay:
         counts = {"replayed": delivery.count}
-    return Change(route=delivery.route, removed=[delivery.id], counts=counts)
+    return RouteChange(route=delivery.route, removed=[delivery.id], counts=counts)
 
 
 def unknown_delivery(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
@@ -213,7 +213,7 @@ def set_aside(
     error: str,
     status: str,
     at: float,
-) -> Change:
+) -> RouteChange:
     letter = StoredDeadLetter(
         route=delivery.route,
         topic=topic,
@@ -225,28 +225,28 @@ def set_aside(
         committed_at=committed_at,
         replay=delivery.replay,
     )
-    return Change(route=delivery.route, removed=[delivery.id], dead=letter, counts=_terms(delivery, dead=1))
+    return RouteChange(route=delivery.route, removed=[delivery.id], dead=letter, counts=_terms(delivery, dead=1))
 
 
-def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> Change:
+def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
     """A delivery that brings its record along, because its entry may be gone. NotAllowed when the route is gone."""
     if route is None:
         raise NotAllowed(f"there is no route {letter.route} any more: its dead letters can only be discarded")
     number = letter.number
     kept = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
     again = _new(route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, kept=kept)
-    return Change(route=route.name, added=[again], no_longer_dead=letter.id, counts=_terms(letter, dead=-1))
+    return RouteChange(route=route.name, added=[again], no_longer_dead=letter.id, counts=_terms(letter, dead=-1))
 
 
-def discard_dead(letter: StoredDeadLetter) -> Change:
-    """The route may be gone: then nobody counts it."""
-    return Change(route=letter.route, no_longer_dead=letter.id, counts=_terms(letter, dead=-1, discarded=1))
+def discard_dead(letter: StoredDeadLetter) -> RouteChange:
+    """The route may be gone: then there is nothing to count on."""
+    return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=_terms(letter, dead=-1, discarded=1))
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------
 
 
-def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Change:
+def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
     """
     Give up what an optional route has not delivered below a number; `counts["skipped"]` says how much that is.
 
@@ -255,7 +255,7 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ch
     """
     uncut = max(0, number - route.next)
     spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
-    return Change(
+    return RouteChange(
         route=route.name,
         removed=[delivery.id for delivery in below],
         added=[

@@ -50,7 +50,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
-    """What the configuration says of a route."""
+    """A route as it is configured."""
 
     name: str
     topic: str
@@ -92,7 +92,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownDelivery:
-    """A delivery of which nobody knows whether it arrived; `kept` as of a Delivery."""
+    """A delivery whose outcome is unknown; `kept` as of a Delivery."""
 
     id: int
     route: str

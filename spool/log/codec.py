@@ -57,7 +57,7 @@ def cut(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
 
 
 def seal(packed: bytes, place: str) -> EntryBody:
-    """Compress and sum packed records. `place` says where they belong: the same bytes elsewhere are damage too."""
+    """Compress and sum packed records. `place` says where they belong: the same bytes elsewhere count as damage."""
     data = zstd.compress(packed, LEVEL)
     return EntryBody(VERSION, checksum(data, place), data)
 

@@ -1,4 +1,4 @@
-"""Reports of one call that disagree: counted by the two sources, with what each of them says in sum."""
+"""Reports of one call that disagree: counted by the two sources, with the sums that each of them reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.record import Inference, decimal_text
 
 
 class Sum(msgspec.Struct, array_like=True):
-    """What one of the two sources says of the calls in question; None: it never said."""
+    """What one of the two sources reported of the calls in question; None: never reported."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None

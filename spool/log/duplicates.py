@@ -48,7 +48,7 @@ class Fold:
 
 
 class DuplicateIndex:
-    """Pure memory: `find` and `add` belong to the writer's thread, between transactions nobody else's."""
+    """In memory only. `find` and `add` run on the writer's thread while a transaction is planned or applied."""
 
     def __init__(self, secret: bytes, *, window_s: float, max_ids: int) -> None:
         self._factor = int.from_bytes(derived(secret, "duplicates")[:16]) | 1
@@ -73,7 +73,7 @@ class DuplicateIndex:
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
     def find(self, identity: Identity, id: int, hours: Iterable[int], now: float) -> int | None:
-        """The place of a known id (see `place`), IN_A_RUN when only that it is known is known, None when it is new."""
+        """The place of a known id (see `place`), IN_A_RUN when its place is not at hand, None when it is new."""
         found = self._newest.get(id)
         if found is not None:
             return found
@@ -111,7 +111,7 @@ class DuplicateIndex:
         self.covered_since = covered_since
 
     def reaches_back_to(self, moment: float) -> bool:
-        """Whether the newest ids begin before a moment; also when there are none, because nothing says otherwise."""
+        """Whether the newest ids begin before a moment; True when there are none."""
         return not self._arrivals or self._arrivals[0][0] < moment
 
     def through(self, topic: str) -> int:
@@ -252,7 +252,7 @@ class _Plan:
         self.covered_since = index.covered_since
 
     def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
-        """A new run, merged with those of its hour that are not much longer: an hour has few, and each moves rarely."""
+        """Add a run, merged with those of its hour that are not much longer, so that an hour has few runs."""
         for run in sorted(self._index.runs_of(hour), key=lambda run: len(run.ids)):
             together = len(run.ids) + len(ids)
             if together > self._index.max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):

@@ -30,7 +30,7 @@ class Horizon:
         self._moved = asyncio.Event()
 
     def begin(self, next_numbers: Mapping[str, int]) -> None:
-        """After a start everything is closed: somebody may have read it before."""
+        """After a start everything is closed: a reader may have read it before."""
         self._closed_below = dict(next_numbers)
 
     def freeze(self) -> dict[str, int]:
@@ -83,6 +83,6 @@ class Horizon:
             self._closed_below.update(self._open.popleft()[1])
 
     def _wake(self) -> None:
-        """Everybody who waits looks again; those who come later wait for the next move."""
+        """Readers that wait look again; later ones wait for the next move."""
         self._moved.set()
         self._moved = asyncio.Event()

@@ -14,5 +14,5 @@ def notify(observer: Observer, commit: Commit) -> None:
     """An error of the observer is logged and not raised: a sender that heard of it would send the records again."""
     try:
         observer.committed(commit)
-    except Exception:  # noqa: BLE001 - somebody else's code, after the commit
+    except Exception:  # noqa: BLE001 - the observer's code, after the commit
         _log.exception("an observer of the log failed", extra={"action": "observer_failed"})

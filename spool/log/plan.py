@@ -236,7 +236,7 @@ class _Work:
         return self._plan.series.get(point.series) or self._reader.series(point.series)
 
     def _observe(self, kept: Sequence[Record]) -> None:
-        """Terms by source, for whoever counts."""
+        """Terms by source, for metrics."""
         topic, observed = self._terms.topic, self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received
         if self._submission.left_out:

@@ -2,7 +2,7 @@
 Receipts: the place of a submission (its commit, its index there), sealed.
 
 A synthetic initialisation vector: the tag is a keyed hash of the place and the key stream a keyed hash of the tag, so
-equal places give equal ids, ids tell neither order nor volume, and one that nobody sealed does not open.
+equal places give equal ids, ids show neither order nor volume, and an id that was not sealed here does not open.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from spool.errors import SpoolFull
 LEAST_RETRY_S = 1
 MOST_RETRY_S = 300
 UNKNOWN_RETRY_S = 30
-ROOM = 0.02  # of max_bytes: what making room aims at, so that the next commit is not full again
-SERIES_AGE_S = 30 * 86_400  # a counter that nobody reported for so long belongs to a process that is gone
+ROOM = 0.02  # of max_bytes: freed when the spool is full, so that the next commit does not find it full again
+SERIES_AGE_S = 30 * 86_400  # a counter not reported for so long belongs to a process that is gone
 MAX_SERIES = 1_000_000
 
 # A further reader of the log: the lowest number of a topic that it still needs, None when it needs nothing.
@@ -56,7 +56,7 @@ def removable(candidates: Sequence[Candidate], *, limit: int, before: float, exc
 
 
 class Progress(NamedTuple):
-    """Over some topics: records that nobody needs any more, and records that are kept."""
+    """Over some topics: records that no route needs any more, and records that are kept."""
 
     done: int
     kept: int

@@ -23,7 +23,7 @@ class IdRun:
     """
     Ids of calls that started within one hour.
 
-    `marks` has a bit for the low end of every id: most ids that are not here are told so by one look at it, at a
+    `marks` has a bit for the low end of every id: most ids that are not here are recognised by one look at it, at a
     fraction of a search's cost.
     """
 
@@ -41,7 +41,7 @@ class IdRun:
 
 
 def marked(key: int, hour: int, arrived_at: float, ids: array[int]) -> IdRun:
-    """A run with its marks: four to eight bits an id, so that seven in eight strangers are told at once."""
+    """A run with its marks: four to eight bits an id, so that seven in eight unknown ids are recognised at once."""
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
     marks = bytearray(bits >> 3)

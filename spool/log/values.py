@@ -16,7 +16,7 @@ class CounterPoint:
     """One cumulative point. The log turns it into a delta record inside the commit, from `template`."""
 
     series: bytes  # 16 bytes: resource, scope, name, unit, attributes and start time
-    start_time: int  # 0 = the sender does not say: its first point is only a base line
+    start_time: int  # 0 when unknown: then the first point is only a base line
     time: int
     value: int | Decimal
     template: UsageMetric  # id, value, start_time and end_time are filled by the log
@@ -96,7 +96,7 @@ class LogStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What one group commit did, for whoever counts: {(topic, term, source or reason): n}."""
+    """What one group commit did, for metrics: {(topic, term, source or reason): n}."""
 
     seconds: float
     flush_seconds: float

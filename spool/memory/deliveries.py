@@ -11,7 +11,7 @@ from spool.clock import Clock
 from spool.deliveries import ranges, routes, rules, transitions
 from spool.deliveries.routes import Backlog
 from spool.deliveries.sent import SentDeliveries, Transition
-from spool.deliveries.stored import OPEN, UNKNOWN, Change, StoredDeadLetter, StoredDelivery, StoredRoute
+from spool.deliveries.stored import OPEN, UNKNOWN, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute
 from spool.deliveries.values import (
     DeadLetter,
     Delivery,
@@ -204,7 +204,7 @@ class MemoryDeliveries(SentDeliveries):
         return sorted(found, key=lambda delivery: (delivery.replay, delivery.first))
 
     def _free(self, route: str) -> list[StoredDelivery]:
-        """Open, and nobody is sending it."""
+        """Open, and not being sent."""
         return [delivery for delivery in self._open(route) if delivery.id not in self._in_hand]
 
     def _take(self, delivery: StoredDelivery | None) -> Delivery | None:
@@ -237,7 +237,7 @@ class MemoryDeliveries(SentDeliveries):
             self._write(transition(stored))
         self._in_hand.discard(delivery.id)
 
-    def _write(self, change: Change) -> list[StoredDelivery]:
+    def _write(self, change: RouteChange) -> list[StoredDelivery]:
         """Everything that a change does; returns the added deliveries with their ids."""
         for id in change.removed:
             del self._deliveries[id]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spool.deliveries import routes, transitions
 from spool.deliveries.ranges import clipped, without
 from spool.deliveries.rules import MAX_WAITING, TERMS
-from spool.deliveries.stored import OPEN, UNKNOWN, Change, StoredDelivery, StoredRoute
+from spool.deliveries.stored import OPEN, UNKNOWN, RouteChange, StoredDelivery, StoredRoute
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.errors import NotAllowed, NotThere
 from spool.record import AI_TELEMETRY
@@ -36,7 +36,7 @@ def route(**counts: int) -> StoredRoute:
     return replace(begun, counts={**begun.counts, **counts})
 
 
-def moved(change: Change, before: list[StoredDelivery]) -> int:
+def moved(change: RouteChange, before: list[StoredDelivery]) -> int:
     """By how much the numbers in open deliveries, in terms and above `next` together grow."""
     after = {one.id: one for one in before if one.id not in change.removed}
     if change.changed is not None:

@@ -1,4 +1,4 @@
--- What leaves the house: routes, their numbered deliveries, and what destinations refused. The log is in schema.sql.
+-- Routes, their numbered deliveries, and what destinations refused. The log is in schema.sql.
 
 -- One row per (destination, topic). The terms obey the books: every accepted number is in one of them, or at or above
 -- `next` (no delivery was cut for it yet), or in an open delivery.

@@ -66,7 +66,7 @@ BELOW = f"""{_DELIVERY}
 # How many single records of a route were refused alone.
 SUSPECTS = "SELECT count(*) FROM deliveries WHERE route = ? AND state = 'open' AND refusals > 0"
 
-# Deliveries that wait and stand for backlog, as `StoredDelivery.waits_apart` tells them from the others.
+# Deliveries that wait and stand for backlog, as opposed to those of `StoredDelivery.waits_apart`.
 WAITING = f"""
     SELECT count(*) FROM deliveries
      WHERE route = :route AND state = 'open' AND NOT replay

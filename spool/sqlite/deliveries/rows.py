@@ -1,4 +1,4 @@
-"""Rows of the deliveries' tables as values, and a `Change` written to them. Functions of a connection."""
+"""Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from spool.deliveries import routes, rules
-from spool.deliveries.stored import COUNTS, Change, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
+from spool.deliveries.stored import COUNTS, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
 from spool.deliveries.values import PartialRefusal
 from spool.log.values import Entry
 from spool.record import pack, unpack
@@ -102,7 +102,7 @@ def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
     return PartialRefusal(**dict(zip(queries.REFUSAL_COLUMNS, row, strict=True)))
 
 
-def write(connection: sqlite3.Connection, change: Change) -> list[StoredDelivery]:
+def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
     """Everything that a change does, in the caller's transaction; returns the added deliveries with their ids."""
     connection.executemany(queries.REMOVE, [(delivery,) for delivery in change.removed])
     if change.changed is not None:

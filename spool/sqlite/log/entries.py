@@ -134,7 +134,7 @@ def checked_fields(topic: str, number: int, checksum: int, packed: bytes) -> dic
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
-    """Whether the file itself is wrong, as opposed to the disk under it or somebody else's lock."""
+    """Whether the file itself is wrong, as opposed to the disk under it or a lock of another process."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     # A header that names a format from the future has no code of its own.
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error) == "unsupported file format"

@@ -1,5 +1,5 @@
 """
-The log on SQLite: append in groups, read what is closed, keep the books, give room back.
+The log on SQLite: appends in groups, reads what is closed, keeps the books, frees space.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class SqliteLog:
                 return await self._keep(group)
 
     async def _keep(self, group: Sequence[Submission]) -> Sequence[Receipt]:
-        """One transaction; afterwards, and only then, the memory follows."""
+        """One transaction; only after it the memory is updated."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
         now = self._clock.now()
@@ -157,10 +157,10 @@ class SqliteLog:
     # -- between commits -------------------------------------------------------------------------------------------
 
     async def _between(self) -> bool:
-        """After every group, and every second while it answers True: heal what is not well."""
+        """After every group, and every second while it returns True: recover from a failed commit."""
         if self._health.well:
             return False
-        with suppress(SpoolError):  # the health has said so, and this is tried again
+        with suppress(SpoolError):  # the health has logged it, and this is tried again
             try:
                 await self._health.recover()
             except SpoolFull:
@@ -186,7 +186,7 @@ class SqliteLog:
         self._index.folded(await self._database.transaction(write))
 
     async def _make_room(self) -> bool:
-        """Entries that nobody needs go before their time; False when there were none, or none a moment ago."""
+        """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self._upkeep.locked():
             return False
@@ -209,7 +209,7 @@ class SqliteLog:
         return removed
 
     async def _note(self) -> None:
-        """What is kept, for whoever finds the file damaged; on a full disk the last note has to do."""
+        """Note what is kept, for a start that finds the file damaged; on a full disk the last note has to do."""
         kept = await self._database.read(store.kept)
         try:
             write_note(self._database.path.parent, {topic: n for (topic, _), n in kept.items()})
@@ -241,7 +241,7 @@ class SqliteLog:
             return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Mark damaged entries once, count their records, say so."""
+        """Mark damaged entries once, count and log their records."""
         for one in damage:
             _log.error(
                 "an entry is damaged and set aside",
@@ -337,7 +337,7 @@ class SqliteLog:
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
     async def retain(self) -> int:
-        """Never raises for what the disk does: the next run finds the same work, and readiness tells."""
+        """Never raises for errors of the disk: the next run finds the same work, and readiness reports them."""
         async with self._upkeep:
             try:
                 with self._translated():
@@ -368,14 +368,14 @@ class SqliteLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Errors of a write as the submitters are told them; the health remembers."""
+        """Errors of a write as the submitters get them; the health remembers."""
         try:
             yield
         except sqlite3.Error as error:
             raise self._health.failed(error) from error
 
     async def close(self) -> None:
-        """Commit who waits, fold the newest ids so that the next start reads little."""
+        """Commit what waits, fold the newest ids so that the next start reads little."""
         await self._writer.close()
         if self._writer.died:  # more may be on disk than is known here: the next start reads it there
             return

@@ -21,7 +21,7 @@ ENTRIES_BETWEEN = """
 # A body on its own: a damaged page under it spoils nothing else.
 BODY = "SELECT body FROM entries WHERE rowid = ?"
 
-# Set aside, once: says whether this call did it.
+# Mark an entry as damaged; changes no row when it is marked already.
 MARK_DAMAGED = "UPDATE entries SET damaged = 1 WHERE topic = ? AND first = ? AND damaged = 0"
 
 # The lowest number kept in a topic.
@@ -106,7 +106,7 @@ SERIES = "SELECT start_time, time, value FROM series WHERE id = ?"
 
 KEEP_SERIES = "INSERT OR REPLACE INTO series (id, start_time, time, value, seen_at) VALUES (?, ?, ?, ?, ?)"
 
-# Series that nobody reported for a long time, and the oldest beyond a bound.
+# Series that were not reported for a long time, and the oldest beyond a bound.
 REMOVE_OLD_SERIES = "DELETE FROM series WHERE seen_at < ?"
 COUNT_SERIES = "SELECT count(*) FROM series"
 REMOVE_OLDEST_SERIES = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY seen_at LIMIT ?)"

@@ -1,5 +1,5 @@
 """
-Recounting the books from commit rows and entries, slice by slice, so that nobody waits for it.
+Recounting the books from commit rows and entries, slice by slice, so that no commit waits for it.
 
 What is being counted does not change under it: commit rows and entries are only ever added behind the border, and the
 caller keeps retention away.

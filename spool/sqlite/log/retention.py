@@ -1,5 +1,5 @@
 """
-Deleting: entries that age and space allow, their commit rows carried forward in the books, room given back.
+Deleting: entries that age and space allow; their commit rows are carried forward, free pages go back to the disk.
 
 Small transactions, so that a commit never waits long behind one, and each leaves the books balanced.
 """

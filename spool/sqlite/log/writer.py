@@ -1,5 +1,5 @@
 """
-Group commit: submissions that wait together are kept together, and nobody waits for a timer.
+Group commit: submissions that wait together are committed together, without waiting for a timer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class IndexOutOfStep(Exception):
 
 class GroupWriter:
     """
-    One task that takes everybody who waits, commits them together and answers each.
+    One task that takes all submissions that wait, commits them together and answers each.
 
     `between` runs after every group, and every second while it answers True.
     """
@@ -69,7 +69,7 @@ class GroupWriter:
         return await receipt
 
     async def close(self) -> None:
-        """CommitGroup everybody who waits, then stop."""
+        """Commit all that wait, then stop."""
         self._closing = True
         self._somebody.set()
         await asyncio.wait([self._task])
@@ -122,7 +122,7 @@ class GroupWriter:
             _succeed(group, receipts)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Nobody waits for a task that is gone; health says that it is."""
+        """Fail what still waits; health reports that the task has ended."""
         error = None if task.cancelled() else task.exception()
         if not self._closing:
             name = type(error.__cause__ or error).__name__ if error else None
