@@ -1,4 +1,4 @@
-"""One small payload for each format, as its gateway would send it now: for a first record without a client."""
+"""One small payload for each format, as its gateway would send it now: a first record without a client."""
 
 from __future__ import annotations
 

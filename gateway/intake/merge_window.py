@@ -1,7 +1,8 @@
 """
 The merge window before the intake: partial reports of one call are merged, and are on disk before their 2xx.
 
-Receivers call `MergeWindow.take` in place of `Intake.take`. What waited for the whole window is released as it is.
+Receivers call `MergeWindow.take` in place of `Intake.take`. What waited for the whole window is released as
+it is.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _log = logging.getLogger(__name__)
 
 class MergeWindow:
     """
-    What a request keeps or forgets of partial reports is in the commit of its records: after a crash, disk and books
-    agree on what waits.
+    What a request keeps or forgets of partial reports is in the commit of its records: after a crash, disk
+    and books agree on what waits.
     """
 
     def __init__(self, stored: PartialReports, intake: Intake, clock: Clock, merger: Merger) -> None:
@@ -44,10 +45,11 @@ class MergeWindow:
     async def start(self) -> None:
         """Take up what was waiting when the process ended."""
         if damaged := self._merger.load(await self._stored.load()):
-            _log.error("%d partial reports cannot be read", damaged, extra={"action": "partial_reports_damaged"})
+            damage = {"action": "partial_reports_damaged"}
+            _log.error("%d partial reports cannot be read", damaged, extra=damage)
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
-        """Like `Intake.take`: returns when everything is durable, and its errors mean that nothing was kept."""
+        """As `Intake.take`: returns when everything is durable; an error means that nothing was kept."""
         if not reports:
             return await self._intake.take(outcome, bearer)
         sender = Sender(bearer.name, dict(bearer.labels), bearer.device)
@@ -91,7 +93,7 @@ class MergeWindow:
             await self._try_to_release()
 
     async def _try_to_release(self) -> None:
-        """What cannot be put on record now stays the next to go, and the request that pushed it out is not refused."""
+        """What cannot be put on record now stays the next to go; whoever pushed it out is not refused."""
         try:
             await self.release()
         except SpoolError as error:
@@ -100,8 +102,8 @@ class MergeWindow:
 
 class _Turns:
     """
-    One request at a time for each key, in order of arrival: what one merges is kept, or refused, before the next looks
-    at it.
+    One request at a time for each key, in order of arrival: what one merges is kept, or refused, before the
+    next looks at it.
     """
 
     def __init__(self) -> None:
@@ -125,7 +127,7 @@ class _Turns:
             self._end(turn, keys, [one for one in before if not one.done()])
 
     def _end(self, turn: _Turn, keys: Set[bytes], before: Sequence[_Turn]) -> None:
-        """End a turn; one that is given up while it waits ends with those before it, for which the next waits too."""
+        """End a turn. One that is given up while it waits ends with those before it: the next waits for them."""
         if before:
             first, *others = before
             first.add_done_callback(lambda _: self._end(turn, keys, others))

@@ -25,9 +25,9 @@ def normalise(
     """
     Read a body of one of FORMAT_NAMES; each `next` is one slice of work.
 
-    OTLP is taken under any name: OpenRouter, Cloudflare and others push it to whatever address they are given. Raises
-    BadPayload when the body as a whole cannot be read; a bad item is a reject, and its neighbours are kept. `hold` is
-    called with the size of what unfolds inside the body.
+    OTLP is taken under any name: OpenRouter, Cloudflare and others push it to whatever address they are
+    given. Raises BadPayload when the body as a whole cannot be read; a bad item is a reject, and its
+    neighbours are kept. `hold` is called with the size of what unfolds inside the body.
     """
     named = format if format in OTLP_SIGNALS else export_requests.shown(body) or format
     if named in OTLP_SIGNALS:

@@ -40,8 +40,8 @@ class Joined(NamedTuple):
 
 def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
     """
-    Join the requests of a JSON body: collectors write one a line, people put them into arrays. Each `next` works
-    through at most SLICE_BYTES of them.
+    Join the requests of a JSON body: collectors write one a line, people put them into arrays. Each `next`
+    works through at most SLICE_BYTES of them.
 
     BadPayload if one of them is of another signal; what is no JSON at all is left for the decoder to refuse.
     """

@@ -1,4 +1,4 @@
-"""What identifies a call of LiteLLM: in its log, in its spans, and in what its integration sends to Langfuse."""
+"""What identifies a call of LiteLLM, in its log, its spans and what its integration sends to Langfuse."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 
 def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     """
-    By `id`, the provider's response id. LiteLLM's own call id, a UUID that several attempts share, stands in its place
-    for failures and for answers that have no id.
+    By `id`, the provider's response id. LiteLLM's own call id, a UUID that several attempts share, stands
+    in its place for failures and for answers that have no id.
     """
     own = record.request_id
     if own is None or own == call_id or (_UUID.fullmatch(own) and _may_be_call_id(record, call_id)):

@@ -53,8 +53,8 @@ class Outcome:
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
-    A batch with partial reports has also received those that wait, which are counted beside its outcome. Built by one
-    normaliser for one payload, read by the intake, then thrown away.
+    A batch with partial reports has also received those that wait, which are counted beside its outcome.
+    Built by one normaliser for one payload, read by the intake, then thrown away.
     """
 
     topic: str = AI_TELEMETRY
@@ -102,7 +102,8 @@ class Outcome:
         """
         Keep the session of a record's resource where the record names another one.
 
-        A window of Copilot Chat holds many conversations: its calls name these, its counters name the window alone.
+        A window of Copilot Chat holds many conversations: its calls name these, its counters name the
+        window alone.
         """
         if session is not None and session != record.session:
             self.sessions.add((record.source, record.tags.get("service"), session))
@@ -111,7 +112,7 @@ class Outcome:
         self.rejects.append(Reject(item, reason, message))
 
     def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
-        """Show an operator the names of an item that was not understood, after `of`; bounded, and never a value."""
+        """Keep the names of an item that was not understood, after `of`, for an operator; never a value."""
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 
@@ -119,8 +120,8 @@ class Outcome:
         """
         Pack a full part of finished records and points: packed they take a tenth of the memory.
 
-        A record without a certain identity stays: it must not be kept while a later part may still fail, because it
-        would not be recognised when the whole payload is repeated.
+        A record without a certain identity stays: it must not be kept while a later part may still fail,
+        because it would not be recognised when the whole payload is repeated.
         """
         if max(len(self.records), len(self.points)) < PART or self.why is not None:
             return
@@ -143,8 +144,8 @@ class Outcome:
         """
         What is to be kept together, in order; their books add up to this one's.
 
-        Parts are unpacked one at a time. The last holds everything that was not packed; a small payload is its own
-        only part.
+        Parts are unpacked one at a time. The last holds everything that was not packed; a small payload is
+        its own only part.
         """
         if not self.packed:
             yield self

@@ -1,4 +1,4 @@
-"""Azure API Management: rows of its gateway LLM log. One row of a call holds the counts, the others messages."""
+"""Azure API Management: rows of its gateway LLM log. One row of a call has its counts, the others messages."""
 
 from __future__ import annotations
 

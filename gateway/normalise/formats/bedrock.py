@@ -1,5 +1,6 @@
 """
-AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or these inside a Firehose delivery.
+AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or these inside a Firehose
+delivery.
 
 The bodies in it are never decoded.
 """

@@ -129,7 +129,8 @@ def _tokens(attributes: BifrostAttributes) -> Tokens:
     output_tokens = first(attributes.output_tokens, attributes.completion_tokens)
     cache_read = first(attributes.cache_read_tokens, attributes.older_cache_read_tokens)
     cache_write = first(attributes.cache_write_tokens, attributes.older_cache_write_tokens)
-    reasoning = first(attributes.reasoning_tokens, attributes.older_reasoning_tokens, attributes.plain_reasoning_tokens)
+    older_reasoning = first(attributes.older_reasoning_tokens, attributes.plain_reasoning_tokens)
+    reasoning = first(attributes.reasoning_tokens, older_reasoning)
     return Tokens(
         count(input_tokens, "gen_ai.usage.prompt_tokens"),
         count(output_tokens, "gen_ai.usage.completion_tokens"),

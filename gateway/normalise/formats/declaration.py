@@ -53,7 +53,8 @@ class Unreadable(NamedTuple):
 
 class CallReport(NamedTuple):
     """
-    What a batch reports of a call that is not whole, or that later batches may add to; only its format reads `facts`.
+    What a batch reports of a call that is not whole, or that later batches may add to; only its format
+    reads `facts`.
 
     Plain and packed, so that it passes between processes and is kept on disk as it is.
     """
@@ -64,7 +65,7 @@ class CallReport(NamedTuple):
 
 
 class Normalised(NamedTuple):
-    """What a body yields. The items of reports that wait are received in the outcome, and in no other of its terms."""
+    """What a body yields. Items of reports that wait are received in the outcome, and in no other of its terms."""
 
     outcome: Outcome
     reports: Sequence[CallReport] = ()
@@ -81,8 +82,9 @@ class Format:
     """
     How a format is recognised, exemplified and answered; how it is read is in ItemFormat or BatchFormat.
 
-    `has_sign` is given the top-level members of one item. `answer` is for a body that is on disk, `refuse` for a
-    request that was refused (headers, body); either returns None where Tollhouse's own answer is right.
+    `has_sign` is given the top-level members of one item. `answer` is for a body that is on disk, `refuse`
+    for a request that was refused (headers, body); either returns None where Tollhouse's own answer is
+    right.
     """
 
     name: str
@@ -102,9 +104,9 @@ class ItemFormat(Format):
     """
     A format whose items are read one by one.
 
-    `calls` reads one item, decoded as `event`; none for an item that was understood and is no call. It raises
-    `BadValue` when a figure cannot be what its field is for, or yields it when the item's other calls are good.
-    `unwrap` takes an item of the body out of its envelopes, packed ones with `Unfolding`.
+    `calls` reads one item, decoded as `event`; none for an item that was understood and is no call. It
+    raises `BadValue` when a figure cannot be what its field is for, or yields it when the item's other
+    calls are good. `unwrap` takes an item of the body out of its envelopes, packed ones with `Unfolding`.
     """
 
     event: type[msgspec.Struct]

@@ -1,6 +1,6 @@
 """
-Envoy AI Gateway: JSON access-log lines under the documented keys of today and of its first versions. Operators may
-write numbers as text.
+Envoy AI Gateway: JSON access-log lines under the documented keys of today and of its first versions.
+Operators may write numbers as text.
 """
 
 from __future__ import annotations

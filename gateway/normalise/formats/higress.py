@@ -1,4 +1,4 @@
-"""Higress: access-log lines whose `ai_log` is JSON inside text; the details in it are JSON inside text again."""
+"""Higress: access-log lines whose `ai_log` is JSON inside text; its details are JSON inside text again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def calls(event: HigressEvent) -> Iterable[Call]:
 
 
 def _identity(record: Inference, response_id: str | None) -> Identity:
-    """By the provider's response id, which SDKs see too. The request id is Envoy's, and callers may choose it."""
+    """By the provider's response id, which SDKs see too. Callers may choose Envoy's request id."""
     unique = response_id if response_id and is_long(response_id) else None
     return of_call(record, response_id=unique, shared_id=record.request_id)
 

@@ -1,6 +1,6 @@
 """
-The gateway formats, in the order in which their signs are looked for: where an item shows two formats, the first here
-wins.
+The gateway formats, in the order in which their signs are looked for: where an item shows two formats, the
+first here wins.
 """
 
 from __future__ import annotations

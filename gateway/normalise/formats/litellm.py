@@ -1,7 +1,9 @@
 """
-LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload whose values are all text.
+LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload whose values are all
+text.
 
-The hot path of the formats: one typed decode an event, and of the messages and the answer nothing but the model's name.
+The hot path of the formats: one typed decode an event, and of the messages and the answer nothing but the
+model's name.
 """
 
 from __future__ import annotations
@@ -175,7 +177,7 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
 
 def _operation(call_type: str | None) -> str | None:
     operation = None if call_type is None else of_function(call_type)
-    return None if operation == RERANK else operation  # the cases' list of LiteLLM's calls leaves reranking unnamed
+    return None if operation == RERANK else operation  # unnamed in the cases' list of LiteLLM's calls
 
 
 def _describe(

@@ -1,4 +1,4 @@
-"""CloudEvents as OpenMeter takes them; those with a model and tokens are calls, the others are ignored here."""
+"""CloudEvents as OpenMeter takes them; those with a model and tokens are calls, the others are ignored."""
 
 from __future__ import annotations
 

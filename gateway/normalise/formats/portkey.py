@@ -1,4 +1,4 @@
-"""Portkey: analytics rows, export lines, and the JSON file of one log, which may hold a row. Costs are US cents."""
+"""Portkey: analytics rows, export lines, and the JSON file of one log, perhaps with its row. Costs are in cents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spool.record import Inference
 
 NAME = "portkey"
 
-# Moves the point of any number that JSON can hold. The default, 28 digits, would round, and an exponent overflow.
+# Moves the point of any number in JSON. The default, 28 digits, would round, and an exponent overflow.
 _EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
@@ -89,7 +89,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: PortkeyEvent) -> Iterable[Call]:
-    """One row, line or file is one call. A line may hold what a file has, and a file without bodies has its row."""
+    """One row, line or file is one call. A line may hold what a file has; a file without bodies has its row."""
     for read, source in ((_of_row, event), (_of_file, event), (_of_row, nested(event.metrics, PortkeyEvent))):
         call = read(source)
         if is_call(call.record):

@@ -1,4 +1,4 @@
-"""Google Vertex AI: rows of the request-response table. The counts are in the answer only, whosever model it was."""
+"""Google Vertex AI: rows of the request-response table. The counts are in the answer only."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def calls(event: VertexEvent) -> Iterable[Call]:
 
 def _identity(record: Inference, answered: VertexAnswer) -> Identity:
     """
-    By the response id that SDKs see too, else by the row's. An export that wrote it as 9.87E+16 has lost digits:
-    several calls share what is left.
+    By the response id that SDKs see too, else by the row's. An export that wrote it as 9.87E+16 has lost
+    digits: several calls share what is left.
     """
     response_id = first(answered.id, answered.responseId)
     if response_id and is_long(response_id):

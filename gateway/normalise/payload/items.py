@@ -1,8 +1,9 @@
 """
 Bodies into raw items, by their first bytes and never by a content type: one document, an array, or lines.
 
-An item stays undecoded bytes, so that a bad one is rejected alone. What Python senders write and JSON does not allow
-(NaN, lone surrogates, bytes that are no UTF-8) is cleaned, in one item only and with every digit kept.
+An item stays undecoded bytes, so that a bad one is rejected alone. What Python senders write and JSON does
+not allow (NaN, lone surrogates, bytes that are no UTF-8) is cleaned, in one item only and with every digit
+kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 _AT_ONCE = 1024 * 1024  # what is smaller is parsed whole, which is faster and takes 72 bytes an element
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
-_WINDOW = 1024  # bytes of a gzip member at first: what follows its end is copied, and there may be millions of ends
+_WINDOW = 1024  # bytes of a gzip member at first: what follows its end is copied, and members may be tiny
 
 _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\n]+")
@@ -35,7 +36,7 @@ _NEXT_LINE = re.compile(rb"\n\s*\S")
 # Lines that begin with a brace: those of a document that was printed over several lines are indented.
 _OBJECT_LINE = re.compile(rb"^\{[^\n]*", re.MULTILINE)
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
-# A string that never ends takes the rest of the text: tried again at each of its quotes, that would be quadratic.
+# A string that never ends takes the rest of the text: looked for at each of its quotes, it would be quadratic.
 _OPEN_STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|(\\?\Z))'
 _NAME = re.compile(rb"\s*[{,]\s*(" + _STRING + rb")\s*:\s*", re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{},]")
@@ -61,7 +62,7 @@ def unmarked(body: bytes) -> bytes:
 
 
 def items(body: bytes) -> Iterator[Raw]:
-    """The items of a body, lazily. BadPayload, at once or on the way, if it is no JSON at all or breaks off."""
+    """The items of a body, lazily. BadPayload, now or on the way, if it is no JSON at all or breaks off."""
     body = unmarked(body)
     if body.startswith(GZIP_MAGIC):
         raise BadPayload("the body is gzip: say so with Content-Encoding: gzip")
@@ -82,7 +83,7 @@ def array(raw: Raw) -> Iterator[Raw]:
 
 
 def clean(raw: Raw) -> bytes:
-    """The same JSON with null for NaN and Infinity and U+FFFD for lone surrogates and bytes that are no UTF-8."""
+    """The same JSON, with null for NaN and Infinity, and U+FFFD for lone surrogates and invalid UTF-8."""
     text = bytes(raw).decode("utf-8", "replace").encode()
     if not _UNCLEAN.search(text):
         return text
@@ -196,8 +197,8 @@ def _lines(body: bytes) -> Iterator[Raw]:
 
 def _run(text: bytes) -> Iterator[bytes]:
     """
-    Objects without anything between them, as Firehose and CloudWatch write them into files. What follows the last of
-    them stays one piece.
+    Objects without anything between them, as Firehose and CloudWatch write them into files. What follows
+    the last of them stays one piece.
     """
     view, place = memoryview(text), 0
     while (end := _parsed_length(view[place:])) is not None and text[place + end : place + end + 1] == b"{":
@@ -250,7 +251,7 @@ def _split(body: bytes) -> Iterator[bytes]:
 
 
 class _Marks:
-    """Brackets and commas outside of strings. A quote that is never closed begins no string: an item lost its own."""
+    """Brackets and commas outside of strings. A quote that is never closed begins no string."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

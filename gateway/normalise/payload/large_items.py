@@ -1,8 +1,9 @@
 """
 Items of a megabyte and more: values that no field can hold are left out before they are decoded.
 
-A list of a million empty lists takes thirty times its bytes once it is decoded, and means nothing where a number or a
-name belongs. The bodies and prompts that make honest items large are not read anyway, and text stays as it is.
+A list of a million empty lists takes thirty times its bytes once it is decoded, and means nothing where a
+number or a name belongs. The bodies and prompts that make honest items large are not read anyway, and text
+stays as it is.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class ProviderBody(msgspec.Struct):
 
     def identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
-        By the provider's response id if it is unique, else by the gateway's own id: identity by content needs a time,
-        and not every log has one.
+        By the provider's response id if it is unique, else by the gateway's own id: identity by content
+        needs a time, and not every log has one.
         """
         response_id = text(self.id) or text(self.responseId)
         is_unique = response_id is not None and is_long(response_id)

@@ -1,4 +1,4 @@
-"""Unpacks what senders put into a body as base64 and gzip, with a bound for each piece and one for the whole body."""
+"""Unpacks what senders put into a body as base64 and gzip, within a bound a piece and one a body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.normalise.payload import items as payload
 MAX_PIECE: Final = 64 * 1024 * 1024  # what a body that comes as it is may hold
 MAX_WHOLE: Final = 256 * 1024 * 1024  # log lines repeat themselves, and pack to a twentieth
 
-Hold = Callable[[int], None]  # takes memory for bytes held beside the body; raises Refusal if there is none left
+Hold = Callable[[int], None]  # takes memory for so many bytes beside the body; Refusal if there is none
 
 
 class Unfolding:
@@ -25,7 +25,8 @@ class Unfolding:
         """
         Base64, of gzip or of plain bytes.
 
-        ValueError if it is neither, payload.TooBig for a piece that can never pass, Refusal for a body with too many.
+        ValueError if it is neither, payload.TooBig for a piece that can never pass, Refusal for a body with
+        too many.
         """
         body = payload.base64(packed)
         if body.startswith(payload.GZIP_MAGIC):

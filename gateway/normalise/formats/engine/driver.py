@@ -1,4 +1,4 @@
-"""Reads the items of a body by one format, in slices: every item is accounted for, and a bad one is rejected alone."""
+"""Reads the items of a body by one format, in slices. Every item is counted; a bad one is rejected alone."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def calls_of(format: ItemFormat, event: Any) -> list[Call | BadValue]:
 
 
 def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
-    """Ignore an item without a call. One with another format's sign may be a call: an operator is shown its names."""
+    """Ignore an item without a call. Of one with another format's sign an operator is shown the names."""
     members = payload.peek(item)
     if format_of(members) in (None, format.name):
         outcome.ignored[format.ignored_as(event) if format.ignored_as else NOT_AI] += 1

@@ -22,7 +22,7 @@ def recognise(body: bytes) -> str | None:
 
 
 def recognised(body: bytes, *, how: str) -> str:
-    """The format of a body; BadPayload states why it cannot be read, or which formats there are and how to name one."""
+    """The format of a body. BadPayload states why it cannot be read, or how to name one of the formats."""
     if (found := recognise(body)) is not None:
         return found
     payload.items(body)  # raises for what is no JSON

@@ -1,8 +1,8 @@
 """
 Langfuse's ingestion batch: events that create and update traces and generations; only generations are calls.
 
-Events of one id are merged. A generation that is not whole, and what a trace states of the caller, are partial
-reports: `merger.py` merges them across batches. Inputs and outputs are never decoded.
+Events of one id are merged. A generation that is not whole, and what a trace states of the caller, are
+partial reports: `merger.py` merges them across batches. Inputs and outputs are never decoded.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class _BatchReader:
 
 
 def events_of(body: bytes) -> Iterator[payload.Raw]:
-    """The undecoded events of the body's batches. BadPayload: not readable, or one object that is no batch."""
+    """The events of the body's batches, undecoded. BadPayload: unreadable, or one object that is no batch."""
     documents = payload.items(body)
     first = list(islice(documents, 2))
     is_alone = len(first) == 1 and body.lstrip()[:1] != b"["

@@ -28,19 +28,22 @@ def has_sign(members: Members) -> bool:
 
 def example(call: ExampleCall) -> Any:
     trace = {
-        "id": call.trace_id, "userId": "example-user", "sessionId": "example-session", "tags": ["env:example"],
+        "id": call.trace_id, "userId": "example-user", "sessionId": "example-session",
+        "tags": ["env:example"],
     }  # fmt: skip
     generation = {
         "id": call.uuid, "traceId": call.trace_id, "model": call.model, "startTime": call.start,
         "endTime": call.end, "usageDetails": call.usage, "costDetails": {"total": call.cost},
     }  # fmt: skip
     bodies = {"trace-create": trace, "generation-create": generation}
-    events = [{"id": str(uuid4()), "type": type, "timestamp": call.end, "body": body} for type, body in bodies.items()]
-    return {"batch": events}
+    batch = []
+    for type, body in bodies.items():
+        batch.append({"id": str(uuid4()), "type": type, "timestamp": call.end, "body": body})
+    return {"batch": batch}
 
 
 def answer(body: bytes, outcome: Outcome, _: float) -> FormatAnswer:
-    """207 with one entry per event under the sender's own event id: a rejected one is 400, and is not sent again."""
+    """207 with one entry per event, under the sender's event id. A rejected one, 400, is not sent again."""
     rejects = {reject.item: reject for reject in outcome.rejects}
     successes, errors = [], []
     for index, raw in enumerate(events_of(body)):

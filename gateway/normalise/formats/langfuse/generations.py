@@ -1,4 +1,4 @@
-"""A Langfuse generation and its trace: what was reported so far, how reports are merged, and the call they make."""
+"""A Langfuse generation and its trace: what was reported, how reports are merged, and the call they make."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def merge(known: Generation, later: Generation) -> Generation:
 
 
 def in_order(known: Generation, later: Generation) -> Generation:
-    """Both, where requests may overtake one another or come again: the later by the events' own clock wins."""
+    """Both, where requests may overtake one another or come again: by the events' own clock the later wins."""
     if known.at is not None and later.at is not None and later.at < known.at:
         known, later = later, known
     return merge(known, later)
@@ -145,7 +145,7 @@ def generation_of(record: Inference) -> Generation:
 
 
 def call_of(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
-    """The generation as a call, under the identity of its record if there is one. None if no model and no tokens."""
+    """The generation as a call, under the identity of its record if it has one. None without model and tokens."""
     record = Inference(
         id=b"",
         source=NAME,

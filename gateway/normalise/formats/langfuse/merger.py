@@ -1,9 +1,10 @@
 """
-Merges the reports of one generation: Langfuse's SDKs send its create and its update, which holds the usage, apart.
+Merges the reports of one generation: Langfuse's SDKs send its create and its update, which holds the usage,
+apart.
 
-Partial reports wait for `spool.pending_window`, bounded by number and bytes, and are found again after a restart. What
-a trace states of the caller is kept as long as generations of it arrive. Nothing here waits or writes: the
-`PendingChange` of a merge is what the commit of its outcome must change on disk.
+Partial reports wait for `spool.pending_window`, bounded by number and bytes, and are found again after a
+restart. What a trace states of the caller is kept as long as generations of it arrive. Nothing here waits
+or writes: the `PendingChange` of a merge is what the commit of its outcome must change on disk.
 
     for _ in merger.apply(merge):    # a large batch in turns
         await sleep(0)
@@ -45,7 +46,7 @@ from spool.record import Inference
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """Whose key brought a report, and what it adds to each: a report that is released later is still its own."""
+    """Whose key brought a report, and what it adds to each: also to a report that is released later."""
 
     name: str
     labels: dict[str, str] = {}
@@ -161,7 +162,7 @@ class Merger:
                 self._set(key, report)
 
     def release(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
-        """Take out some of what waited for the whole window or must make room, oldest first; not what is `busy`."""
+        """Take out some of what waited long enough or must make room, oldest first; not what is `busy`."""
         due = self._due(now, busy)
         of_sender: dict[bytes, Released] = {}
         for key in due:
@@ -179,7 +180,7 @@ class Merger:
             self._waiting.move_to_end(key, last=False)
 
     def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
-        """What waited for the whole window; then, to make room, traces before generations, which lose their usage."""
+        """What waited long enough; then, to make room, traces before generations, which would lose their usage."""
         ended = takewhile(lambda one: now - one[1].at >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
         room = self._max_reports - len(self._waiting) + len(due)
@@ -210,7 +211,8 @@ class Merger:
         """
         From now on no report on this call is partial.
 
-        Its record is not on disk yet: until then reports on it carry the whole call, so that either may be kept first.
+        Its record is not on disk yet: until then reports on it carry the whole call, so that either may be
+        kept first.
         """
         trace_id = call.record.trace_id
         trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
@@ -218,7 +220,7 @@ class Merger:
         self._recorded.add(key, trace_key, call.record, call.identity, now)
 
     def _add_trace(self, report: CallReport, merge: Merge) -> Iterator[None]:
-        """Keep what a trace states, and amend its generations that are on record and open: it may come after them."""
+        """Keep what a trace states, and amend those of its generations that are on record and still open."""
         key = key_of(merge.sender, TRACE, report.key)
         known, trace = self._trace(merge.sender, report.key, merge.now), _traces.decode(report.facts)
         if known is not None:

@@ -1,5 +1,6 @@
 """
-Generations that are on record: a later report on one of them is not partial, and goes to the log as the same call.
+Generations that are on record: a later report on one of them is not partial, and goes to the log as the
+same call.
 
 While the record is open the log fills in what it left null; what comes after that is counted as late there.
 """
@@ -25,7 +26,7 @@ class RecordedGeneration(NamedTuple):
 
 
 class RecordedGenerations:
-    """By key, oldest first; bounded like the merge window. Not kept across a restart, which closes all records."""
+    """By key, oldest first; bounded like the merge window. A restart closes all records, so nothing is stored."""
 
     def __init__(self, *, window_s: float, hold_s: float, max_generations: int) -> None:
         self._window_s = window_s

@@ -1,5 +1,6 @@
 """
-Langfuse's usage: `usageDetails`, in OpenAI's shape or as free buckets that exclude one another, and the older `usage`.
+Langfuse's usage: `usageDetails`, in OpenAI's shape or as free buckets that exclude one another, and the
+older `usage`.
 """
 
 from __future__ import annotations
