@@ -1,23 +1,24 @@
-"""How long to wait before the next attempt: pure, from attempts and the destination's own hint."""
+"""How long to wait before the next attempt: pure, from the failures and the destination's own hint."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-LONGEST_HINT_S = 86_400.0  # a date far off is a wrong clock, not a wish
+LONGEST_HINT_S = 86_400.0  # a date further away comes from a wrong clock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """Exponential from `first_s` to `most_s`, jittered so that many gateways do not return at the same moment."""
+    """Exponential from `first_s` to `most_s`, with jitter so that gateways do not return all at once."""
 
     first_s: float = 1.0
     most_s: float = 30.0
 
     def delay_s(self, failures: int, hint_s: float | None = None, *, chance: float | None = None) -> float:
         """
-        The wait after `failures` failures in a row, the first being 1; never shorter than the destination asked for.
+        The wait after `failures` (at least 1) failures in a row, at least as long as the destination asked
+        for.
 
         `chance` from 0 to 1 is drawn when not given: the wait lies between half and the whole of the step.
         """

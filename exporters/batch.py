@@ -1,4 +1,4 @@
-"""What of a delivery leaves: pure, from its entries."""
+"""Which records of a delivery are sent: pure, from its entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Batch:
     boundaries: list[int] = field(default_factory=list)  # numbers whose kind differs from the one sent before
 
     def settlement(self, *, refused: int = 0, words: str | None = None) -> Settlement:
-        """Where all numbers went when the destination took the records but for `refused`."""
+        """What became of all numbers when the destination took the records except `refused`."""
         refused = min(refused, len(self.records))
         return Settlement(
             delivered=len(self.records) - refused,
@@ -32,17 +32,17 @@ class Batch:
 
 
 def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """The batch of a destination that sums: shadows stay in the house."""
+    """The batch of a destination that sums: shadows are not sent."""
     return _sort(delivery, entries, shadows=False)
 
 
 def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """The batch of a destination that keeps: shadows leave as what they are."""
+    """The batch of a destination that keeps records: shadows are sent, marked as such."""
     return _sort(delivery, entries, shadows=True)
 
 
 def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
-    """Where to split a batch of several kinds so that the fewest splits are needed; None when it has one kind."""
+    """The number before which to split a batch of several kinds, near its middle; None for one kind."""
     middle = delivery.first + delivery.count // 2
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
 

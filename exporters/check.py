@@ -1,7 +1,8 @@
 """
-What `tollhouse check` says of the upstream: which key covers which stream, and whether an empty export is taken.
+What `tollhouse check` reports on the upstream: which key covers which stream, and whether it takes an empty
+export.
 
-An empty export is all that can be sent without leaving a trace there, so streams other than OTLP stay unverified.
+An empty export is the only request that leaves nothing behind, so streams other than OTLP stay unverified.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A device's own line to its gateway: enrolment under an enrolment key, then heartbeats under the key it was given.
+Enrols this device at its gateway with an enrolment key, then sends heartbeats with the key that it was given.
 
 Nothing waits for it: telemetry is a route like any other, parked until the device's key is there.
 """
@@ -37,16 +37,18 @@ class _Device(msgspec.Struct):
     heartbeat_interval_s: float = INTERVAL_S
 
 
-class _Answer(msgspec.Struct):
+class _DeviceAnswer(msgspec.Struct):
     device: _Device = msgspec.field(default_factory=_Device)
     key: str | None = None
 
 
 class DeviceReporter:
     """
-    `facts` is what an enrolment says; `report` adds what a heartbeat says now; `keep_key` writes the device's key.
+    `facts` are sent with every request, `report` adds those of a heartbeat; `keep_key` writes the device's
+    key.
 
-    `state` is what the gateway says of this device, `reason` why it is not heard at the moment.
+    `state` is the device's state as the gateway answered it, `reason` why the last request failed, None if it
+    did not.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class DeviceReporter:
         self.reason: str | None = None
 
     async def run(self) -> None:
-        """For ever; between two heartbeats nothing happens."""
+        """Report until cancelled; between two heartbeats nothing happens."""
         rest_s = 0.0
         while True:
             await asyncio.sleep(rest_s)
@@ -86,24 +88,25 @@ class DeviceReporter:
         await self._client.close()
 
     async def report_once(self) -> float:
-        """Enrol or send one heartbeat; how long to wait before the next."""
+        """Enrol or send one heartbeat; returns how long to wait before the next."""
         try:
             rest_s = await self._heartbeat() if self._key_file.exists() else await self._enrol()
         except Retryable as error:
             self._failures += 1
-            self._say(str(error))
+            self._set_reason(str(error))
             return self._backoff.delay_s(self._failures, error.retry_after_s)
         except SendError as error:
             self._failures = 0
             self.state = "revoked" if error.status == GONE else self.state
-            self._say(str(error))
+            self._set_reason(str(error))
             return REFUSED_S if error.status == GONE or not error.answered else self._interval_s
         self._failures = 0
         return rest_s * random.uniform(0.95, 1.05)  # a fleet that starts together does not stay together
 
     async def _enrol(self) -> float:
         if self._enrolment_key is None:
-            raise Misconfigured("this device has no key, and no enrolment key to get one with", answered=False)
+            message = "this device has no key, and no enrolment key to get one with"
+            raise Misconfigured(message, answered=False)
         body = {**self._facts, "want_key": True}
         answer = await self._post("enroll", body, self._enrolment_key.value())
         if answer.key is not None:
@@ -111,9 +114,11 @@ class DeviceReporter:
             _log.info("enrolled", extra={"action": "enrolled", "device": answer.device.id})
             return 0.0  # the first heartbeat at once
         if answer.device.state == ENROLLED:
-            self._say("the gateway gave this device a key before, and it is not here: tollhouse devices reset ID there")
+            self._set_reason(
+                "the device's key is missing here, and the gateway gives it once: tollhouse devices reset ID there"
+            )
             return REFUSED_S
-        self._say(f"the gateway says: {answer.device.state}")
+        self._set_reason(f"the gateway answers: {answer.device.state}")
         return self._interval_s
 
     async def _heartbeat(self) -> float:
@@ -123,28 +128,29 @@ class DeviceReporter:
         except Misconfigured as error:
             if error.status != 401 or self._enrolment_key is None:
                 raise
-            return await self._enrol()  # the key is dead: reset, and perhaps welcome again
-        self._say(None if answer.device.state == ENROLLED else f"the gateway says: {answer.device.state}")
+            return await self._enrol()  # the key was revoked or reset: enrol again
+        is_enrolled = answer.device.state == ENROLLED
+        self._set_reason(None if is_enrolled else f"the gateway answers: {answer.device.state}")
         return self._interval_s
 
-    async def _post(self, stream: str, body: Mapping[str, Any], secret: str) -> _Answer:
+    async def _post(self, stream: str, body: Mapping[str, Any], secret: str) -> _DeviceAnswer:
         url = self._paths.needed(stream)
         answer = await self._client.send(
             url, msgspec.json.encode(body), content_type="application/json", authorization=secret
         )
         try:
-            said = msgspec.json.decode(answer.body, type=_Answer)
+            decoded = msgspec.json.decode(answer.body, type=_DeviceAnswer)
         except (msgspec.DecodeError, RecursionError) as error:
             raise Misconfigured("what answers at this address is no gateway", status=answer.status) from error
-        self.state = said.device.state
-        self._interval_s = min(max(1.0, said.device.heartbeat_interval_s), LONGEST_INTERVAL_S)
-        return said
+        self.state = decoded.device.state
+        self._interval_s = min(max(1.0, decoded.device.heartbeat_interval_s), LONGEST_INTERVAL_S)
+        return decoded
 
-    def _say(self, reason: str | None) -> None:
-        """Once for every change: an offline laptop must not fill its log."""
+    def _set_reason(self, reason: str | None) -> None:
+        """Log every change once: an offline laptop must not fill its log."""
         if reason != self.reason:
             if reason is None:
-                _log.info("the gateway hears this device", extra={"action": "linked"})
+                _log.info("connected to the gateway", extra={"action": "linked"})
             else:
-                _log.warning("the gateway does not hear this device: %s", reason, extra={"action": "not_linked"})
+                _log.warning("not connected to the gateway: %s", reason, extra={"action": "not_linked"})
             self.reason = reason

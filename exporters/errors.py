@@ -1,4 +1,4 @@
-"""Why a delivery did not settle, named for whose move is next."""
+"""Why a delivery did not settle, named for what happens next."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Retryable(SendError):
 
 
 class Rejected(SendError):
-    """The destination read these bytes and refused them: find the culprit."""
+    """The destination read these bytes and refused them: look for the record at fault."""
 
 
 class DeliveryTooLarge(SendError):
@@ -38,7 +38,7 @@ class DeliveryTooLarge(SendError):
 
 
 class Divide(SendError):
-    """One request must not hold all of it: split before the number `at`; each part goes by itself."""
+    """One request must not hold all of it: split before the number `at` and send each part by itself."""
 
     def __init__(self, message: str, *, at: int) -> None:
         super().__init__(message, answered=False)
@@ -46,8 +46,8 @@ class Divide(SendError):
 
 
 class Misconfigured(SendError):
-    """The key or the address is wrong, the data is innocent: keep it and wait (401, 403, 404, 405, 415, 501, 3xx)."""
+    """A key, address or file is wrong, for the operator to change (401, 403, 404, 405, 415, 501, 3xx)."""
 
 
 class OutcomeUnknown(SendError):
-    """No answer to something that must not be sent twice: an operator settles it."""
+    """No answer to a request that must not be repeated: an operator decides what became of it."""

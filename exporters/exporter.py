@@ -22,7 +22,7 @@ class Exporter(Protocol):
         ...
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        """Send the delivery's records; returns where they went. The same delivery is always the same bytes."""
+        """Send the records; returns what became of them. The same delivery is always the same bytes."""
         ...
 
     async def close(self) -> None: ...
@@ -34,5 +34,5 @@ class RouteConfig:
 
     spec: RouteSpec
     exporter: Exporter
-    stamps: Callable[[], object] = tuple  # its answer changes with the secret files: then the route tries again at once
+    stamps: Callable[[], object] = tuple  # changes with the secret files; then the route tries again at once
     backoff: Backoff = field(default_factory=Backoff)

@@ -31,7 +31,7 @@ class Sync(Protocol):
 
 
 class Forwarder:
-    """What leaves the house: a route for each destination and topic, and tables that are brought upstream."""
+    """The routes, one for each destination and topic, and the tables that are brought upstream."""
 
     def __init__(
         self,
@@ -44,30 +44,37 @@ class Forwarder:
         self._deliveries = deliveries
         self._configs = list(specs)
         self._routes = [
-            RouteLoop(config.spec, config.exporter, deliveries=deliveries, log=log, clock=clock, backoff=config.backoff)
+            RouteLoop(
+                config.spec,
+                config.exporter,
+                deliveries=deliveries,
+                log=log,
+                clock=clock,
+                backoff=config.backoff,
+            )
             for config in self._configs
         ]
         self._syncs = list(syncs)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Tell the spool what is configured, then run every route."""
+        """Declare the configured routes to the storage, then run every one."""
         await self._deliveries.declare([config.spec for config in self._configs])
-        stood = {state.name: state.state for state in await self._deliveries.routes()}
+        states = {state.name: state.state for state in await self._deliveries.routes()}
         for route in self._routes:
-            self._tasks.append(asyncio.create_task(route.run(stood[route.name]), name=f"route {route.name}"))
+            self._tasks.append(asyncio.create_task(route.run(states[route.name]), name=f"route {route.name}"))
         for sync in self._syncs:
             self._tasks.append(asyncio.create_task(sync.run(), name=f"sync {sync.state().name}"))
         self._tasks.append(asyncio.create_task(self._watch_secrets(), name="secret files"))
 
     async def wait(self) -> None:
-        """Never returns while all is well: raises what ended a route, for whoever owns the process."""
+        """Wait for the end of a route, which is always a fault, and raise its cause."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
 
     async def stop(self) -> None:
-        """Cancel what is under way: an open delivery stays open and is sent again with the same bytes."""
+        """Cancel what is being sent: an open delivery stays open and is sent again with the same bytes."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -96,7 +103,7 @@ class Forwarder:
         seen = [stamps() for stamps, _ in watched]
         while True:
             await asyncio.sleep(SECRETS_EVERY_S)
-            for place, (stamps, waiting) in enumerate(watched):
+            for place, (stamps, waiter) in enumerate(watched):
                 if (now := stamps()) != seen[place]:
                     seen[place] = now
-                    waiting.poke()
+                    waiter.poke()

@@ -1,4 +1,4 @@
-"""Which upstream key may carry what: managed use cases first, all resolved through one catalogue."""
+"""Which upstream key is sent with which stream: managed use cases first, resolved through one catalogue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KeyringEntry:
     secret: SecretSource
 
     def grants(self, scope: str) -> bool:
-        """Resolved now and not at start: what a use case covers is the catalogue's to say."""
+        """Resolved now and not at start, because the catalogue may change what a use case covers."""
         return scope in scopes.granted(scopes=self.settings.scopes, use_cases=self.settings.use_cases)
 
 
@@ -25,20 +25,14 @@ class Keyring:
     def __init__(self, keys: Sequence[UpstreamKey], environ: Mapping[str, str] | None = None) -> None:
         # Stable: within both kinds the configuration's order holds.
         ordered = sorted(keys, key=lambda key: not key.use_cases)
-        self._keys = [
-            KeyringEntry(
-                key,
-                SecretSource(f"upstream key {key.name}", file=key.secret_file, env=key.secret_env, environ=environ),
-            )
-            for key in ordered
-        ]
+        self._keys = [KeyringEntry(key, _secret_source(key, environ)) for key in ordered]
 
     def covering(self, scope: str) -> KeyringEntry | None:
-        """The narrowest key that grants a scope: the first with a managed use case, else the first with scopes."""
+        """The narrowest key that grants a scope: the first with a use case, else the first with scopes."""
         return next((key for key in self._keys if key.grants(scope)), None)
 
     def secret_for(self, scope: str) -> str:
-        """Refused when no key covers the scope, or when the covering key's secret cannot be had."""
+        """Misconfigured if no key covers the scope, or the covering key's secret cannot be read."""
         key = self.covering(scope)
         if key is None:
             use_case = scopes.granting_use_case(scope)
@@ -49,3 +43,8 @@ class Keyring:
     def stamps(self) -> list[object]:
         """Differs from an earlier answer when a secret file changed."""
         return [key.secret.stamp() for key in self._keys]
+
+
+def _secret_source(key: UpstreamKey, environ: Mapping[str, str] | None) -> SecretSource:
+    name = f"upstream key {key.name}"
+    return SecretSource(name, file=key.secret_file, env=key.secret_env, environ=environ)

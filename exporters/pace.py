@@ -1,4 +1,4 @@
-"""How fast and in which order requests may leave, where the destination minds: tokens, and lanes."""
+"""How fast and in which order requests may be sent, for destinations that limit it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spool.deliveries.values import Delivery
 
 
 class TokenBucket:
-    """So many a second over time, and `burst` at once when nothing was taken for long."""
+    """A token bucket: `per_s` tokens a second over time, and at most `burst` at once."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class TokenBucket:
         self._turn = asyncio.Lock()
 
     async def take(self, n: int) -> None:
-        """Wait for n tokens; those who came first get theirs first."""
+        """Wait for n tokens, in the order of the calls."""
         async with self._turn:
             wanted = min(n, self._burst)
             while (short := wanted - self._filled()) > 0:  # noqa: ASYNC110 - it waits for time alone
@@ -32,7 +32,7 @@ class TokenBucket:
             self._left -= wanted
 
     def give_back(self, n: int) -> None:
-        """They were not needed after all."""
+        """Return n tokens that were not used."""
         self._left = min(self._burst, self._filled() + n)
 
     def _filled(self) -> float:
@@ -43,17 +43,17 @@ class TokenBucket:
 
 
 class InOrder:
-    """Deliveries of one lane arrive in the order of their numbers: while one must wait, those after it wait too."""
+    """Keeps the deliveries of a sequence in order: while one waits, those with later numbers wait too."""
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[str, set[int]] = defaultdict(set)  # by lane, the first numbers
+        self._waiting: defaultdict[str, set[int]] = defaultdict(set)  # by sequence, the first numbers
 
     @contextmanager
-    def turn(self, lane: str, delivery: Delivery) -> Iterator[None]:
-        """Around sending. Retryable, before anything is sent, when an earlier delivery of the lane still waits."""
-        waiting = self._waiting[lane]
+    def turn(self, sequence: str, delivery: Delivery) -> Iterator[None]:
+        """A context around sending. Retryable, before anything is sent, while an earlier delivery waits."""
+        waiting = self._waiting[sequence]
         if not delivery.replay and any(first < delivery.first for first in waiting):
-            waiting.add(delivery.first)  # those behind it wait for it, too, whichever is due first
+            waiting.add(delivery.first)  # later ones wait for this one too, whichever is due first
             raise Retryable("an earlier request must arrive first", answered=False, keep_key=True)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Checks of single settings, each as sentences in the user's own key names; no sentence when there is no problem."""
+"""Checks of single settings: each yields a sentence, in the user's own key names, for a problem."""
 
 from __future__ import annotations
 

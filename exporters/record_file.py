@@ -1,9 +1,10 @@
 """
 A file of lines, appended and flushed before their delivery is settled: what the destinations of files share.
 
-Before anything is written, the delivery keeps the file's identity and size as its mark. A repeat looks for its lines
-behind that place, wherever a rotation has moved the file within the directory, and writes those that are missing: no
-line is there twice, and the lines of other deliveries, which may have come first, are never touched.
+Before anything is written, the delivery keeps the file's identity and size as its mark. A repeat looks for
+its lines behind that place, wherever a rotation has moved the file within the directory, and writes those
+that are missing: no line is there twice, and the lines of other deliveries, which may have come first, are
+never touched.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ _log = logging.getLogger(__name__)
 
 FILE_MODE = 0o640
 _STEP = 64 * 1024  # read backwards in search of the last line
-# Full, busy or broken for now; everything else (permissions, a directory in the way) is for the operator to mend.
-_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE})
+# Full, busy or failing for now; everything else (permissions, a directory of that name) the operator must
+# change.
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE}
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Mark:
 
 
 class FileExporter:
-    """`write` gives the lines that a delivery adds to the file, no two of them alike; `head` begins an empty file."""
+    """`write` gives the lines of a delivery, no two of them alike; `head` begins an empty file."""
 
     in_flight = 1  # one file, one order
 
@@ -89,16 +92,17 @@ class FileExporter:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except OSError as error:
             words = f"{self._file.path}: {error.strerror or error}"
-            if error.errno in _PASSING:
+            if error.errno in _TEMPORARY:
                 raise Retryable(words, answered=False, keep_key=True) from error
             raise Misconfigured(words, answered=False) from error
 
 
-_locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)  # two topics, two routes, may share a file
+# The routes of two topics may share a file.
+_locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
 class _File:
-    """Everything here waits for the disk: called on the exporter's thread alone."""
+    """Blocks on the disk: called on the exporter's thread alone."""
 
     def __init__(self, path: Path, head: bytes) -> None:
         self.path = path
@@ -107,7 +111,7 @@ class _File:
         self._descriptor: int | None = None
 
     def begin(self, before: Mark | None) -> Mark:
-        """The place behind which a delivery's lines are: that of its first attempt while the file can be found."""
+        """The place after which a delivery's lines are: that of its first attempt if its file is found."""
         with self._lock:
             if before is not None:
                 descriptor = self._find(before)
@@ -115,7 +119,8 @@ class _File:
                     os.close(descriptor)
                     return before
                 # Moved away by a rotation: what it holds of this delivery cannot be known.
-                _log.warning("%s: the file of a repeated delivery is gone", self.path, extra={"action": "mark_lost"})
+                fields = {"action": "mark_lost"}
+                _log.warning("%s: the file of a repeated delivery is gone", self.path, extra=fields)
             descriptor = self._current()
             _end_last_line(descriptor)
             status = os.fstat(descriptor)

@@ -1,7 +1,8 @@
 """
-The loop of one (destination, topic): take a delivery, send it, write down what became of it. The heart of the program.
+The loop of one (destination, topic): take a delivery, send it, record what became of it.
 
-What an answer means for the route as a whole (who may send now, and when) is kept in `exporters.throttle`.
+What an answer means for the route as a whole (which worker may send, and when) is kept in
+`exporters.throttle`.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class RouteLoop:
         self._log = log
         self._clock = clock
         self._backoff = backoff or Backoff()
-        self._gate = RouteThrottle(clock, self._backoff)
+        self._throttle = RouteThrottle(clock, self._backoff)
         self._news = asyncio.Event()
 
     async def run(self, state: str = RUNNING) -> None:
         """`state` is where the route stood when the process ended; a parked one tries at once."""
-        self._gate.state = state
+        self._throttle.state = state
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(), name=f"{self.name} news")
             for place in range(self._exporter.in_flight):
@@ -64,8 +65,8 @@ class RouteLoop:
 
     def poke(self) -> None:
         """Try again now: a secret or the configuration changed."""
-        self._gate.open()
-        self._stir()
+        self._throttle.open()
+        self._wake()
 
     async def forward_once(self) -> bool:
         """
@@ -76,7 +77,7 @@ class RouteLoop:
         delivery = await self._next()
         if delivery is None:
             return False
-        began = self._gate.round
+        began = self._throttle.round
         try:
             settlement = await self._send(delivery)
         except Divide as error:
@@ -84,9 +85,9 @@ class RouteLoop:
         except (
             Rejected,
             DeliveryTooLarge,
-        ) as error:  # the destination read these bytes and refused them: find the culprit
+        ) as error:  # refused as it was sent: look for the record at fault
             await self._search(delivery, error)
-        except Misconfigured as error:  # the key or the address is wrong, the data is innocent: keep it and wait
+        except Misconfigured as error:  # the data is not at fault: keep it and wait
             await self._park(delivery, error)
         except Retryable as error:
             await self._retry(delivery, error, began)
@@ -100,19 +101,21 @@ class RouteLoop:
             await self._deliveries.settle(delivery, settlement)
             if settlement.delivered:
                 await self._worked()
-        self._stir()
+        self._wake()
         return True
 
     async def _next(self) -> Delivery | None:
-        now = self._gate.now()
-        if self._gate.state == REFUSING:
-            return await self._deliveries.probe(self.name, now=now, max_suspects=self._gate.max_suspects())
-        waited = inf if self._gate.state == PARKED else now  # parked: the gate is the only clock
+        now = self._throttle.now()
+        if self._throttle.state == REFUSING:
+            max_suspects = self._throttle.max_suspects()
+            return await self._deliveries.probe(self.name, now=now, max_suspects=max_suspects)
+        waited = inf if self._throttle.state == PARKED else now  # parked: the throttle alone decides when
         return await self._deliveries.due(self.name, now=waited, max_records=self._exporter.max_records)
 
     async def _send(self, delivery: Delivery) -> Settlement:
         if delivery.count > 1 and delivery.server_errors >= STUCK_AFTER:
-            raise Divide(delivery.last_error or "5xx while others passed", at=delivery.first + delivery.count // 2)
+            middle = delivery.first + delivery.count // 2
+            raise Divide(delivery.last_error or "5xx while others passed", at=middle)
         entries: Sequence[Entry]
         if delivery.kept is not None:
             entries = [delivery.kept]
@@ -125,67 +128,67 @@ class RouteLoop:
         return await self._exporter.send(delivery, entries)
 
     async def _worked(self) -> None:
-        if self._gate.worked():
+        if self._throttle.succeed():
             _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
             await self._deliveries.set_state(self.name, RUNNING, None)
 
     async def _search(self, delivery: Delivery, error: SendError) -> None:
-        """Halve what was refused; a record alone is set aside once the route is proven to work without it."""
+        """Split what was refused; set a single record aside once the route is proven to work without it."""
         words = str(error)
         if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
             await self._deliveries.split(delivery, reason=words)
             return
-        self._note(delivery, "delivery_refused", words)
-        if delivery.count > 1 and self._gate.state != REFUSING:
-            self._gate.searching()
+        self._warn(delivery, "delivery_refused", words)
+        if delivery.count > 1 and self._throttle.state != REFUSING:
+            self._throttle.search()
             await self._deliveries.split(delivery, reason=words, refused=True)
         elif delivery.count > 1:  # sent before the route began to refuse: halving it would prove nothing now
             await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
         elif delivery.refusals and delivery.proven:
             await self._deliveries.set_aside(delivery, error=words, status=str(error.status or "unsendable"))
-            await self._worked()  # others were accepted: that is what the proof says
+            await self._worked()  # `proven`: others were accepted
         else:
             await self._suspect(delivery, error)
 
     async def _suspect(self, delivery: Delivery, error: SendError) -> None:
-        """One record was refused: again later, and unless others passed since, one record at a time until one does."""
+        """Retry a single refused record later; unless others passed since, send one at a time until then."""
         await self._deliveries.retry(
             delivery,
             reason=str(error),
-            not_before=self._gate.now() + self._backoff.delay_s(delivery.refusals + 1),
+            not_before=self._throttle.now() + self._backoff.delay_s(delivery.refusals + 1),
             new_key=error.answered,
             refused_at=self._clock.now(),
         )
         if not delivery.proven:
-            self._gate.refused()
+            self._throttle.refuse()
             await self._deliveries.set_state(self.name, REFUSING, str(error))
 
     async def _park(self, delivery: Delivery, error: Misconfigured) -> None:
         words = str(error)
-        self._note(delivery, "route_parked", words)
+        self._warn(delivery, "route_parked", words)
         await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
-        self._gate.park(PARKED_S)
+        self._throttle.park(PARKED_S)
         await self._deliveries.set_state(self.name, PARKED, words)
 
     async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
         words = str(error)
-        self._note(delivery, "delivery_retried", words)
+        self._warn(delivery, "delivery_retried", words)
         keep_key = error.keep_key and not (error.answered and delivery.doubted)
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.retry(
             delivery,
             reason=words,
-            not_before=self._gate.now() + delay_s,
+            not_before=self._throttle.now() + delay_s,
             new_key=not keep_key,
             server_error=error.status is not None and error.status >= 500,
         )
-        if self._gate.failed(began, words, hint_s=error.retry_after_s) and self._gate.state == RUNNING:
+        if self._throttle.fail(began, words, hint_s=error.retry_after_s) and self._throttle.state == RUNNING:
             await self._deliveries.set_state(self.name, RUNNING, words)
 
     async def _work(self, place: int) -> None:
         while True:
             news = self._news  # taken first: what happens from here on is not missed
-            rest_s = self._gate.rest_s(place)
+            rest_s = self._throttle.rest_s(place)
             if rest_s == 0.0:
                 try:
                     if await self.forward_once():
@@ -195,23 +198,24 @@ class RouteLoop:
                     _log.exception("%s: the spool failed", self.name, extra={"action": "route_fault"})
                     rest_s = AFTER_A_FAULT_S
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(rest_s, LONGEST_REST_S)):  # wait_for loses a cancellation in 3.11
+                # Not wait_for, which loses a cancellation in 3.11.
+                async with asyncio.timeout(min(rest_s, LONGEST_REST_S)):
                     await news.wait()
 
     async def _until_due(self) -> float:
         at = await self._deliveries.next_due_at(self.name)
-        return LONGEST_REST_S if at is None else max(0.01, at - self._gate.now())
+        return LONGEST_REST_S if at is None else max(0.01, at - self._throttle.now())
 
     async def _listen(self) -> None:
-        """Without news a route still looks once in LONGEST_REST_S, so the end of the log's news is no failure."""
+        """Wake the workers for new records. They look in LONGEST_REST_S anyway, so an end is no failure."""
         async for _ in self._log.changes(self._topic):
-            self._stir()
+            self._wake()
 
-    def _stir(self) -> None:
-        """Wake whoever rests."""
+    def _wake(self) -> None:
+        """Wake the workers that rest."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def _note(self, delivery: Delivery, action: str, words: str) -> None:
+    def _warn(self, delivery: Delivery, action: str, words: str) -> None:
         fields = {"action": action, "route": self.name, "first": delivery.first, "last": delivery.last}
         _log.warning("%s: %s", self.name, words, extra=fields)

@@ -23,11 +23,12 @@ class SecretSource:
         self._value = ""
 
     def value(self) -> str:
-        """Refused when it cannot be had: the route waits until the operator mends it."""
+        """The secret; Misconfigured if it cannot be read: the route waits until the operator changes that."""
         if self._file is None:
             value = self._environ.get(self._env, "").strip()
             if not value:
-                raise Misconfigured(f"{self.name}: the environment variable {self._env} is not set", answered=False)
+                message = f"{self.name}: the environment variable {self._env} is not set"
+                raise Misconfigured(message, answered=False)
             return value
         seen = self.stamp()
         if seen is None or seen != self._seen:

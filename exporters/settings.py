@@ -25,8 +25,8 @@ class EventStream:
     """
     One type of [upstream.events]: its events become `sum` operations of a unit-cost stream.
 
-    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name in its data. An
-    empty `value` counts events.
+    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name in
+    its data. An empty `value` counts events.
     """
 
     stream: str = ""

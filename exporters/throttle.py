@@ -1,7 +1,7 @@
 """
-Who of a route's workers may send now, and when: what the answers so far mean for the route as a whole.
+Which of a route's workers may send, and when: what the answers so far mean for the route as a whole.
 
-Pure but for the clock. Timers are monotonic: a step of the wall clock neither hurries nor delays anybody.
+Pure except for the clock. Timers are monotonic: a step of the wall clock changes no wait.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ RUNNING = "running"
 PARKED = "parked"
 REFUSING = "refusing"
 
-# While everything is refused, that many single records are tried; one more for every ten minutes of it, so that no
-# run of bad records, however long, can hide that the destination takes others.
+# While everything is refused, that many single records are tried; one more for every ten minutes of it, so
+# that no run of bad records, however long, can hide that the destination takes others.
 MAX_SUSPECTS = 16
 ANOTHER_SUSPECT_S = 600.0
 
@@ -30,8 +30,8 @@ class RouteThrottle:
         self._epoch = clock.now() - clock.monotonic()
         self._failures = 0
         self._refusals = 0
-        self._told: str | None = None  # the reason that operators see beside the state
-        self._closed_until = 0.0
+        self._shown: str | None = None  # the reason that operators see beside the state
+        self._waits_until = 0.0
         self._asked_until = 0.0  # by the destination: another delivery's success does not shorten it
         self._refusing_since = clock.monotonic()
 
@@ -40,65 +40,65 @@ class RouteThrottle:
         return self._epoch + self._clock.monotonic()
 
     def rest_s(self, place: int) -> float:
-        """How long the worker at a place waits: 0 when it may send, for ever when others must succeed first."""
-        if place > 0 and self._narrow():
+        """How long the worker at a place waits: 0 if it may send, inf if another must succeed first."""
+        if place > 0 and self._is_narrow():
             return inf
-        return max(0.0, max(self._closed_until, self._asked_until) - self._clock.monotonic())
+        return max(0.0, max(self._waits_until, self._asked_until) - self._clock.monotonic())
 
     def max_suspects(self) -> int:
         return MAX_SUSPECTS + int((self._clock.monotonic() - self._refusing_since) / ANOTHER_SUSPECT_S)
 
     def open(self) -> None:
-        """Forget the waiting, not why."""
-        self._closed_until = self._asked_until = 0.0
+        """End every wait; the state stays."""
+        self._waits_until = self._asked_until = 0.0
 
-    def worked(self) -> bool:
-        """A record was accepted. True when the route had something to get over."""
-        recovered = self.state != RUNNING or self._told is not None
+    def succeed(self) -> bool:
+        """A record was accepted. True if the route was not running or had failed."""
+        recovered = self.state != RUNNING or self._shown is not None
         self.state = RUNNING
         self._failures = self._refusals = 0
-        self._told = None
-        self._closed_until = 0.0
+        self._shown = None
+        self._waits_until = 0.0
         return recovered
 
-    def searching(self) -> None:
-        """A batch was refused: until something is accepted, one request at a time looks for the culprit."""
+    def search(self) -> None:
+        """A batch was refused: until one is accepted, one request at a time looks for the record at fault."""
         self._refusals += 1
 
-    def refused(self) -> None:
+    def refuse(self) -> None:
         """A single record was refused and nothing proves that others are not."""
         if self.state != REFUSING:
             self.state = REFUSING
             self._refusing_since = self._clock.monotonic()
             self._refusals = 0
         self._refusals += 1
-        self._close(self._backoff.delay_s(self._refusals))
+        self._wait_for(self._backoff.delay_s(self._refusals))
 
     def park(self, seconds: float) -> None:
         self.state = PARKED
-        self._close(seconds)
+        self._wait_for(seconds)
 
-    def failed(self, began: int, words: str, *, hint_s: float | None) -> bool:
+    def fail(self, began: int, words: str, *, hint_s: float | None) -> bool:
         """
-        No answer, or one that asks for patience. True when the operator is to be told these words.
+        No answer, or one that asks to wait. True if operators should see `words` as the reason.
 
-        The first failure closes nothing: another delivery may pass. The second in a row does.
+        The first failure delays nothing: another delivery may pass. The second in a row does.
         """
         if began == self.round:
             self.round += 1
             self._failures += 1
             if self._failures > 1:
-                self._close(self._backoff.delay_s(self._failures - 1))
+                self._wait_for(self._backoff.delay_s(self._failures - 1))
         if hint_s:
             asked_s = self._backoff.delay_s(1, hint_s)
             self._asked_until = max(self._asked_until, self._clock.monotonic() + asked_s)
-        if self._failures < 2 or words == self._told:
+        if self._failures < 2 or words == self._shown:
             return False
-        self._told = words
+        self._shown = words
         return True
 
-    def _narrow(self) -> bool:
+    def _is_narrow(self) -> bool:
         return self.state != RUNNING or self._failures > 0 or self._refusals > 0
 
-    def _close(self, seconds: float) -> None:
-        self._closed_until = max(self._closed_until, self._clock.monotonic() + seconds)
+    def _wait_for(self, seconds: float) -> None:
+        self._waits_until = max(self._waits_until, self._clock.monotonic() + seconds)

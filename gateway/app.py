@@ -61,8 +61,8 @@ class App:
         """
         Ready to take requests when it returns; when a step fails, what was started is stopped again.
 
-        SpoolError when the data directory cannot be opened, OSError for an address or a file, ConfigError when what the
-        configuration points to is wrong.
+        SpoolError when the data directory cannot be opened, OSError for an address or a file, ConfigError
+        when what the configuration points to is wrong.
         """
         try:
             self._services = await self._stack.enter_async_context(

@@ -1,8 +1,8 @@
 """
 Assembles Tollhouse from the storage up: for the server, for commands without one, and for `tollhouse demo`.
 
-Each function is a context manager: what it opened is closed in reverse order at its end, also when a later part cannot
-be opened. The only module beside the command line that knows exporters.
+Each function is a context manager: what it opened is closed in reverse order at its end, also when a later
+part cannot be opened. The only module beside the command line that knows exporters.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ async def open_services(
     """
     Everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
 
-    `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics. ConfigError when
-    what the configuration points to is wrong.
+    `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics.
+    ConfigError when what the configuration points to is wrong.
     """
     metrics = Metrics()
     observers = Observers([metrics, observer]) if observer else metrics
@@ -136,7 +136,8 @@ async def open_services(
         deposits = Deposits(storage.log, attribution)
         receivers = assembler.receiver_services(access, window, metrics)
         billing = assembler.billing_sync()
-        # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring upstream.
+        # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
+        # upstream.
         routes = await assembler.start_routes([] if is_agent else assembler.syncs(billing))
         operators = assembler.operator_services(access, billing, routes, version=version, console_url=console_url)
         background: Background = {

@@ -1,4 +1,4 @@
-"""Every type of destination in one list, and what is collected from it: problems of the configuration, and routes."""
+"""The list of destination types, and what is made from it: problems of [[destinations]], and routes."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
 def _route(destination: DestinationSettings, topic: str, clock: Clock) -> RouteConfig:
     type = TYPES.get(destination.type)
     if type is None or topic not in type.topics or not getattr(destination, type.needs):
-        raise ValueError(f"destination {destination.name}: type {destination.type!r} cannot take the topic {topic}")
+        shown = f"destination {destination.name}: type {destination.type!r}"
+        raise ValueError(f"{shown} cannot take the topic {topic}")
     secret = secret_of(destination)
-    spec = RouteSpec(
-        name=f"{destination.name}/{topic}", topic=topic, required=destination.required, start=destination.start
-    )
+    name = f"{destination.name}/{topic}"
+    spec = RouteSpec(name=name, topic=topic, required=destination.required, start=destination.start)
     exporter = type.build(destination, secret, clock)
     return RouteConfig(spec=spec, exporter=exporter, stamps=lambda: secret and secret.stamp())

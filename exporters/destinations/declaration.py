@@ -1,4 +1,4 @@
-"""What a destination module declares of its type; `exporters.destinations.catalogue` collects the declarations."""
+"""What each destination module declares; `exporters.destinations.catalogue` collects it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationType:
-    """`needs` is the setting of [[destinations]] without which nothing can be sent; `topics` are those it can take."""
+    """`needs` is the setting of [[destinations]] that must be given; `topics` are those it can take."""
 
     name: str
     needs: str

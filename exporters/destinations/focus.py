@@ -3,7 +3,7 @@ AI cost as FOCUS 1.2 cost and usage rows (CSV). Pure.
 
 One row for an hour and a set of dimensions. Every mandatory column of the specification is there, nulls are
 empty fields, times are UTC, numbers plain decimals; what FOCUS has no column for stands under `x_` names.
-What the house does not know (invoices, unit prices, commitments) is left out or null, never guessed.
+What Tollhouse does not know (invoices, unit prices, commitments) is left out or null, never guessed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COLUMNS = (
     "SubAccountName", "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_Calls", "x_CostSource",
     "x_InputTokens", "x_OutputTokens", "x_Records",
 )  # fmt: skip
-ACCOUNT = "tollhouse"  # who is billed is not in any report; one name stands for the organization
+ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
 UNKNOWN = "Unknown"
 _COUNTS = tuple(name for name in COUNTS if name != "reasoning_tokens")
 _LINE_ENDS = re.compile(r"[\r\n]+")  # a row is one line, whatever a model is called
@@ -176,7 +176,7 @@ def of_entries(entries: Sequence[Entry]) -> list[Charge]:
         charge = _of_sum(hour, key, row)
         shown = (charge.provider, charge.model, charge.team, charge.cost_source)
         place = (hour, *shown, *sorted(charge.tags.items()))
-        charges[place] = _together(charges[place], charge) if place in charges else charge
+        charges[place] = _add(charges[place], charge) if place in charges else charge
     return sorted(charges.values(), key=_order)
 
 
@@ -198,7 +198,7 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
 TYPE = DestinationType(name="focus", needs="path", build=build, topics=(AI_TELEMETRY,))
 
 
-def _together(one: Charge, other: Charge) -> Charge:
+def _add(one: Charge, other: Charge) -> Charge:
     """The sum of two charges that have the same shown dimensions."""
     lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (one, other)]
     known = one.list_cost is not None or other.list_cost is not None

@@ -1,4 +1,4 @@
-"""The `ndjson` destination: one canonical record a line. How a line is never written twice: `exporters.record_file`."""
+"""The `ndjson` destination: a file of canonical records, one a line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """
-The upstream, the cost service or another Tollhouse: what [upstream] must hold, and a route for each topic it takes.
+The upstream, the cost service or another Tollhouse: what [upstream] must hold, and a route for each topic it
+takes.
 
-A topic with nowhere to go has no route: its records are kept as long as retention says.
+A topic that the upstream does not take has no route: its records are kept for the retention time.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class UpstreamContext:
     """
     What the routes to the upstream need beside their deliveries.
 
-    `learn` is called with operations that come into the log from here; `locks` are shared with whoever else sends to a
-    billing connection; `single_writer` names the streams that nobody else writes.
+    `learn` is called with operations that come into the log from here; `locks` are shared with the billing
+    sync; `single_writer` names the streams that no other gateway writes.
     """
 
     log: Log

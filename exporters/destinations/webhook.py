@@ -1,12 +1,12 @@
 """
 The `webhook` destination: a signed POST of JSON for each delivery.
 
-The body is `{"topic": "...", "records": [...]}` with canonical records and no shadows, and it is not compressed:
-receivers are small programs. `Tollhouse-Timestamp` holds the time of sending in seconds since the epoch;
-`Tollhouse-Signature` holds `v1=` and the HMAC-SHA256 in hex, keyed with the secret, of the timestamp, a full stop and
-the body. A receiver that answers 2xx has taken all of it, whatever becomes of the rest of its answer. Anything may come
-again: after no answer as the same body under the same `Idempotency-Key`, later perhaps in other company, always with
-the same `id` in each record.
+The body is `{"topic": "...", "records": [...]}` with canonical records and no shadows, and it is not
+compressed: receivers are small programs. `Tollhouse-Timestamp` holds the time of sending in seconds since the
+epoch; `Tollhouse-Signature` holds `v1=` and the HMAC-SHA256 in hex, keyed with the secret, of the timestamp,
+a full stop and the body. A receiver that answers 2xx has taken all of it, whatever becomes of the rest of its
+answer. Anything may come again: after no answer as the same body under the same `Idempotency-Key`, later
+perhaps in other company, always with the same `id` in each record.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class WebhookExporter:
                 headers={**self._headers, **self._signed(body)},
             )
         except Retryable as error:
-            if error.status is None or error.status >= 300:  # a yes that broke off is a yes: nobody reads on
+            # A 2xx that broke off counts, because the rest of the answer is not read.
+            if error.status is None or error.status >= 300:
                 raise
         return batch.settlement()
 
@@ -87,7 +88,8 @@ def sign(secret: str, timestamp: str, body: bytes) -> str:
 
 
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> WebhookExporter:
-    return WebhookExporter(Client(ClientSettings(compression="none"), clock=clock), settings, secret, clock=clock)
+    client = Client(ClientSettings(compression="none"), clock=clock)
+    return WebhookExporter(client, settings, secret, clock=clock)
 
 
 TYPE = DestinationType(name="webhook", needs="url", build=build)

@@ -1,7 +1,7 @@
 """
 What an answer means for the delivery: pure, from status, headers and the beginning of the body.
 
-The destination's own words are kept, with every secret that was sent struck out.
+The destination's own message is kept, with every secret that was sent replaced.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> S
 
 
 def words(answer: HttpAnswer, *, secrets: Iterable[str] = ()) -> str:
-    """What the destination said, in one line."""
-    return redact(_said(answer), secrets)
+    """The destination's own message, in one line."""
+    return redact(_message(answer), secrets)
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
@@ -87,9 +87,10 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
     return max(0.0, date.timestamp() - now)
 
 
-def _said(answer: HttpAnswer) -> str:
+def _message(answer: HttpAnswer) -> str:
     if answer.media_type in _PROTOBUF:
-        # google.rpc.Status and a span's status both carry the message as field 2; only the latter is installed.
+        # google.rpc.Status and a span's status both have the message as field 2; only the latter is
+        # installed.
         try:
             return str(Status.FromString(answer.body).message)
         except DecodeError:
@@ -106,7 +107,8 @@ def _message_in(document: Any) -> str | None:
     if not isinstance(document, dict):
         return None
     error = document.get("error")
-    for said in (error.get("message") if isinstance(error, dict) else error, document.get("message")):
-        if isinstance(said, str) and said:
-            return said
+    inner = error.get("message") if isinstance(error, dict) else error
+    for message in (inner, document.get("message")):
+        if isinstance(message, str) and message:
+            return message
     return None

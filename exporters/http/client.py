@@ -20,8 +20,8 @@ from exporters.errors import Misconfigured, Retryable
 from exporters.http.answers import HttpAnswer, problem, redact
 from spool.clock import Clock
 
-MOST_ANSWER_BYTES = 64 * 1024
-WORTH_COMPRESSING = 1024
+MAX_ANSWER_BYTES = 64 * 1024
+MIN_COMPRESSED_BYTES = 1024
 _GZIP_LEVEL = 1  # a ninth of the time of zlib's 6 for a few per cent more bytes
 
 
@@ -54,16 +54,17 @@ class Client:
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> HttpAnswer:
-        """The answer when it is a 2xx; else an error of exporters.errors that says whose move is next."""
+        """The answer if it is a 2xx; every other one raises an error of exporters.errors."""
         settings = self._settings
         sent = {"Content-Type": content_type, **(headers or {})}
         if authorization is not None:
             sent["Authorization"] = authorization  # the bare key, no scheme
         if idempotency_key is not None:
             sent[settings.idempotency_header] = idempotency_key
-        if settings.compression == "gzip" and len(body) >= WORTH_COMPRESSING:
+        if settings.compression == "gzip" and len(body) >= MIN_COMPRESSED_BYTES:
             sent["Content-Encoding"] = "gzip"
-            body = igzip.compress(body, compresslevel=_GZIP_LEVEL, mtime=0)  # no time: a repeat is the same bytes
+            # Without a time in it, so that a repeat is the same bytes.
+            body = igzip.compress(body, compresslevel=_GZIP_LEVEL, mtime=0)
         secrets = [value for value in (authorization, *(headers or {}).values()) if value]
         answer = await self._exchange(method, url, body, sent, secrets)
         error = problem(answer, secrets=secrets, now=self._clock.now())
@@ -88,7 +89,7 @@ class Client:
         self, method: str, url: str, body: bytes, headers: Mapping[str, str], secrets: list[str]
     ) -> HttpAnswer:
         try:
-            async with self._opened().request(
+            async with self._open_session().request(
                 method,
                 url,
                 data=body,
@@ -96,8 +97,8 @@ class Client:
                 allow_redirects=False,
                 proxy=self._settings.proxy or None,
             ) as response:
-                said = {name.lower(): value for name, value in response.headers.items()}
-                return HttpAnswer(status=response.status, headers=said, body=await _beginning(response))
+                names = {name.lower(): value for name, value in response.headers.items()}
+                return HttpAnswer(status=response.status, headers=names, body=await _read_beginning(response))
         except aiohttp.InvalidURL as error:
             raise Misconfigured(f"{redact(url, secrets)} is not an address", answered=False) from error
         except TimeoutError as error:
@@ -109,7 +110,7 @@ class Client:
             message = f"no answer: {redact(words or type(error).__name__, secrets)}"
             raise Retryable(message, answered=False, keep_key=True) from error
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
             # An answer is never inflated: a few bytes of it must not become gigabytes here.
@@ -123,12 +124,17 @@ class Client:
         return self._session
 
 
-async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """At most MOST_ANSWER_BYTES. One that breaks off counts by its status; a yes is none yet: it may have said more."""
+async def _read_beginning(response: aiohttp.ClientResponse) -> bytes:
+    """
+    At most MAX_ANSWER_BYTES of the answer's body.
+
+    A refusal that breaks off counts by its status. A 2xx that breaks off is Retryable: the rest may have
+    named refused records.
+    """
     answer = b""
     try:
-        while len(answer) < MOST_ANSWER_BYTES:
-            more = await response.content.read(MOST_ANSWER_BYTES - len(answer))
+        while len(answer) < MAX_ANSWER_BYTES:
+            more = await response.content.read(MAX_ANSWER_BYTES - len(answer))
             if not more:
                 return answer
             answer += more
@@ -137,13 +143,14 @@ async def _beginning(response: aiohttp.ClientResponse) -> bytes:
             message = f"{response.status}, but the answer broke off"
             raise Retryable(message, status=response.status, answered=False, keep_key=True) from error
         return b""
-    response.close()  # the rest is not worth reading
+    response.close()  # the rest is not read
     return answer
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:
-    """Refused when the file of authorities cannot be used."""
+    """Misconfigured if the file of authorities cannot be used."""
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # ssl.SSLError is one
-        raise Misconfigured(f"ca_file {ca_file} cannot be used: {error.strerror or error}", answered=False) from error
+        words = error.strerror or error
+        raise Misconfigured(f"ca_file {ca_file} cannot be used: {words}", answered=False) from error

@@ -1,8 +1,8 @@
 """
 Usage metrics as delta sums of OTLP, with the same `tollhouse.*` attributes on each point as spans have.
 
-Money leaves as a double, as OTLP wants it, and exactly in `tollhouse.value`. The same records always become the same
-bytes.
+Money leaves as a double, as OTLP wants it, and exactly in `tollhouse.value`. The same records always become
+the same bytes.
 """
 
 from __future__ import annotations

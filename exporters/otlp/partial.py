@@ -16,11 +16,13 @@ _JSON_COUNT = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints"}
 
 def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
-    Count and words. An answer that cannot be read says nothing: the status alone stands, and that was a 2xx.
+    The count and the message. (0, None) if the answer cannot be read: the status was a 2xx, so everything was
+    taken.
 
     A message without a count is a warning, and nothing was refused.
     """
-    count, words = _json(answer.body, stream) if answer.media_type == "application/json" else _protobuf(answer, stream)
+    is_json = answer.media_type == "application/json"
+    count, words = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
     return (count, redact(words) or None) if count > 0 else (0, None)
 
 

@@ -1,10 +1,10 @@
 """
 Inference records as OTLP spans, in the current OpenTelemetry GenAI vocabulary.
 
-What that vocabulary lacks travels as `tollhouse.*` attributes, so that another Tollhouse gets every field back:
-a trace, span or request id that is no plain OTel id stands in `tollhouse.trace_id`, `.span_id`, `.request_id`, and
-`tollhouse.times` names the times that are known when not both are (`none`, `start`, `end`). The same records always
-become the same bytes.
+What that vocabulary lacks travels as `tollhouse.*` attributes, so that another Tollhouse gets every field
+back: a trace, span or request id that is no plain OTel id stands in `tollhouse.trace_id`, `.span_id`,
+`.request_id`, and `tollhouse.times` names the times that are known when not both are (`none`, `start`,
+`end`). The same records always become the same bytes.
 """
 
 from __future__ import annotations
@@ -169,13 +169,15 @@ def _encode_kind(record: Inference) -> bytes:
 def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
     """Trace id and span id for the wire, joined, and the attributes that keep what is not of their form."""
     trace_id, span_id = record.trace_id, record.span_id
-    if trace_id is not None and span_id is not None and len(trace_id) == 32:  # nearly always: one match for both
+    # Nearly always both are plain: then one match checks both.
+    if trace_id is not None and span_id is not None and len(trace_id) == 32:
         both = trace_id + span_id
         if _BOTH_IDS.fullmatch(both):
             return bytes.fromhex(both), []
     on_wire = list(identity.stand_in_ids(record.id))
     kept: list[bytes] = []
-    for place, value, form, attribute in ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id)):
+    forms = ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id))
+    for place, value, form, attribute in forms:
         if value is None:
             continue
         if form.fullmatch(value):

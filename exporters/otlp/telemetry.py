@@ -1,9 +1,9 @@
 """
 AI telemetry as OTLP over HTTP: inference records as spans, usage metrics as delta sums.
 
-One delivery is one request. A delivery that holds both kinds is split between them first: sent as two requests, one
-could be taken and the other answered with an error, and the new key that this error demands would send the first
-again. Each part has a key of its own, so neither is ever repeated for the other's sake.
+One delivery is one request. A delivery that holds both kinds is split between them first: sent as two
+requests, one could be taken and the other answered with an error, and the new key that this error demands
+would send the first again. Each part has a key of its own, so neither is ever repeated for the other's sake.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ METRICS = "metrics"
 
 
 class Target(Protocol):
-    """Where OTLP goes, and with what in its headers."""
+    """Where OTLP is sent, and with which headers."""
 
     def url(self, stream: str) -> str | None:
-        """None: nothing is sent there."""
+        """None if the stream is not sent."""
         ...
 
     def authorization(self, stream: str) -> str | None:
-        """The value of the header; Refused when it cannot be had."""
+        """The value of the header; Misconfigured if its secret cannot be read."""
         ...
 
     def headers(self) -> Mapping[str, str]: ...
@@ -96,5 +96,6 @@ class TelemetryExporter:
         try:
             return self._spans.request(spans) if spans else metrics_request(points)
         except (ValueError, OverflowError, IndexError, struct.error) as error:
-            # A number that OTLP has no room for: the record is at fault, and its neighbours must not wait for it.
+            # A number too large for OTLP: only this record is at fault, the others of the delivery must go
+            # on.
             raise Rejected(f"a record cannot be written as OTLP: {error}", answered=False) from error

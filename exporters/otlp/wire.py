@@ -1,9 +1,9 @@
 """
 Protobuf's wire format for attributes, by hand.
 
-Filling generated message classes costs some 25 µs for a span of twenty attributes. All that surrounds a short value is
-known once its length is known, so an attribute here is a look-up and a concatenation; tests parse it with the official
-classes.
+Filling generated message classes costs some 25 µs for a span of twenty attributes. All that surrounds a short
+value is known once its length is known, so an attribute here is a look-up and a concatenation; tests parse it
+with the official classes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 _ONE_BYTE = 0x80  # varints below it are one byte
 _TWO_BYTES = 0x4000
-_MOST = 2**63 - 1
+_MAX_INT = 2**63 - 1
 _KEPT_LENGTHS = 128  # heads of longer values are built anew, so that nothing grows with what senders send
 
 
@@ -60,7 +60,7 @@ def text(key: str, *, number: int) -> Callable[[str], bytes]:
 
 
 def integer(key: str, *, number: int) -> Callable[[int], bytes]:
-    """A KeyValue with an integer value of at least 0, as the repeated field `number` of the message around it."""
+    """A KeyValue with an integer value of at least 0, as the repeated field `number` of its message."""
     name = field(1, key.encode())
 
     def head_of(length: int) -> bytes:
@@ -74,7 +74,7 @@ def integer(key: str, *, number: int) -> Callable[[int], bytes]:
             return one + _VARINTS[value]
         if 0 <= value < _TWO_BYTES:
             return two + _VARINTS[value]
-        if not 0 <= value <= _MOST:
+        if not 0 <= value <= _MAX_INT:
             raise ValueError(f"{key}: {value} is no 64-bit integer of at least 0")
         packed = varint(value)
         return head_of(len(packed)) + packed

@@ -1,7 +1,7 @@
 """
 Billing drops as they were received: forwarded whole, never split, and in order for each connection.
 
-The service takes no concurrent requests for one connection, so whoever sends to one holds its lane.
+The service takes no concurrent requests for one connection, so whoever sends to one holds its lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STREAM = "billing-drops"
 
 
 class ConnectionLocks:
-    """One request at a time for each connection, whoever makes it."""
+    """A lock for each billing connection: one request at a time."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}

@@ -1,8 +1,9 @@
 """
-AI cost by the hour from the ledger to a billing connection: whole hours, replaced, sent again when they change.
+AI cost by the hour from the ledger to a billing connection: whole hours, replaced, sent again when they
+change.
 
-Every hour that is over is compared with what was last sent of it. One request at a time for the connection, shared
-with the drops that are forwarded; nothing but `replace_hourly` is ever said, so a repeat changes nothing.
+Every hour that is over is compared with what was last sent of it. One request at a time for the connection,
+shared with the drops that are forwarded; the only operation is `replace_hourly`, so a repeat changes nothing.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"
 RUNNING, PARKED = "running", "parked"
 
-SETTLE_S = 600  # an hour is told when most of what comes late is there
-LOOK_S = 60.0
-PARKED_S = 60.0
-HELD_S = 600.0  # a refused drop is tried again after this, and at once when a secret changes
+SETTLE_S = 600  # an hour is sent when most late records are in
+CHECK_EVERY_S = 60.0
+PARKED_RETRY_S = 60.0
+HELD_RETRY_S = 600.0  # a refused drop is tried again after this, and at once when a secret changes
 _EXACT = Context(prec=100)
 
 _log = logging.getLogger(__name__)
@@ -112,8 +113,8 @@ class BillingSync:
                     await self._poked.wait()
             self._poked.clear()
 
-    async def bring(self) -> int:
-        """Send every hour of this and the last month that is over and changed; how many were accepted."""
+    async def send_changed(self) -> int:
+        """Send every past hour of this and the last month that changed; returns how many were accepted."""
         if (await self._ledger.state()).rebuilding:  # until it is done hours show only a part
             return 0
         until = _hour(self._clock.now() - SETTLE_S)
@@ -132,16 +133,16 @@ class BillingSync:
         return await self._plan(since, until, send=False)
 
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
-        """Send every hour of a span, changed or not; NotAllowed with the upstream's words when it does not take one."""
+        """Send every hour of a span, changed or not; NotAllowed with the message of a refusal."""
         try:
             return await self._plan(since, until, send=True)
         except SendError as error:
             raise NotAllowed(f"not everything was sent: {error}") from error
 
     async def _once(self) -> float:
-        """One look; how long to rest afterwards."""
+        """Send what changed; returns how long to wait before the next time."""
         try:
-            await self.bring()
+            await self.send_changed()
         except Retryable as error:
             self._failures += 1
             self._reason = str(error)
@@ -150,16 +151,17 @@ class BillingSync:
             return rest_s
         except SendError as error:
             if self._state != PARKED or self._reason != str(error):
-                _log.warning("%s is parked: %s", NAME, error, extra={"action": "sync_parked", "status": error.status})
+                fields = {"action": "sync_parked", "status": error.status}
+                _log.warning("%s is parked: %s", NAME, error, extra=fields)
             self._state, self._reason = PARKED, str(error)
-            return PARKED_S if isinstance(error, Misconfigured) else HELD_S
+            return PARKED_RETRY_S if isinstance(error, Misconfigured) else HELD_RETRY_S
         except SpoolError:
             _log.exception("%s: the spool failed", NAME, extra={"action": "sync_fault"})
-            return PARKED_S
+            return PARKED_RETRY_S
         if self._state != RUNNING:
             _log.info("%s: running", NAME, extra={"action": "sync_running"})
         self._state, self._reason, self._failures = RUNNING, None, 0
-        return LOOK_S
+        return CHECK_EVERY_S
 
     async def _plan(self, since: datetime, until: datetime, *, send: bool) -> BillingPlan:
         plan = BillingPlan(hours=0, rows=0, bytes=0, drops=0, cost="0")
@@ -167,8 +169,9 @@ class BillingSync:
         async for hours in self._changed(since, last, all=True):
             sent = await self._send(hours) if send else 0
             batches = list(cbf.drops(hours, max_bytes=self._max_bytes))
+            costs = [Decimal(row["cost/cost"]) for hour in hours for row in hour.rows]
             with localcontext(_EXACT):
-                cost = Decimal(plan.cost) + sum(Decimal(row["cost/cost"]) for hour in hours for row in hour.rows)
+                cost = sum(costs, Decimal(plan.cost))
             plan = replace(
                 plan,
                 hours=plan.hours + len(hours),
@@ -181,12 +184,13 @@ class BillingSync:
         return plan
 
     async def _changed(self, since: datetime, until: datetime, *, all: bool = False) -> AsyncIterator[list[Hour]]:
-        """Day by day, the hours that differ from what was sent of them, or all that have anything to tell."""
+        """By day, the hours that differ from what was sent of them; with `all`, every hour that has rows."""
         day = since
         while day < until:
             end = min((day + timedelta(days=1)).replace(hour=0), until)
             month = await self._month(day)
-            known = {start: hour for start, hour in month.items() if day.timestamp() <= start < end.timestamp()}
+            first, last = day.timestamp(), end.timestamp()
+            known = {start: hour for start, hour in month.items() if first <= start < last}
             costs = await self._costs(day, end, cbf.FINE)
             hours = []
             for start in sorted({*costs, *known}):
@@ -199,7 +203,7 @@ class BillingSync:
             day = end
 
     async def _month(self, day: datetime) -> dict[int, SentHour]:
-        """Every hour sent of the month that a day is in."""
+        """Every hour that was sent of the month of a day."""
         first = day.replace(day=1, hour=0)
         end = (first + timedelta(days=32)).replace(day=1)
         return dict(await self._hours.sent(self._connection, int(first.timestamp()), int(end.timestamp())))
@@ -212,18 +216,20 @@ class BillingSync:
         return found
 
     async def _hour(self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]) -> Hour:
-        """In as much detail as a request and the month have room for."""
+        """The hour in the finest detail that fits into a request and into the month."""
         others = [hour for at, hour in month.items() if at != int(start.timestamp())]
         rows_left = cbf.MAX_MONTH_ROWS - sum(hour.rows for hour in others)
         bytes_left = cbf.MAX_MONTH_BYTES - sum(hour.bytes for hour in others)
         for level in cbf.LEVELS:
-            costs = fine if level is cbf.FINE else (await self._costs(start, start + timedelta(hours=1), level)).get(
-                int(start.timestamp()), []
-            )  # fmt: skip
-            hour = cbf.hour_of(start, cbf.rows_of(costs, level) or [cbf.nothing_of(start)])
+            costs = fine
+            if level is not cbf.FINE:
+                by_hour = await self._costs(start, start + timedelta(hours=1), level)
+                costs = by_hour.get(int(start.timestamp()), [])
+            hour = cbf.hour_of(start, cbf.rows_of(costs, level) or [cbf.empty_row(start)])
             if hour.bytes <= min(self._max_bytes, bytes_left) and len(hour.rows) <= rows_left:
                 return hour
-        raise Misconfigured(f"the connection's month {hour.month} is full: 1,000,000 rows or 70 MB", answered=False)
+        message = f"the connection's month {hour.month} is full: 1,000,000 rows or 70 MB"
+        raise Misconfigured(message, answered=False)
 
     async def _send(self, hours: Sequence[Hour]) -> int:
         for batch in cbf.drops(hours, max_bytes=self._max_bytes):

@@ -1,8 +1,8 @@
 """
 Hours of the ledger as billing rows, in the columns of the service's common bill format. Pure.
 
-Numbers are plain decimal text. An hour that would be too much for a request or for the month is told more coarsely:
-first without users, keys and devices, then by model alone. The sum stays the same to the last digit.
+Numbers are plain decimal text. An hour that is too large for a request or for the month has fewer dimensions:
+first no users, keys and devices, then the model alone. The sum stays the same to the last digit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hour:
-    """What is told of one hour; `hash` differs when anything of it changed."""
+    """The rows of one hour; `hash` differs when any of them changed."""
 
     start: datetime
     rows: Sequence[Row]
@@ -50,12 +50,13 @@ def hour_of(start: datetime, rows: Sequence[Row]) -> Hour:
 
 
 def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
-    """A row for each that has a cost or usage; the hour's dimensions are tags and parts of the resource's id."""
-    return [_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in costs if _says(cost)]
+    """A row for each with a cost or usage; its dimensions are tags and parts of the resource's id."""
+    with_usage = [cost for cost in costs if _has_usage(cost)]
+    return [_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
 
 
-def nothing_of(start: datetime) -> Row:
-    """The one row of an hour that was sent before and has nothing any more: leaving it out would leave it as it was."""
+def empty_row(start: datetime) -> Row:
+    """The row for an hour that has no costs any more: without it the service would keep the old rows."""
     return {
         "lineitem/type": "Usage",
         "time/usage_start": _time(start),
@@ -67,7 +68,7 @@ def nothing_of(start: datetime) -> Row:
 
 
 def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list[Hour]]:
-    """Whole hours of one month that fit into one request, in order; ValueError for an hour that fits into none."""
+    """Whole hours of one month that fit into a request, in order; ValueError for one too large."""
     batch: list[Hour] = []
     size = 0
     for hour in hours:
@@ -83,12 +84,12 @@ def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list
 
 
 def body(batch: Sequence[Hour], operation: str) -> bytes:
-    """One drop; the operation is always said, because the service's default replaces the whole month."""
+    """One drop. It always names the operation, because the service's default replaces the whole month."""
     data = [row for hour in batch for row in hour.rows]
     return msgspec.json.encode({"month": batch[0].month, "operation": operation, "data": data})
 
 
-def _says(cost: CostRow) -> bool:
+def _has_usage(cost: CostRow) -> bool:
     return cost.cost != "0" or bool(cost.calls or cost.input_tokens or cost.output_tokens)
 
 
@@ -109,16 +110,23 @@ def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
     }
     if account := known.get("source"):
         row["resource/account"] = account
-    tags = {**known, "calls": str(cost.calls), "input_tokens": str(cost.input_tokens),
-            "output_tokens": str(cost.output_tokens), "cache_read_tokens": str(cost.cache_read_tokens)}  # fmt: skip
+    tags = {
+        **known,
+        "calls": str(cost.calls),
+        "input_tokens": str(cost.input_tokens),
+        "output_tokens": str(cost.output_tokens),
+        "cache_read_tokens": str(cost.cache_read_tokens),
+    }
     if cost.unpriced:
         tags["unpriced_calls"] = str(cost.unpriced)
-    row.update({f"resource/tag:{name}": value[:MAX_TAG] for name, value in tags.items() if _is_tag(value) and value})
+    for name, value in tags.items():
+        if value and _is_tag(value):
+            row[f"resource/tag:{name}"] = value[:MAX_TAG]
     return row
 
 
 def _is_tag(value: str | None) -> bool:
-    """The service takes these words for no tag at all."""
+    """The service ignores tags with these values."""
     return value not in (None, "", "N/A")
 
 

@@ -1,8 +1,8 @@
 """
 Devices brought upstream: a device's enrolment before its newest heartbeat, newest state only, row by row.
 
-Answers mean what they mean for a route, but for one row: a refused row is held with the upstream's words and the
-others go on. A key or address that is refused parks the whole sync; telemetry never waits for it.
+Answers mean what they mean for a route, but for one row: a refused row is held with the upstream's message
+and the others go on. A key or address that is refused parks the whole sync; telemetry never waits for it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ NAME = "upstream/devices"
 RUNNING, PARKED = "running", "parked"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
 
-PARKED_S = 60.0
-HELD_S = 600.0  # a refused row is tried again after this, and at once when what it says of itself changed
+PARKED_RETRY_S = 60.0
+HELD_RETRY_S = 600.0  # a refused row is tried again after this, and at once when its facts change
 LONGEST_ID = 256
-_EVERYBODY = (429, 502, 503, 504)  # not about this row
+_ABOUT_ALL_ROWS = (429, 502, 503, 504)  # these answers are not about one row
 
 _log = logging.getLogger(__name__)
 
@@ -93,25 +93,25 @@ class DeviceSync:
     async def run(self) -> None:
         while True:
             try:
-                rest_s = await self._bring_what_is_due()
-            except Exception:  # noqa: BLE001 - a row failed inside: nothing was marked as sent, nothing is lost
+                rest_s = await self._send_due()
+            except Exception:  # noqa: BLE001 - a row failed inside: nothing was marked as sent
                 _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
-                rest_s = PARKED_S
+                rest_s = PARKED_RETRY_S
             await self._rest(rest_s)
 
     async def _rest(self, rest_s: float) -> None:
-        """Until news, a poke, or the time; while the sync as a whole waits, news of single rows wake nobody."""
-        news = asyncio.create_task(self._poked.wait() if self._is_closed() else self._news())
+        """Wait for a change, a poke or the time; while the whole sync waits, changes do not end it."""
+        change = asyncio.create_task(self._poked.wait() if self._is_closed() else self._change())
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if rest_s == inf else rest_s):
-                    await asyncio.shield(news)
+                    await asyncio.shield(change)
         finally:
-            news.cancel()
-            await asyncio.gather(news, return_exceptions=True)
+            change.cancel()
+            await asyncio.gather(change, return_exceptions=True)
             self._poked.clear()
 
-    async def _news(self) -> None:
+    async def _change(self) -> None:
         poked = asyncio.create_task(self._poked.wait())
         changed = asyncio.create_task(self._table.changes())
         try:
@@ -121,12 +121,12 @@ class DeviceSync:
                 task.cancel()
             await asyncio.gather(poked, changed, return_exceptions=True)
 
-    async def _bring_what_is_due(self) -> float:
-        """How long to rest afterwards without news."""
+    async def _send_due(self) -> float:
+        """Send what is due; returns how long to wait then without a change."""
         while due := self._due():
             while due and not self._is_closed():
                 count = self._in_flight if self._failures == 0 and self._state == RUNNING else 1
-                await asyncio.gather(*(self._bring(device) for device in due[:count]))
+                await asyncio.gather(*(self._send(device) for device in due[:count]))
                 del due[:count]
             if self._is_closed():
                 break
@@ -135,11 +135,11 @@ class DeviceSync:
         return max(0.01, self._closed_until - self._clock.monotonic())
 
     def _due(self) -> list[Device]:
-        """Those that wait longest first."""
+        """Devices to send, those that wait longest first."""
         due = [device for device in self._table.all() if _is_due(device) and not self._rests_now(device)]
         return sorted(due, key=lambda device: device.last_seen)
 
-    async def _bring(self, device: Device) -> None:
+    async def _send(self, device: Device) -> None:
         try:
             if device.sent_version < device.facts_version:
                 device = await self._enrol(device)
@@ -153,12 +153,16 @@ class DeviceSync:
             await self._hold(device, error)
 
     async def _enrol(self, device: Device) -> Device:
-        """Upstream has these facts; what changed meanwhile is newer and stays due."""
+        """The device as the upstream knows it now; what changed meanwhile is newer and stays due."""
         body = {"device_id": device.id, **_facts(device)}
         answer = await self._upstream.send(ENROLL, msgspec.json.encode(body))
         upstream_id = _id_in(answer) or device.upstream_id or device.id
         self._worked()
-        changes: dict[str, Any] = {"sent_version": device.facts_version, "upstream_id": upstream_id, "held": None}
+        changes: dict[str, Any] = {
+            "sent_version": device.facts_version,
+            "upstream_id": upstream_id,
+            "held": None,
+        }
         await self._table.keep(replace(self._table.find(device.id) or device, **changes))
         return replace(device, **changes)
 
@@ -168,7 +172,8 @@ class DeviceSync:
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()
         # Not waited for: after a crash the same heartbeat goes again and changes nothing there.
-        self._table.touch(replace(self._table.find(device.id) or device, sent_version=device.version, held=None))
+        current = self._table.find(device.id) or device
+        self._table.touch(replace(current, sent_version=device.version, held=None))
 
     def _worked(self) -> None:
         if self._state != RUNNING:
@@ -177,9 +182,10 @@ class DeviceSync:
 
     def _park(self, error: SendError) -> None:
         if self._state != PARKED or self._reason != str(error):
-            _log.warning("%s is parked: %s", NAME, error, extra={"action": "sync_parked", "status": error.status})
+            fields = {"action": "sync_parked", "status": error.status}
+            _log.warning("%s is parked: %s", NAME, error, extra=fields)
         self._state, self._reason = PARKED, str(error)
-        self._closed_until = self._clock.monotonic() + PARKED_S
+        self._closed_until = self._clock.monotonic() + PARKED_RETRY_S
 
     def _retry(self, device: Device, error: Retryable) -> None:
         self._failures += 1
@@ -188,18 +194,18 @@ class DeviceSync:
             self._reason = str(error)
         _log.warning("%s: again in %.0f s: %s", NAME, wait_s, error, extra={"action": "sync_retried"})
         until = self._clock.monotonic() + wait_s
-        if error.status is None or error.status in _EVERYBODY:
+        if error.status is None or error.status in _ABOUT_ALL_ROWS:
             self._closed_until = max(self._closed_until, until)
         else:
             self._rests[device.id] = (device.facts_version, until)
 
     async def _hold(self, device: Device, error: SendError) -> None:
         words = str(error)
-        self._rests[device.id] = (device.facts_version, self._clock.monotonic() + HELD_S)
+        self._rests[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
         current = self._table.find(device.id)
         if current is not None and current.held != words:
-            message = "%s: the device %s is held: %s"
-            _log.warning(message, NAME, device.id, words, extra={"action": "device_held", "status": error.status})
+            fields = {"action": "device_held", "status": error.status}
+            _log.warning("%s: the device %s is held: %s", NAME, device.id, words, extra=fields)
             await self._table.keep(replace(current, held=words))
 
     def _rests_now(self, device: Device) -> bool:
@@ -221,7 +227,7 @@ class DeviceSync:
 
 
 def _is_due(device: Device) -> bool:
-    """Pending and revoked devices stay in the house."""
+    """Pending and revoked devices are not sent."""
     return device.state == ENROLLED and device.version > device.sent_version
 
 
@@ -239,11 +245,11 @@ def _facts(device: Device) -> dict[str, object]:
 
 
 def _id_in(answer: HttpAnswer) -> str | None:
-    """The id that the upstream gave the device; None when it says none."""
+    """The id that the upstream gave the device, None if it gave none."""
     try:
-        said = msgspec.json.decode(answer.body)
+        decoded = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:
         return None
-    device = said.get("device") if isinstance(said, dict) else None
+    device = decoded.get("device") if isinstance(decoded, dict) else None
     id = device.get("id") if isinstance(device, dict) else None
     return id if isinstance(id, str) and 0 < len(id) <= LONGEST_ID else None

@@ -1,8 +1,9 @@
 """
-Usage events on their way out: as CloudEvents to another Tollhouse, or as unit-cost operations of this one.
+Forwards usage events: as CloudEvents to another Tollhouse, or as unit-cost operations of this one.
 
-The service has no door for metered events, so `[upstream.events]` maps their types to streams: the operations are
-appended to this house's own log under ids made from the events', so that a repeat appends nothing twice.
+The service takes no metered events, so `[upstream.events]` maps their types to streams: the operations are
+appended to this Tollhouse's own log under ids derived from the events' ids, so that a repeat appends nothing
+twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spool.deliveries.values import Delivery, Settlement
 from spool.identity import Identity, of_derived
 from spool.log.protocols import Log
 from spool.log.values import Entry, Submission
-from spool.record import NS, UNIT_COST, Scalar, UnitCostOperation, UsageEvent, rfc3339
+from spool.record import NS, UNIT_COST, Record, Scalar, UnitCostOperation, UsageEvent, rfc3339
 from spool.streams import rounded_text
 
 BATCH = "application/cloudevents-batch+json"
@@ -29,7 +30,7 @@ STREAM = "usage-events"
 
 
 class EventExporter:
-    """To another Tollhouse: one delivery is one batch. Its ids are the same there, so a repeat counts nothing twice."""
+    """To another Tollhouse, one batch a delivery. Ids are the same there: a repeat counts nothing twice."""
 
     in_flight = 4
     max_records = 1000
@@ -45,9 +46,8 @@ class EventExporter:
         batch = batches.without_shadows(delivery, entries)
         if not batch.records:
             return batch.settlement()
-        body = orjson.dumps([
-            cloud_event(record, at) for record, at in batch.records if isinstance(record, UsageEvent)
-        ])  # fmt: skip
+        events = [cloud_event(record, at) for record, at in batch.records if isinstance(record, UsageEvent)]
+        body = orjson.dumps(events)
         if len(body) > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key
@@ -60,7 +60,7 @@ class EventExporter:
 
 
 def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
-    """The event with its id in this house beside its own; times that it does not have are those of its receipt."""
+    """The event with its record id beside its own id; a missing time is the time of its receipt."""
     return {
         **event.tags,
         "specversion": "1.0",
@@ -78,15 +78,15 @@ def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
 def _rejected(body: bytes) -> int:
     """How many events the answer of another Tollhouse names as refused."""
     try:
-        said = orjson.loads(body) if body else {}
+        answer = orjson.loads(body) if body else {}
     except orjson.JSONDecodeError:
         return 0
-    refused = said.get("rejected") if isinstance(said, dict) else None
+    refused = answer.get("rejected") if isinstance(answer, dict) else None
     return refused if isinstance(refused, int) and refused > 0 else 0
 
 
 class StreamMapper:
-    """To the service: events of a mapped type become `sum` operations here; all others stay in the house."""
+    """To the service: events of a mapped type become `sum` operations here; all others are not sent."""
 
     in_flight = 1
     max_records = 1000
@@ -106,12 +106,8 @@ class StreamMapper:
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         batch = batches.without_shadows(delivery, entries)
-        operations = []
-        for record, committed_at in batch.records:
-            if isinstance(record, UsageEvent) and (stream := self._streams.get(record.event_type)) is not None:
-                operation = _operation(record, stream, committed_at)
-                if operation is not None:
-                    operations.append(operation)
+        found = [self._operation(record, committed_at) for record, committed_at in batch.records]
+        operations = [operation for operation in found if operation is not None]
         if operations:
             await self._log.append(
                 Submission(
@@ -128,9 +124,15 @@ class StreamMapper:
     async def close(self) -> None:
         """Nothing is open."""
 
+    def _operation(self, record: Record, committed_at: float) -> UnitCostOperation | None:
+        stream = self._streams.get(record.event_type) if isinstance(record, UsageEvent) else None
+        if stream is None or not isinstance(record, UsageEvent):
+            return None
+        return _operation(record, stream, committed_at)
+
 
 def _operation(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
-    """None when the event has no amount above zero, or not what the stream's records are told apart by."""
+    """None if the event has no amount above zero, or lacks the element or a dimension of the stream."""
     amount = _amount(event, stream.value)
     element = _text(event, stream.element) if stream.type == "allocation" else None
     dimensions = {name: _text(event, where) for name, where in stream.dimensions.items()}

@@ -1,7 +1,8 @@
 """
 The path of each stream of the cost service: one table, overridable by `[upstream.paths]`.
 
-What the service does not publish defaults to a Tollhouse's own addresses, so that two gateways chain without settings.
+What the service does not publish defaults to a Tollhouse's own addresses, so that two gateways chain without
+settings.
 """
 
 from __future__ import annotations
@@ -33,9 +34,18 @@ STREAMS: dict[str, StreamEndpoint] = {
     "traces": StreamEndpoint(path="/v1/traces", scope=scopes.INGEST, published=False, telemetry=True),
     "metrics": StreamEndpoint(path="/v1/metrics", scope=scopes.INGEST, published=False, telemetry=True),
     "enroll": StreamEndpoint(path="/v1/ai-control-plane/enroll", scope=scopes.ENROLL, published=False),
-    "heartbeat": StreamEndpoint(path="/v1/ai-control-plane/heartbeat", scope=scopes.HEARTBEAT, published=False),
+    "heartbeat": StreamEndpoint(
+        path="/v1/ai-control-plane/heartbeat",
+        scope=scopes.HEARTBEAT,
+        published=False,
+    ),
     "ping": StreamEndpoint(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
-    "usage-events": StreamEndpoint(path="", scope=scopes.CREATE_EVENT, published=False, at_tollhouse="/v1/events"),
+    "usage-events": StreamEndpoint(
+        path="",
+        scope=scopes.CREATE_EVENT,
+        published=False,
+        at_tollhouse="/v1/events",
+    ),
     "unit-cost": StreamEndpoint(path="/unit-cost/v1/telemetry/{kind}/{stream}/{operation}", scope=_RECORDS),
     "unit-cost-streams": StreamEndpoint(
         path="/unit-cost/v1/telemetry/{stream}", scope="unit-cost_v1:delete_telemetry_stream"
@@ -68,7 +78,7 @@ class Paths:
         return address.format_map({part: quote(value, safe="") for part, value in given.items()})
 
     def needed(self, name: str, /, **parts: str) -> str:
-        """Like `url`; Misconfigured when the path is empty: what would be sent there waits for the operator."""
+        """Like `url`; Misconfigured if the path is empty: what would be sent there waits for the operator."""
         url = self.url(name, **parts)
         if url is None:
             raise Misconfigured(f"the path of {name} is empty", answered=False)
@@ -84,5 +94,5 @@ class Paths:
         return f"{base.rstrip('/')}/{path.lstrip('/')}"
 
     def published(self, name: str) -> bool:
-        """Whether the address is the service's published one rather than a default or an operator's choice."""
+        """True if the address is the service's published one, not a default or the operator's choice."""
         return STREAMS[name].published and name not in self._settings.paths

@@ -1,10 +1,10 @@
 """
-Unit-cost operations on their way out: as received to another Tollhouse, which knows their ids; to the service so that
+Forwards unit-cost operations: as received to another Tollhouse, which knows their ids; to the service so that
 nothing is ever summed twice.
 
-The service has no idempotency for sums. Records of a single-writer stream whose whole history is here leave as
-`replace` of their totals, which may be repeated; every other sum leaves once. When nobody answers, nobody knows: the
-delivery is left to an operator. `replace` and `delete` may be repeated, in their order.
+The service has no idempotency for sums. Records of a single-writer stream whose whole history is here leave
+as `replace` of their totals, which may be repeated; every other sum is sent once. Without an answer it is
+unknown what became of it, and an operator decides. `replace` and `delete` may be repeated, in their order.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ MAX_BYTES = 4_900_000  # under the service's 5 MB, whichever it means
 PER_S = 100.0  # what the service takes over time
 BURST = 360_000.0  # an hour's worth; the service allows a day's, of which a restart knows nothing
 _NOT_TAKEN = (408, 413, 429, 503)  # retryable answers that say that nothing was done
-_LANE = "unit-cost"
+_SEQUENCE = "unit-cost"
 
+Totals = Mapping[tuple[str, str], Total]  # by stream and record key
 _Shape = tuple[str, str, str, str | None, tuple[str, ...]]
 
 
 @dataclass(slots=True)
 class OperationRun:
-    """Records that follow each other and can share a request. `once`: they must never be sent again unasked."""
+    """Consecutive records that can share a request. `once`: they must not be repeated automatically."""
 
     shape: _Shape
     first: int
@@ -68,9 +69,9 @@ class UnitCostExporter:
 
     async def prepare(self, delivery: Delivery) -> str | None:
         """
-        The mark names the attempt that begins. One that is found again was cut off: with a `?` it says so.
+        The mark is the number of the attempt that begins, with a `?` if that attempt was interrupted before.
 
-        Tokens are waited for before the mark, because whoever waits has not sent anything.
+        Waits for tokens before the mark is stored, because nothing has been sent until then.
         """
         if self._to_tollhouse:
             return None
@@ -87,13 +88,13 @@ class UnitCostExporter:
             for number, record in enumerate(entry.records, entry.first)
             if isinstance(record, UnitCostOperation)
         ]
-        leaving = [(number, record) for number, record in records if not record.shadow]
+        to_send = [(number, record) for number, record in records if not record.shadow]
         settlement = Settlement(
-            delivered=len(leaving), shadow=len(records) - len(leaving), damaged=delivery.count - len(records)
+            delivered=len(to_send), shadow=len(records) - len(to_send), damaged=delivery.count - len(records)
         )
-        with self._order.turn(_LANE, delivery):
-            totals = await self._totals(record for _, record in leaving)
-            runs = list(self._runs(leaving, totals))
+        with self._order.turn(_SEQUENCE, delivery):
+            totals = await self._totals(record for _, record in to_send)
+            runs = list(self._runs(to_send, totals))
             if any(run.once for run in runs):
                 await self._send_once(delivery, runs)
             else:
@@ -104,7 +105,7 @@ class UnitCostExporter:
     async def close(self) -> None:
         await self._upstream.close()
 
-    async def _totals(self, records: Iterator[UnitCostOperation]) -> Mapping[tuple[str, str], Total]:
+    async def _totals(self, records: Iterator[UnitCostOperation]) -> Totals:
         """The present totals of records that may leave as such."""
         if self._to_tollhouse:
             return {}
@@ -115,13 +116,12 @@ class UnitCostExporter:
         }
         return await self._streams.find(sorted(places))
 
-    def _runs(
-        self, records: Sequence[tuple[int, UnitCostOperation]], totals: Mapping[tuple[str, str], Total]
-    ) -> Iterator[OperationRun]:
+    def _runs(self, records: Sequence[tuple[int, UnitCostOperation]], totals: Totals) -> Iterator[OperationRun]:
         run: OperationRun | None = None
         for number, record in records:
-            operation, once = self._leaves_as(record, totals)
-            shape = (record.stream, record.stream_type, operation, record.granularity, tuple(sorted(record.dimensions)))
+            operation, once = self._sent_as(record, totals)
+            dimensions = tuple(sorted(record.dimensions))
+            shape = (record.stream, record.stream_type, operation, record.granularity, dimensions)
             if run is not None and (run.shape, run.once) == (shape, once) and operation != DROP:
                 run.records.append(record)
                 continue
@@ -131,7 +131,7 @@ class UnitCostExporter:
         if run is not None:
             yield run
 
-    def _leaves_as(self, record: UnitCostOperation, totals: Mapping[tuple[str, str], Total]) -> tuple[str, bool]:
+    def _sent_as(self, record: UnitCostOperation, totals: Totals) -> tuple[str, bool]:
         """The operation that is sent, and whether it may be sent only once."""
         if self._to_tollhouse or record.operation not in (SUM, REPLACE):
             return record.operation, False
@@ -142,7 +142,7 @@ class UnitCostExporter:
         return record.operation, record.operation == SUM
 
     async def _send_once(self, delivery: Delivery, runs: Sequence[OperationRun]) -> None:
-        """Nothing else in the request: its answer says what became of exactly these records."""
+        """Send sums in a request of their own, whose answer is about exactly these records."""
         head = runs[0]
         stop = 1 if head.once else next(place for place, run in enumerate(runs) if run.once)
         if stop < len(runs):
@@ -162,7 +162,7 @@ class UnitCostExporter:
         except Exception as error:
             raise OutcomeUnknown(f"fault: {type(error).__name__}; it may have been summed or not") from error
 
-    async def _send_run(self, run: OperationRun, totals: Mapping[tuple[str, str], Total], idempotency_key: str) -> None:
+    async def _send_run(self, run: OperationRun, totals: Totals, idempotency_key: str) -> None:
         stream, _, operation, _, _ = run.shape
         if operation == DROP:
             await self._drop(stream)
@@ -185,7 +185,8 @@ class UnitCostExporter:
     async def _post(self, shape: _Shape, body: bytes, idempotency_key: str) -> None:
         stream, kind, operation, _, _ = shape
         key = None if self._to_tollhouse else idempotency_key
-        await self._upstream.send(STREAM, body, idempotency_key=key, kind=kind, stream=stream, operation=operation)
+        path = {"kind": kind, "stream": stream, "operation": operation}
+        await self._upstream.send(STREAM, body, idempotency_key=key, **path)
 
     async def _drop(self, stream: str) -> None:
         """A stream that is gone already is what was asked for."""
@@ -196,9 +197,7 @@ class UnitCostExporter:
                 raise
 
 
-def _as_totals(
-    records: Sequence[UnitCostOperation], totals: Mapping[tuple[str, str], Total]
-) -> list[UnitCostOperation]:
+def _as_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
     """Each record once, with what all operations until now made of its value."""
     places = dict.fromkeys((record.stream, key_of(record)) for record in records)
     return [_of_total(totals[place], records[0].stream_type) for place in places if place in totals]
@@ -224,18 +223,19 @@ def _body(records: Sequence[UnitCostOperation], *, ids: bool) -> bytes:
 
 def wire_record(record: UnitCostOperation, *, with_id: bool) -> dict[str, object]:
     """A record as the service takes it; values are numbers with exactly the digits that we have."""
-    said: dict[str, object] = {"timestamp": rfc3339((record.start_time or 0) // NS * NS)}
+    wire: dict[str, object] = {"timestamp": rfc3339((record.start_time or 0) // NS * NS)}
     if record.stream_type == METRIC:
         if record.dimensions:
-            said["associated_cost"] = {name: values[0] for name, values in record.dimensions.items() if values}
+            dimensions = record.dimensions.items()
+            wire["associated_cost"] = {name: values[0] for name, values in dimensions if values}
     else:
-        said["granularity"] = record.granularity
+        wire["granularity"] = record.granularity
         if record.element_name is not None:
-            said["element_name"] = record.element_name
+            wire["element_name"] = record.element_name
         if record.dimensions:
-            said["filter"] = record.dimensions
+            wire["filter"] = record.dimensions
     if record.operation != DELETE and record.value is not None:
-        said["value"] = msgspec.Raw(record.value.encode())
+        wire["value"] = msgspec.Raw(record.value.encode())
     if with_id:
-        said["tollhouse_id"] = record.id.hex()
-    return said
+        wire["tollhouse_id"] = record.id.hex()
+    return wire

@@ -37,7 +37,7 @@ class UpstreamClient:
         """
         One request to a stream, whose path has `parts` in its placeholders.
 
-        Refused before a byte is sent when its path is empty or no key covers it; else as `Client.send`.
+        Misconfigured before a byte is sent when its path is empty or no key covers it; else as `Client.send`.
         """
         return await self.client.send(
             self._paths.needed(name, **parts),

@@ -1,5 +1,6 @@
 """
-Reading the configuration: file, then environment (`TOLLHOUSE_SECTION__KEY`), then flags; all problems at once.
+Reading the configuration: file, then environment (`TOLLHOUSE_SECTION__KEY`), then flags; all problems at
+once.
 
 Sizes ("64MiB") become bytes and durations ("10s") become seconds here.
 """
@@ -27,7 +28,8 @@ def load(
     path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Config:
     """
-    The configuration of a file, overlaid by the environment, overlaid by flags (dotted names, None = not given).
+    The configuration of a file, overlaid by the environment, overlaid by flags (dotted names, None = not
+    given).
 
     Raises ConfigError with every problem at once. Relative paths are relative to the file.
     """

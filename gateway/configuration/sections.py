@@ -1,8 +1,9 @@
 """
 Typed configuration: one frozen dataclass per section, every key with its default.
 
-Read once at start by gateway.configuration.reader; every other module receives its own section as a value. Sizes and
-durations are bytes and seconds here. The sections that belong to the packages below are defined there and taken here.
+Read once at start by gateway.configuration.reader; every other module receives its own section as a value.
+Sizes and durations are bytes and seconds here. The sections that belong to the packages below are defined
+there and taken here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-What can be planted in a month, each for one detector: how the calls change. Keys, devices and routes: `samples.py`.
+What can be planted in a month, each for one detector: how the calls change. Keys, devices and routes:
+`samples.py`.
 """
 
 from __future__ import annotations

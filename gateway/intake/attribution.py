@@ -1,7 +1,9 @@
 """
-Whose call it was: what the report says, then the labels of the key and of the device, then the operator's rules.
+Whose call it was: what the report says, then the labels of the key and of the device, then the operator's
+rules.
 
-Also where privacy has the last word: an id that is itself an e-mail address never gets past here unless configured so.
+Also where privacy has the last word: an id that is itself an e-mail address never gets past here unless
+configured so.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Attribution:
     """
     Fills what is null, in place; called once for each record by the intake.
 
-    E-mail addresses are hashed with `secret`: gateways that are given the same one call the same person by the same id.
+    E-mail addresses are hashed with `secret`: gateways that are given the same one call the same person by
+    the same id.
     """
 
     def __init__(self, config: Config, *, secret: bytes = b"") -> None:

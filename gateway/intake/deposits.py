@@ -1,8 +1,8 @@
 """
 The narrow waist of everything that is no AI telemetry: usage events, unit-cost operations, billing drops.
 
-Like `gateway.intake.intake`, every such door ends here with records and rejects; nothing is priced, and operations and
-drops are kept as they came, because they travel as they were received.
+Like `gateway.intake.intake`, every such door ends here with records and rejects; nothing is priced, and
+operations and drops are kept as they came, because they travel as they were received.
 """
 
 from __future__ import annotations

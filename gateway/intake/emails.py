@@ -1,7 +1,8 @@
 """
 E-mail addresses as `privacy.emails` says: an id that is itself an address is hashed, kept or dropped.
 
-The same person becomes the same id however the address is written, in every house that is given the same secret.
+The same person becomes the same id however the address is written, in every house that is given the same
+secret.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class Intake:
         """
         SpoolFull and SpoolUnavailable rise to the door: the payload is not acknowledged.
 
-        A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and what was
-        kept of it is known by then: everything that nobody would know again is in the last part.
+        A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and
+        what was kept of it is known by then: everything that nobody would know again is in the last part.
         """
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []

@@ -1,13 +1,13 @@
 """
-Which counters repeat what events already said: a usage metric is a shadow when an inference record
-of the same source, service and session (or user) came in the hour before. A metric that names neither session nor
+Which counters repeat what events already said: a usage metric is a shadow when an inference record of the
+same source, service and session (or user) came in the hour before. A metric that names neither session nor
 user (Codex's) is held against its source and service alone: counted beside the events it would count twice.
 
-One sender may name itself differently in its events and in its counters. So a call is heard under every name that the
-counters beside it may bear.
+One sender may name itself differently in its events and in its counters. So a call is heard under every name
+that the counters beside it may bear.
 
-Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it forgets by
-age and, far beyond any real fleet, by number.
+Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it
+forgets by age and, far beyond any real fleet, by number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Shadows:
     """
     The reporters of inference records and when each was last heard.
 
-    `stand_in` finds for what is learned again after a start the user whom `note` is told with each new record.
+    `stand_in` finds for what is learned again after a start the user whom `note` is told with each new
+    record.
     """
 
     def __init__(self, clock: Clock, *, stand_in: Callable[[Inference], str | None] = lambda _: None) -> None:

@@ -1,8 +1,8 @@
 """
 `/livez` and `/readyz`: read from the last real commit, not from a flag that somebody sets.
 
-Ready means exactly that the house can accept and keep. Routes, keys and clocks are told beside it and never change it:
-a parked route is no reason to turn senders away.
+Ready means exactly that the house can accept and keep. Routes, keys and clocks are told beside it and never
+change it: a parked route is no reason to turn senders away.
 """
 
 from __future__ import annotations

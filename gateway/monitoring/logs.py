@@ -1,8 +1,8 @@
 """
 Log lines: JSON on stderr, a short sentence and stable fields.
 
-Never a key and never a prompt: of an exception a line holds the type and the place, because its text may quote what was
-sent.
+Never a key and never a prompt: of an exception a line holds the type and the place, because its text may
+quote what was sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Figures about the house in Prometheus text, under names that dashboards rely on.
 
-Counters are told of commits and requests as they happen; what the spool knows better (queues, space) is read when
-somebody asks, at most once a second.
+Counters are told of commits and requests as they happen; what the spool knows better (queues, space) is read
+when somebody asks, at most once a second.
 """
 
 from __future__ import annotations

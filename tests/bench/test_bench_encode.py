@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from exporters.otlp.spans import SpanEncoder
 from spool.record import NS, Inference
-from tests.exporters.house import record_id
+from tests.exporters.spools import record_id
 
 RECORDS = 1000
 ROUNDS = 15

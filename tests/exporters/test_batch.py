@@ -10,7 +10,7 @@ from exporters import batch
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record
-from tests.exporters.house import ROUTE, call, calls, counter
+from tests.exporters.spools import ROUTE, call, calls, counter
 
 
 def delivery(first: int, last: int) -> Delivery:

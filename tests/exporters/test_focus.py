@@ -18,7 +18,7 @@ from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry
 from spool.record import NS, Record
-from tests.exporters.house import call, counter
+from tests.exporters.spools import call, counter
 
 AT = int(datetime(2026, 10, 31, 23, 20, tzinfo=UTC).timestamp())
 

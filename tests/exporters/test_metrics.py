@@ -10,7 +10,7 @@ from exporters.otlp.metrics import metrics_request
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import normalise
 from spool.record import NS, Record, UsageMetric
-from tests.exporters.house import counter
+from tests.exporters.spools import counter
 
 BEGAN = 1_790_000_000 * NS
 FULL = counter(

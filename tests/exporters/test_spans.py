@@ -14,7 +14,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import normalise
 from spool.identity import stand_in_ids
 from spool.record import NS, Inference
-from tests.exporters.house import call, record_id
+from tests.exporters.spools import call, record_id
 
 COMMITTED_AT = 1_790_000_000.25
 

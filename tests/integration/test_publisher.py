@@ -23,7 +23,7 @@ from spool.record import AI_TELEMETRY, NS, UNIT_COST
 from spool.settings import SpoolSettings
 from spool.sqlite.ledger.store import open_ledger
 from spool.streams import StreamBook
-from tests.exporters.house import StoppedClock, call
+from tests.exporters.spools import StoppedClock, call
 
 
 @dataclass

@@ -15,7 +15,7 @@ from spool.deliveries.stored import OPEN, UNKNOWN, RouteChange, StoredDelivery, 
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.errors import NotAllowed, NotThere
 from spool.record import AI_TELEMETRY
-from tests.exporters.house import call
+from tests.exporters.spools import call
 
 ROUTE = "upstream/ai-telemetry"
 

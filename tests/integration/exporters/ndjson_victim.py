@@ -13,7 +13,7 @@ from exporters.record_file import FileExporter
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY
-from tests.exporters.house import calls, spooled
+from tests.exporters.spools import calls, spooled
 
 RECORDS = 3000
 ROUTE = f"archive/{AI_TELEMETRY}"

@@ -37,7 +37,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_on_disk
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.store import open_ledger
-from tests.exporters.house import StoppedClock, call, record_id
+from tests.exporters.spools import StoppedClock, call, record_id
 
 SECRET = "billing-secret"
 MONTH = datetime(2026, 10, 1, tzinfo=UTC)
@@ -183,15 +183,15 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
     async with Service() as service, house(tmp_path, service) as one:
         await one.spend(4000)
         async with one.sync() as sync:
-            assert await sync.bring() == len(service.hours) > 700
+            assert await sync.send_changed() == len(service.hours) > 700
             assert await one.total() == service.total
-            assert 0 == await sync.bring()
+            assert 0 == await sync.send_changed()
         drops = service.drops
         async with one.sync() as sync:  # a restart
-            assert 0 == await sync.bring()
+            assert 0 == await sync.send_changed()
             late = datetime(2026, 10, 7, 12, tzinfo=UTC)
             await one.spend(50, since=late, until=late.replace(hour=14), seed=2)
-            assert 2 == await sync.bring()
+            assert 2 == await sync.send_changed()
         assert (await one.total(), drops + 1) == (service.total, service.drops)
 
 
@@ -203,17 +203,17 @@ async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) ->
         service.next = [0]
         async with one.sync() as sync:
             with pytest.raises(Retryable):
-                await sync.bring()
+                await sync.send_changed()
             assert 1 == service.drops
-            await sync.bring()
+            await sync.send_changed()
         assert await one.total() == service.total
         await one.spend(100, seed=3)
         service.next = [200, 0]
         async with one.sync() as sync:
             with pytest.raises(Retryable):
-                await sync.bring()
+                await sync.send_changed()
         async with one.sync() as sync:
-            await sync.bring()
+            await sync.send_changed()
         assert await one.total() == service.total
 
 
@@ -226,8 +226,8 @@ async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
         async with one.sync() as sync:
             for error in (Retryable, Rejected, Misconfigured):
                 with pytest.raises(error):
-                    await sync.bring()
-            await sync.bring()
+                    await sync.send_changed()
+            await sync.send_changed()
         assert await one.total() == service.total
 
 
@@ -237,8 +237,8 @@ async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
     async with Service() as service, house(tmp_path, service) as one:
         await one.spend(3000, until=datetime(2026, 10, 2, tzinfo=UTC))
         async with one.sync(max_bytes=12_000) as sync:
-            await sync.bring()
-            assert 0 == await sync.bring()
+            await sync.send_changed()
+            assert 0 == await sync.send_changed()
         assert 24 == len(service.hours)
         assert service.drops > 10
         assert await one.total() == service.total
@@ -285,7 +285,7 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
                     )
                 await ledger.catch_up(spool.log)
                 with suppress(Retryable):
-                    await sync.bring()
+                    await sync.send_changed()
                 since = datetime.fromtimestamp(end - 31 * 86_400, UTC)
                 query = CostQuery(since=since, until=datetime.fromtimestamp(end + 3600, UTC), granularity="total")
                 expected = sum((Decimal(row.cost) for row in await ledger.costs(query)), Decimal())

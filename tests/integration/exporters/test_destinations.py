@@ -20,13 +20,13 @@ from exporters.destinations.catalogue import build_routes
 from exporters.destinations.webhook import sign
 from exporters.errors import Misconfigured, Retryable
 from exporters.forwarder import Forwarder
-from exporters.http.client import MOST_ANSWER_BYTES, Client, ClientSettings
+from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from exporters.throttle import PARKED
 from spool.clock import SystemClock
 from spool.record import Record, as_json
 from spool.registry.scopes import INGEST
-from tests.exporters.house import Spooled, call, counter, spooled
+from tests.exporters.spools import Spooled, call, counter, spooled
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.ndjson_victim import RECORDS
 
@@ -269,10 +269,10 @@ async def test_no_upstream_is_nothing_to_check() -> None:
 @pytest.mark.asyncio
 async def test_a_long_answer_is_not_read_to_its_end(upstream: FakeUpstream) -> None:
     """At most 64 KiB of an answer come in, whatever the destination sends."""
-    upstream.answers.append(Reply(200, b"x" * (4 * MOST_ANSWER_BYTES)))
+    upstream.answers.append(Reply(200, b"x" * (4 * MAX_ANSWER_BYTES)))
     async with Client(ClientSettings(), clock=CLOCK) as client:
         answer = await client.send(upstream.url, b"{}", content_type="application/json")
-    assert MOST_ANSWER_BYTES == len(answer.body)
+    assert MAX_ANSWER_BYTES == len(answer.body)
 
 
 @pytest.mark.asyncio

@@ -21,7 +21,7 @@ from spool.clock import SystemClock
 from spool.deliveries.values import RouteState
 from spool.record import Record
 from spool.registry.scopes import SEND_AI_TELEMETRY
-from tests.exporters.house import ROUTE, Spooled, call, calls, counter, record_id, spooled
+from tests.exporters.spools import ROUTE, Spooled, call, calls, counter, record_id, spooled
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 
 SECRET = "upstream-secret-1"

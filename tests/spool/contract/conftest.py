@@ -15,7 +15,7 @@ from spool.memory.registry import MemoryRegistry
 from spool.registry.registry import Registry
 from spool.settings import SpoolSettings
 from spool.sqlite.registry.store import SqliteRegistry
-from tests.exporters.house import Spooled
+from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
 from tests.spool.contract.world import NOON, Observed
 

@@ -8,7 +8,7 @@ from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.errors import NotAllowed, NotThere
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
-from tests.exporters.house import ROUTE, SPEC, Spooled, call, calls
+from tests.exporters.spools import ROUTE, SPEC, Spooled, call, calls
 from tests.moved_clock import MovedClock
 
 

@@ -14,7 +14,7 @@ from spool.memory.deliveries import MemoryDeliveries
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.deliveries.routes import needed_from, skip_below
-from tests.exporters.house import Spooled, calls
+from tests.exporters.spools import Spooled, calls
 
 REQUIRED = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
 OPTIONAL = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)

@@ -10,7 +10,7 @@ from spool.deliveries.values import RouteSpec
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
-from tests.exporters.house import record_id
+from tests.exporters.spools import record_id
 from tests.spool.contract.conftest import Opener, Spool
 from tests.spool.contract.world import NOON
 

@@ -18,7 +18,7 @@ from exporters.route_loop import RouteLoop
 from exporters.throttle import ANOTHER_SUSPECT_S, MAX_SUSPECTS, RouteThrottle
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
-from tests.exporters.house import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
+from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
 
 DOWN = Retryable("no answer", answered=False, keep_key=True)
 BUSY = Retryable("503", status=503)
@@ -177,29 +177,29 @@ async def test_a_refusing_route_tries_other_single_records(house: Spooled, clock
 @pytest.mark.asyncio
 async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> None:
     """So many single records are tried at first, then one more every ten minutes: a run of bad ones cannot block."""
-    gate = RouteThrottle(clock, Backoff())
-    gate.refused()
-    assert MAX_SUSPECTS == gate.max_suspects()
+    throttle = RouteThrottle(clock, Backoff())
+    throttle.refuse()
+    assert MAX_SUSPECTS == throttle.max_suspects()
     clock.move(10 * ANOTHER_SUSPECT_S)
-    gate.refused()
-    assert MAX_SUSPECTS + 10 == gate.max_suspects()
+    throttle.refuse()
+    assert MAX_SUSPECTS + 10 == throttle.max_suspects()
 
 
 @pytest.mark.asyncio
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
     """Failures of one round are one; the wait grows with rounds; a success ends it, but not what was asked for."""
-    gate = RouteThrottle(clock, Backoff())
-    began = gate.round
-    assert [False, False] == [gate.failed(began, "503", hint_s=None) for _ in range(2)]
-    assert 0 == gate.rest_s(0)
-    assert gate.rest_s(1) > 1e9
-    assert gate.failed(gate.round, "503", hint_s=None)
-    assert 1 <= gate.rest_s(0) <= 2
-    gate.failed(gate.round, "503", hint_s=100.0)
-    assert gate.worked()
-    assert [100, 100] == [gate.rest_s(0), gate.rest_s(1)]
-    gate.open()
-    assert [0, 0] == [gate.rest_s(0), gate.rest_s(1)]
+    throttle = RouteThrottle(clock, Backoff())
+    began = throttle.round
+    assert [False, False] == [throttle.fail(began, "503", hint_s=None) for _ in range(2)]
+    assert 0 == throttle.rest_s(0)
+    assert throttle.rest_s(1) > 1e9
+    assert throttle.fail(throttle.round, "503", hint_s=None)
+    assert 1 <= throttle.rest_s(0) <= 2
+    throttle.fail(throttle.round, "503", hint_s=100.0)
+    assert throttle.succeed()
+    assert [100, 100] == [throttle.rest_s(0), throttle.rest_s(1)]
+    throttle.open()
+    assert [0, 0] == [throttle.rest_s(0), throttle.rest_s(1)]
 
 
 @pytest.mark.asyncio
@@ -219,11 +219,11 @@ async def test_the_newest_failure_is_the_reason_shown(house: Spooled, clock: Sto
 @pytest.mark.asyncio
 async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> None:
     """Only the first worker goes on, after the wait."""
-    gate = RouteThrottle(clock, Backoff())
-    gate.park(60)
-    assert (60, True) == (gate.rest_s(0), gate.rest_s(1) > 1e9)
+    throttle = RouteThrottle(clock, Backoff())
+    throttle.park(60)
+    assert (60, True) == (throttle.rest_s(0), throttle.rest_s(1) > 1e9)
     clock.move(60)
-    assert 0 == gate.rest_s(0)
+    assert 0 == throttle.rest_s(0)
 
 
 ANSWERS: dict[str, SendError | None] = {

@@ -21,7 +21,7 @@ from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record, as_json
-from tests.exporters.house import call, calls
+from tests.exporters.spools import call, calls
 
 
 @pytest.fixture
