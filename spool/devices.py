@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.registry.audit import Change
+from spool.registry.audit import AuditedChange
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
 MAX_UNENROLLED = 1000
@@ -102,7 +102,7 @@ class DeviceRows(Protocol):
         ...
 
 
-Auditor = Callable[[Sequence[Change]], Awaitable[None]]
+Auditor = Callable[[Sequence[AuditedChange]], Awaitable[None]]
 
 
 class _Batch:
@@ -112,7 +112,7 @@ class _Batch:
         self.ids: set[str] = set()
         self.names: set[str] = set()
         self.gone: set[str] = set()
-        self.changes: list[Change] = []
+        self.changes: list[AuditedChange] = []
         self.waiting = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -156,7 +156,7 @@ class DeviceTable:
     def __len__(self) -> int:
         return len(self._devices)
 
-    async def keep(self, device: Device, change: Change | None = None) -> None:
+    async def keep(self, device: Device, change: AuditedChange | None = None) -> None:
         """
         Everybody sees the row at once; on disk when it returns. SpoolUnavailable: the row is as it was.
 

@@ -59,7 +59,7 @@ class Total:
     updated_at: float
 
 
-class Table(Protocol):
+class StreamRows(Protocol):
     """Where streams and totals lie, within one transaction."""
 
     def stream(self, name: str) -> Stream | None: ...
@@ -95,20 +95,20 @@ class StreamReader(Protocol):
         ...
 
 
-def apply(table: Table, operations: Iterable[UnitCostOperation], *, now: float, since: float) -> None:
+def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float) -> None:
     """
     What the operations do, in their order. `since` is when this directory began to keep totals: a period that began
     before it may have a history elsewhere.
     """
     for operation in operations:
         if operation.operation == DROP:
-            table.drop_stream(operation.stream)
+            rows.drop_stream(operation.stream)
             continue
-        _define(table, operation, now)
+        _define(rows, operation, now)
         if operation.operation in (SUM, REPLACE):
-            _put(table, operation, now, since)
+            _put(rows, operation, now, since)
         elif operation.operation == DELETE:
-            _delete(table, operation)
+            _delete(rows, operation)
 
 
 def stream_of(operation: UnitCostOperation) -> Stream:
@@ -200,24 +200,24 @@ def merged(known: Stream | None, said: Stream) -> Stream:
     return replace(known, granularity=known.granularity or said.granularity, keys=keys)
 
 
-def _define(table: Table, operation: UnitCostOperation, now: float) -> None:
-    known = table.stream(operation.stream)
+def _define(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
+    known = rows.stream(operation.stream)
     stream = merged(known, stream_of(operation))
     if stream != known:
-        table.put_stream(stream if known else replace(stream, created_at=now))
+        rows.put_stream(stream if known else replace(stream, created_at=now))
 
 
-def _put(table: Table, operation: UnitCostOperation, now: float, since: float) -> None:
+def _put(rows: StreamRows, operation: UnitCostOperation, now: float, since: float) -> None:
     key = key_of(operation)
     start = period_start(operation.start_time or 0, operation.granularity)
-    before = table.total(operation.stream, key)
+    before = rows.total(operation.stream, key)
     value = Decimal(operation.value or "0")
     replaces = operation.operation == REPLACE
     if before is not None and not replaces:
         with localcontext(_EXACT):
             value += Decimal(before.value)
     whole = replaces or (before.whole if before is not None else start >= since * NS)
-    table.put_total(
+    rows.put_total(
         Total(
             stream=operation.stream,
             key=key,
@@ -232,13 +232,13 @@ def _put(table: Table, operation: UnitCostOperation, now: float, since: float) -
     )
 
 
-def _delete(table: Table, operation: UnitCostOperation) -> None:
+def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
     """Everything of the period that has what the operation names."""
-    known = table.stream(operation.stream)
+    known = rows.stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
-    for total in table.totals_at(operation.stream, start):
+    for total in rows.totals_at(operation.stream, start):
         if operation.element_name not in (None, total.element_name):
             continue
         if all(set(total.dimensions.get(name, ())) == set(values) for name, values in operation.dimensions.items()):
-            table.remove_total(operation.stream, total.key)
+            rows.remove_total(operation.stream, total.key)

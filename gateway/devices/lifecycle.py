@@ -21,7 +21,7 @@ from gateway.intake.emails import Emails
 from spool.clock import Clock
 from spool.devices import ENROLLED, PENDING, REVOKED, Device, DeviceTable
 from spool.errors import NotAllowed, NotThere
-from spool.registry.audit import Change
+from spool.registry.audit import AuditedChange
 from spool.registry.keys import checked_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
@@ -148,7 +148,7 @@ class DeviceLifecycle:
         if device.last_telemetry is None or now - device.last_telemetry >= min(HEARD_EVERY_S, self.interval_s):
             self.table.touch(replace(device, last_telemetry=now, last_seen=now))
 
-    def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, Change]:
+    def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
         if policy == "closed":
             raise Refusal(403, "enrolment_closed", "no new devices are enrolled here (devices.policy)")
@@ -166,7 +166,7 @@ class DeviceLifecycle:
             id=report.id, state=state, enrolled_at=now, enrolled_by=bearer.name, last_seen=now, **report.facts()
         )
         actor = Actor(f"key {bearer.name}", address)
-        return device, Change(actor=actor, action="device.enrol", target=report.id, after={"state": state})
+        return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after={"state": state})
 
     async def _known(self, device: Device, report: DeviceReport, bearer: Bearer, address: str) -> Device:
         """Returns the device with new facts; Refusal if it is revoked or if another machine uses its id."""
@@ -189,7 +189,7 @@ class DeviceLifecycle:
         change = None
         if device.flagged_at is None:  # a device that asks every minute fills no audit list
             actor = Actor(f"key {bearer.name}", address)
-            change = Change(actor=actor, action="device.second_fingerprint", target=device.id)
+            change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
         await self.table.keep(replace(device, flagged_at=self._clock.now()), change)
 
     @staticmethod
@@ -233,7 +233,7 @@ class DeviceLifecycle:
         return await self._change(device, device.updated(facts=True, operator_labels=kept), "device.label", actor)
 
     async def _change(self, before: Device, after: Device, action: str, actor: Actor) -> Device:
-        change = Change(actor=actor, action=action, target=before.id, before=_shown(before), after=_shown(after))
+        change = AuditedChange(actor=actor, action=action, target=before.id, before=_shown(before), after=_shown(after))
         await self.table.keep(after, change)
         return after
 

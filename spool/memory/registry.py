@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from spool.listing import ListPage, ListQuery, page_of
 from spool.memory import transactions
-from spool.registry.audit import AuditRow, Change
+from spool.registry.audit import AuditRow
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key, folded
-from spool.registry.operators import ConsoleLink, Operator, Session
+from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.rows import RegistryRows
 
 T = TypeVar("T")
@@ -141,16 +141,24 @@ class MemoryRegistryRows:
     def delete_comments(self, insight: str) -> None:
         self._comments = {id: comment for id, comment in self._comments.items() if comment.insight != insight}
 
-    def add_audit(self, at: float, change: Change) -> None:
+    def add_audit(
+        self,
+        at: float,
+        actor: Actor,
+        action: str,
+        target: str,
+        before: Mapping[str, object] | None = None,
+        after: Mapping[str, object] | None = None,
+    ) -> None:
         row = AuditRow(
             id=len(self._audit) + 1,
             at=at,
-            actor=change.actor.name,
-            address=change.actor.address,
-            action=change.action,
-            target=change.target,
-            before=_as_json(change.before),
-            after=_as_json(change.after),
+            actor=actor.name,
+            address=actor.address,
+            action=action,
+            target=target,
+            before=_as_json(before),
+            after=_as_json(after),
         )
         self._audit.append(row)
 

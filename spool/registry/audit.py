@@ -9,7 +9,7 @@ from spool.registry.operators import Actor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AuditedChange:
     """A change as it is audited. `before` and `after` hold the fields that differ; None: there is nothing to say."""
 
     actor: Actor

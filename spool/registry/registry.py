@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
-from spool.registry.audit import AuditRow, Change
+from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows, RegistryStore
@@ -37,15 +37,15 @@ class Registry:
 
     async def note(self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None) -> None:
         """Add an audit row for a change that is kept elsewhere (a route dropped, a dead letter retried)."""
-        await self.note_all([Change(actor=actor, action=action, target=target, after=after)])
+        await self.note_all([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
-    async def note_all(self, changes: Sequence[Change]) -> None:
+    async def note_all(self, changes: Sequence[AuditedChange]) -> None:
         """Add the audit rows of changes that happen together elsewhere, in one transaction."""
         at = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> None:
             for change in changes:
-                rows.add_audit(at, change)
+                rows.add_audit(at, change.actor, change.action, change.target, change.before, change.after)
 
         await self._changes.change(work)
 

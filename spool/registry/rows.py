@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from spool.listing import ListPage, ListQuery
-from spool.registry.audit import AuditRow, Change
+from spool.registry.audit import AuditRow
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key
-from spool.registry.operators import ConsoleLink, Operator, Session
+from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 
 T = TypeVar("T")
 
@@ -113,7 +113,17 @@ class RegistryRows(Protocol):
 
     def delete_comments(self, insight: str) -> None: ...
 
-    def add_audit(self, at: float, change: Change) -> None: ...
+    def add_audit(
+        self,
+        at: float,
+        actor: Actor,
+        action: str,
+        target: str,
+        before: Mapping[str, object] | None = None,
+        after: Mapping[str, object] | None = None,
+    ) -> None:
+        """`before` and `after` are JSON objects."""
+        ...
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]: ...
 

@@ -28,7 +28,7 @@ _TOTAL = f"SELECT {_COLUMNS} FROM stream_totals WHERE stream = ?"
 _PUT_TOTAL = f"INSERT OR REPLACE INTO stream_totals ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-class SqliteTable:
+class SqliteStreamRows:
     """
     Streams and totals on a connection, inside its transaction.
 
@@ -120,7 +120,7 @@ class SqliteStreams:
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         def work(connection: sqlite3.Connection) -> dict[tuple[str, str], Total]:
-            table = SqliteTable(connection)
+            table = SqliteStreamRows(connection)
             found = ((place, table.total(*place)) for place in keys)
             return {place: total for place, total in found if total is not None}
 
@@ -152,7 +152,7 @@ def follow(connection: sqlite3.Connection, plan: Plan) -> None:
     row = connection.execute(queries.FACT, (SINCE,)).fetchone()
     since = float(row[0]) if row else plan.at
     operations = [record for record in records if isinstance(record, UnitCostOperation)]
-    table = SqliteTable(connection)
+    table = SqliteStreamRows(connection)
     streams.apply(table, operations, now=plan.at, since=since)
     table.flush()
 

@@ -12,7 +12,6 @@ from dataclasses import asdict, replace
 
 from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
-from spool.registry.audit import Change
 from spool.registry.changes import Changes
 from spool.registry.insights import (
     MAX_COMMENTS,
@@ -65,7 +64,7 @@ class InsightTable:
                 raise NotAllowed(f"there are {MAX_INSIGHTS} insights; delete some that are addressed or ignored")
             rows.put_insights([insight])
             after = {**asdict(draft), "status": status}
-            rows.add_audit(now, Change(actor=actor, action="insight.create", target=insight.id, after=after))
+            rows.add_audit(now, actor, "insight.create", insight.id, after=after)
             return insight
 
         return await self._changes.change(work)
@@ -87,7 +86,7 @@ class InsightTable:
             rows.put_insights([after])
             names = [name for name in ("status", *_SAID) if getattr(before, name) != getattr(after, name)]
             was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
-            rows.add_audit(now, Change(actor=actor, action="insight.change", target=id, before=was, after=is_now))
+            rows.add_audit(now, actor, "insight.change", id, before=was, after=is_now)
             return after
 
         return await self._changes.change(work)
@@ -101,8 +100,7 @@ class InsightTable:
             rows.delete_comments(id)
             rows.delete_insight(id)
             said = {"title": before.title, "status": before.status}
-            change = Change(actor=actor, action="insight.delete", target=id, before=said)
-            rows.add_audit(self._changes.clock.now(), change)
+            rows.add_audit(self._changes.clock.now(), actor, "insight.delete", id, before=said)
             return comments
 
         return id, await self._changes.change(work)
@@ -117,7 +115,7 @@ class InsightTable:
                 raise NotAllowed(f"an insight has at most {MAX_COMMENTS} comments")
             comment = rows.add_comment(draft)
             after = {"comment": comment.id}
-            rows.add_audit(now, Change(actor=actor, action="insight.comment", target=id, after=after))
+            rows.add_audit(now, actor, "insight.comment", id, after=after)
             return comment
 
         return await self._changes.change(work)
@@ -134,7 +132,7 @@ class InsightTable:
             after = replace(before, text=text, last_updated=now)
             rows.put_comment(after)
             said = {"comment": comment}
-            rows.add_audit(now, Change(actor=actor, action="insight.comment.change", target=id, after=said))
+            rows.add_audit(now, actor, "insight.comment.change", id, after=said)
             return after
 
         return await self._changes.change(work)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
-from spool.registry.audit import Change
 from spool.registry.changes import Changes
 from spool.registry.keys import (
     DISABLED,
@@ -98,9 +97,7 @@ class KeyTable:
         def work(rows: RegistryRows) -> Key:
             _check_free(rows, draft)
             key = rows.add_key(draft)
-            rows.add_audit(
-                key.last_modified, Change(actor=actor, action="key.create", target=key.name, after=_shown(key))
-            )
+            rows.add_audit(key.last_modified, actor, "key.create", key.name, after=_shown(key))
             return key
 
         return await self._changes.change(work, self._remember), secret
@@ -170,8 +167,7 @@ class KeyTable:
         def work(rows: RegistryRows) -> Key:
             key = _read(rows, name)
             rows.delete_key(key.id)
-            change = Change(actor=actor, action="key.delete", target=name, before=_shown(key))
-            rows.add_audit(self._changes.clock.now(), change)
+            rows.add_audit(self._changes.clock.now(), actor, "key.delete", name, before=_shown(key))
             return key
 
         await self._changes.change(work, self._forget)
@@ -204,13 +200,11 @@ class KeyTable:
             changed = [field for field in was if was[field] != now[field]]
             rows.add_audit(
                 after.last_modified,
-                Change(
-                    actor=actor,
-                    action=action,
-                    target=name,
-                    before={field: was[field] for field in changed},
-                    after={field: now[field] for field in changed},
-                ),
+                actor,
+                action,
+                name,
+                before={field: was[field] for field in changed},
+                after={field: now[field] for field in changed},
             )
             return after
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotThere
-from spool.registry.audit import Change
 from spool.registry.changes import Changes
 from spool.registry.operators import (
     LINK_LIFE_S,
@@ -62,7 +61,7 @@ class OperatorTable:
                 raise AlreadyThere("an operator with this e-mail address already exists")
             rows.put_operator(operator)
             after = {"role": operator.role}
-            rows.add_audit(now, Change(actor=actor, action="operator.add", target=operator.email, after=after))
+            rows.add_audit(now, actor, "operator.add", operator.email, after=after)
             return operator
 
         return await self._changes.change(work)
@@ -81,14 +80,14 @@ class OperatorTable:
             after = replace(before, role=role or before.role, password=digest or before.password, last_modified=now)
             rows.put_operator(after)
             rows.delete_sessions_of(before.email)
-            change = Change(
-                actor=actor,
-                action="operator.password" if digest else "operator.role",
-                target=before.email,
+            rows.add_audit(
+                now,
+                actor,
+                "operator.password" if digest else "operator.role",
+                before.email,
                 before={"role": before.role},
                 after={"role": after.role},
             )
-            rows.add_audit(now, change)
             return after
 
         return await self._changes.change(work)
@@ -99,8 +98,7 @@ class OperatorTable:
             rows.delete_operator(operator.email)
             rows.delete_sessions_of(operator.email)
             before = {"role": operator.role}
-            change = Change(actor=actor, action="operator.remove", target=operator.email, before=before)
-            rows.add_audit(self._changes.clock.now(), change)
+            rows.add_audit(self._changes.clock.now(), actor, "operator.remove", operator.email, before=before)
 
         await self._changes.change(work)
 
@@ -128,7 +126,7 @@ class OperatorTable:
         def work(rows: RegistryRows) -> None:
             rows.delete_links_before(now)
             rows.add_link(link)
-            rows.add_audit(now, Change(actor=actor, action="console.link", target=actor.name, after={"role": role}))
+            rows.add_audit(now, actor, "console.link", actor.name, after={"role": role})
 
         await self._changes.change(work)
         return secret
@@ -172,8 +170,7 @@ class OperatorTable:
         def work(rows: RegistryRows) -> None:
             rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
             rows.put_session(session)
-            change = Change(actor=Actor(actor, address), action="session.begin", target=actor, after={"role": role})
-            rows.add_audit(now, change)
+            rows.add_audit(now, Actor(actor, address), "session.begin", actor, after={"role": role})
 
         await self._changes.change(work)
         return secret, session

@@ -9,10 +9,10 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from spool.listing import ListPage, ListQuery
-from spool.registry.audit import AuditRow, Change
+from spool.registry.audit import AuditRow
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key, Secret, folded
-from spool.registry.operators import ConsoleLink, Operator, Session
+from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.sqlite.lists import read_page
 
 _LEGACY_ACCESSED = "legacy_last_accessed"
@@ -180,16 +180,18 @@ class SqliteRegistryRows:
     def delete_comments(self, insight: str) -> None:
         self._connection.execute("DELETE FROM comments WHERE insight = ?", (insight,))
 
-    def add_audit(self, at: float, change: Change) -> None:
-        row = {
-            "at": at,
-            "actor": change.actor.name,
-            "address": change.actor.address,
-            "action": change.action,
-            "target": change.target,
-            "before": None if change.before is None else json.dumps(change.before),
-            "after": None if change.after is None else json.dumps(change.after),
-        }
+    def add_audit(
+        self,
+        at: float,
+        actor: Actor,
+        action: str,
+        target: str,
+        before: Mapping[str, object] | None = None,
+        after: Mapping[str, object] | None = None,
+    ) -> None:
+        row = dict[str, object](at=at, actor=actor.name, address=actor.address, action=action, target=target)
+        row["before"] = None if before is None else json.dumps(before)
+        row["after"] = None if after is None else json.dumps(after)
         self._connection.execute(_ADD_AUDIT, row)
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]:

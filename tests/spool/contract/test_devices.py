@@ -14,7 +14,7 @@ import pytest_asyncio
 from spool.devices import MAX_UNENROLLED, Device, DeviceRows, DeviceTable, Unenrolled, is_device_id
 from spool.errors import SpoolUnavailable
 from spool.memory.devices import MemoryDevices
-from spool.registry.audit import Change
+from spool.registry.audit import AuditedChange
 from spool.registry.operators import Actor
 from spool.sqlite.database import Database
 from spool.sqlite.devices import SqliteDevices
@@ -120,14 +120,14 @@ async def test_the_audit_list_comes_first(rows: Counted) -> None:
     table = await DeviceTable.open(rows)
     told: list[str] = []
 
-    async def note(changes: Sequence[Change]) -> None:
+    async def note(changes: Sequence[AuditedChange]) -> None:
         told.extend(change.action for change in changes)
         assert [] == rows.writes
         raise SpoolUnavailable("the audit list cannot be written")
 
     table.auditor = note
     with pytest.raises(SpoolUnavailable):
-        await table.keep(device(), Change(actor=ACTOR, action="device.enrol", target="laptop-1"))
+        await table.keep(device(), AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-1"))
     assert (["device.enrol"], None, []) == (told, table.find("laptop-1"), rows.writes)
     await table.close()
 

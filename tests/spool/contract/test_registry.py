@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
-from spool.registry.audit import Change
+from spool.registry.audit import AuditedChange
 from spool.registry.keys import Key
 from spool.registry.operators import ADMIN, LINK_LIFE_S, SESSION_IDLE_S, VIEWER, Actor
 from spool.registry.registry import Registry
@@ -148,7 +148,7 @@ async def test_every_change_is_audited(registry: Registry, clock: MovedClock) ->
     await create(registry)
     await registry.keys.edit("search team", description="d", actor=ACTOR)
     await registry.note(ACTOR, "route.drop", "archive/ai-telemetry", after={"n": 1})
-    await registry.note_all([Change(actor=ACTOR, action="device.enrol", target=name) for name in "ab"])
+    await registry.note_all([AuditedChange(actor=ACTOR, action="device.enrol", target=name) for name in "ab"])
     rows = await audit_rows(registry)
     actions = ["key.create", "key.edit", "route.drop", "device.enrol", "device.enrol"]
     assert (actions, [1, 2, 3, 4, 5]) == ([row.action for row in rows], [row.id for row in rows])

@@ -1,0 +1,49 @@
+"""The page that says what a storage engine owes names every method, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from spool.billing_hours import BillingHours
+from spool.deliveries.protocols import Deliveries
+from spool.devices import DeviceRows
+from spool.ledger.rows import LedgerRows, LedgerStore
+from spool.log.partial_reports import PartialReports
+from spool.log.plan import PlanReader
+from spool.log.protocols import Log
+from spool.registry.rows import RegistryRows, RegistryStore
+from spool.storage import Engine, Storage
+from spool.streams import StreamReader, StreamRows
+
+PAGE = Path(__file__).parents[2] / "docs/storage-engines.md"
+OWED = (
+    Log, PlanReader, Deliveries, PartialReports, DeviceRows, StreamRows, StreamReader, BillingHours,
+    RegistryStore, RegistryRows, LedgerStore, LedgerRows,
+)  # fmt: skip
+
+
+def methods(protocol: type) -> list[str]:
+    """Its own and those of the protocols it extends, in the order in which they stand."""
+    found: dict[str, None] = {}
+    for each in reversed(protocol.__mro__):
+        if getattr(each, "_is_protocol", False):
+            found.update({name: None for name, value in vars(each).items() if callable(value) and name[0] != "_"})
+    return list(found)
+
+
+@pytest.mark.parametrize("protocol", OWED)
+def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
+    """A method that is added to a protocol is added to its row."""
+    names = ", ".join(f"`{name}`" for name in methods(protocol))
+    path = protocol.__module__.replace(".", "/")
+    assert f"| `{protocol.__name__}` | `{path}.py` | {names} |" in PAGE.read_text().splitlines()
+
+
+@pytest.mark.parametrize("parts", [Engine, Storage])
+def test_the_page_names_the_parts(parts: type) -> None:
+    """Of an engine and of the storage that it opens."""
+    names = ", ".join(f"`{each.name}`" for each in fields(parts))
+    assert f"`{parts.__name__}` consists of {names}." in PAGE.read_text().splitlines()
