@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.names import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.reading.tags import LONGEST_CACHED, is_content
 
@@ -26,7 +27,7 @@ _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     name: reduce for product in PRODUCTS for name, reduce in product.reductions.items()
 }
 # Token counts of prompts and completions are named like them.
-_FIGURES = frozenset({*semconv.INPUT, *semconv.OUTPUT, *semconv.TOTAL})
+_FIGURES = frozenset({*FIELD_NAMES["input"], *FIELD_NAMES["output"], *FIELD_NAMES["total"]})
 
 
 class _Rules(dict[str, str]):
@@ -44,7 +45,7 @@ class _Rules(dict[str, str]):
 def _rule(name: str) -> str:
     if name in _REDUCTIONS:
         return REDUCED
-    if name in semconv.TAG_LISTS:
+    if name in TAG_LISTS:
         return WORDS
     if name in _FIGURES:
         return SCALAR

@@ -39,7 +39,7 @@ def nearest(caller: Caller, further: Caller) -> Caller:
 
 def caller_of(attributes: Attributes, shape: AttributeShape, product: Product) -> Caller:
     """The identity that an item states itself, under its product's names."""
-    user_names = shape.user if product.user is semconv.USER else product.user
+    user_names = shape.user if product.user is None else product.user
     session_names = shape.session if product.session is None else product.session
     if not (user_names or session_names or shape.team or shape.api_key):
         return NOBODY

@@ -111,7 +111,7 @@ class SpanDialect:
     without_reasoning: Names = ()  # a span with one of these leaves the reasoning out of its output
     more: Callable[[Attributes], Fields] | None = None  # fields that stand in several attributes
     tokens: TokenNames | None = None  # None: those of the vocabulary
-    model: Names = semconv.REQUEST_MODEL
+    model: Names | None = None  # None: those of the vocabulary
     provider: str | None = None  # when the span does not say
     model_names_provider: bool = False  # the model's name is stronger than the stated provider
     response_id: Names = semconv.RESPONSE_ID
@@ -232,9 +232,16 @@ class Product:
     marks_points: bool = False  # its marks tell of metric points as well
     kinds: tuple[Kind, ...] = ()
 
+    # Attributes under names of its own: by field (those of `semconv.FIELDS`), weaker than the names there.
+    names: Mapping[str, Names] = field(default_factory=dict)
+    metadata: Names = ()  # beginnings of attributes that are tags of the sender's own choice
+    no_metadata: Names = ()  # beginnings of others among them
+    quotes_metadata: bool = False  # it writes their values as JSON
+    tag_lists: Names = ()  # attributes that hold several tags without values
+
     # Who called, where names mean it in this product alone.
-    user: Names = semconv.USER
-    session: Names | None = None  # None: the names that every product may use
+    user: Names | None = None  # None: the names that every product may use
+    session: Names | None = None
     tags: Mapping[str, Names] = field(default_factory=dict)
     installation: str | None = None  # a random id of the installation: tag `device` unless the user is known by it
 

@@ -1,7 +1,7 @@
 """
-Attribute names by canonical field, strongest first: the semantic conventions and other spellings of products.
+Attribute names by canonical field, strongest first: the semantic conventions, and what several products share.
 
-Knows names alone: what a value means is read by gateway.normalise.reading.
+Names that one product alone writes are in its module. What a value means is read by gateway.normalise.reading.
 """
 
 from __future__ import annotations
@@ -26,69 +26,47 @@ T = TypeVar("T")
 
 _USAGE = "gen_ai.usage."
 
-INPUT = (
-    "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens",
-    "ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens",
-    "gen_ai.response.input_tokens",  # Portkey's first gen_ai traces
-    "gen_ai.response.prompt_tokens",  # Semantic Kernel's first ones
-)  # fmt: skip
-OUTPUT = (
-    "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
-    "llm.usage.completion_tokens", "ai.usage.outputTokens", "ai.usage.completionTokens",
-    "gen_ai.response.output_tokens", "gen_ai.response.completion_tokens",
-)  # fmt: skip
-CACHE_READ = (
-    *(_USAGE + name for name in (
+INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+CACHE_READ = tuple(
+    _USAGE + name for name in (
         "cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens",
         "details.cache_read_input_tokens", "input_tokens.cached", "prompt_tokens_details.cached_tokens",
         "prompt_token_details.cached_read_tokens", "cached_tokens", "input_tokens_details.cached_tokens",
         "cache_read_tokens", "details.cached_tokens", "details.cached_content_tokens",
-    )),
-    "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens",
-    "ai.usage.inputTokenDetails.cacheReadTokens",
+    )
 )  # fmt: skip
-CACHE_WRITE = (
-    *(_USAGE + name for name in (
+CACHE_WRITE = tuple(
+    _USAGE + name for name in (
         "cache_write.input_tokens", "cache_creation.input_tokens", "cache_creation_input_tokens",
         "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
         "input_tokens.cache_write", "prompt_token_details.cached_write_tokens", "cache_write_tokens",
         "cache_creation_tokens", "prompt_tokens_details.cache_creation_tokens",
-    )),
-    "llm.token_count.prompt_details.cache_write", "ai.usage.inputTokenDetails.cacheWriteTokens",
+    )
 )  # fmt: skip
-REASONING = (
-    *(_USAGE + name for name in (
+REASONING = tuple(
+    _USAGE + name for name in (
         "reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning",
         "completion_tokens_details.reasoning_tokens", "completion_token_details.reasoning_tokens",
         "details.reasoning_tokens", "experimental.reasoning_tokens", "output_tokens_details.reasoning_tokens",
         "details.thoughts_tokens",
-    )),
-    "llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens",
-    "ai.usage.outputTokenDetails.reasoningTokens",
+    )
 )  # fmt: skip
-TOTAL = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total", "ai.usage.totalTokens")
+TOTAL = ("gen_ai.usage.total_tokens",)
 
 # --- Other fields ---------------------------------------------------------------------------------------------------
 
-REQUEST_MODEL = (
-    "gen_ai.request.model", "llm.model_name", "llm.request.model_name", "embedding.model_name", "reranker.model_name",
-    "ai.model.id", "langfuse.observation.model.name",
-)  # fmt: skip
-RESPONSE_MODEL = ("gen_ai.response.model", "ai.response.model", "llm.response.model_name")
-PROVIDER = (
-    "gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system", "ai.model.provider", "gen_ai.model.provider",
-)  # fmt: skip
+REQUEST_MODEL = ("gen_ai.request.model",)
+RESPONSE_MODEL = ("gen_ai.response.model",)
+PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
     "gen_ai.response.id", "ai.response.id", "request_id", "response_id", "gen_ai.request.id", "client_request_id",
-    "gen_ai.thread.run.id",
 )  # fmt: skip
 # Of these, who gave the id: the provider, or somebody who may give it twice.
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "response_id")
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
     "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
-    "llm.cost.total", "operation.cost", "agw.ai.usage.cost.total", "totalCost",
-    "litellm.cost.total",
 )  # fmt: skip
 ERROR_TYPE = ("error.type", "gen_ai.error.type")
 HTTP_STATUS = ("status_code", "http.response.status_code")
@@ -102,14 +80,11 @@ USER = (
     "ai.telemetry.metadata.userId", PRINCIPAL, "llm.user", END_USER, "user.account_id",
     "kong.auth.consumer.name", "jwt.sub", "user",
 )  # fmt: skip
-TEAM = ("team.id", "team", "metadata.user_api_key_team_id", "gen_ai.team_id", "litellm.team.id")
+TEAM = ("team.id", "team")
 SESSION = (
     "session.id", "gen_ai.conversation.id", "conversation.id", "traceloop.association.properties.session_id",
     "ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id",
     "langsmith.metadata.thread_id", "spring.ai.chat.client.conversation.id", "gen_ai.thread.id",
-)  # fmt: skip
-API_KEY = (
-    "metadata.user_api_key_alias", "trace.metadata.openrouter.api_key_name", "gen_ai.virtual_key_name",
 )  # fmt: skip
 # The resource is the last place, and only under the names that can be meant for everything the process sends.
 RESOURCE_USER = ("user.id", "enduser.id")
@@ -128,17 +103,30 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "cost_center": ("cost_center",),
     "device": ("device.id", "host.id", "installation.id"),
 }
-TAG_LISTS = ("tag.tags", "langfuse.trace.tags", "langsmith.span.tags")
 METADATA_JSON = "metadata"  # OpenInference: a JSON object as text
-METADATA_BEGINNINGS = (
-    "traceloop.association.properties.", "ai.telemetry.metadata.", "langfuse.trace.metadata.",
-    "langfuse.observation.metadata.", "langsmith.metadata.", "trace.metadata.",
-)  # fmt: skip
-NO_METADATA = ("trace.metadata.openrouter.", "trace.metadata.provider_responses")
 IDENTITY_KEYS = frozenset({
     "user", "user_id", "userId", "user_name", "userName", "username", "session", "session_id", "sessionId", "thread_id",
     "threadId",
 })  # fmt: skip
+FIELDS: dict[str, tuple[str, ...]] = {
+    "input": INPUT,
+    "output": OUTPUT,
+    "cache_read": CACHE_READ,
+    "cache_write": CACHE_WRITE,
+    "reasoning": REASONING,
+    "total": TOTAL,
+    "request_model": REQUEST_MODEL,
+    "response_model": RESPONSE_MODEL,
+    "provider": PROVIDER,
+    "request_id": REQUEST_ID,
+    "cost": COST,
+    "error": ERROR_TYPE,
+    "user": USER,
+    "team": TEAM,
+    "session": SESSION,
+    "api_key": (),
+    "agent": NAMED_TAGS["agent"],
+}
 # Steps around calls; some of them repeat the calls' sums.
 NO_CALLS = frozenset({
     "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow", "plan",
@@ -215,7 +203,7 @@ def _number(read: Callable[[Any, str], T], value: Any, name: str) -> T | None:
         raise
 
 
-def cost_of(attributes: Attributes, names: Iterable[str] = COST) -> str | None:
+def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
     """The reported cost of a call, in dollars."""
     for name in names:
         amount = money(attributes.get(name), name)
@@ -241,7 +229,7 @@ def looks_like_ai(attributes: Attributes) -> bool:
     return any(is_ai_name(name) for name in attributes)
 
 
-def provider_of(attributes: Attributes, names: Iterable[str] = PROVIDER) -> str | None:
+def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:
     """The provider that the first name states, unless it is a framework."""
     for name in names:
         written = text(attributes.get(name))

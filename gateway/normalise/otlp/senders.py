@@ -8,6 +8,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.callers import NOBODY, caller_of, caller_of_resource, end_user_of, nearest
 from gateway.normalise.otlp.model import Attributes, Resource
+from gateway.normalise.otlp.names import QUOTED_METADATA
 from gateway.normalise.otlp.product import AttributeShape, Product
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.outcome import Outcome
@@ -92,7 +93,7 @@ def _add_tags(tags: dict[str, str], attributes: Attributes, shape: AttributeShap
             continue
         if key is not None:
             value = attributes[name]
-            left_out += _add_one(tags, key, values.unquoted(value) if name.startswith("langfuse.") else value)
+            left_out += _add_one(tags, key, values.unquoted(value) if name.startswith(QUOTED_METADATA) else value)
         elif name == semconv.METADATA_JSON:
             left_out += sum(_add_one(tags, key, part) for key, part in values.mapping(attributes[name]).items())
         elif (joined := _joined(attributes[name])) is not None:

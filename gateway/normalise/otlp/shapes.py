@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.names import FIELD_NAMES, METADATA_BEGINNINGS, NO_METADATA, TAG_LISTS
 from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
 
@@ -21,26 +22,7 @@ CONTAINERS: dict[str, Callable[[Any], Fields]] = {
 _KINDS = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
 _END_USER_NAMES = frozenset({semconv.END_USER, semconv.PRINCIPAL})
 
-_TABLES: dict[str, Iterable[str]] = {
-    "input": semconv.INPUT,
-    "output": semconv.OUTPUT,
-    "cache_read": semconv.CACHE_READ,
-    "cache_write": semconv.CACHE_WRITE,
-    "reasoning": semconv.REASONING,
-    "total": semconv.TOTAL,
-    "request_model": semconv.REQUEST_MODEL,
-    "response_model": semconv.RESPONSE_MODEL,
-    "provider": semconv.PROVIDER,
-    "request_id": semconv.REQUEST_ID,
-    "cost": semconv.COST,
-    "error": semconv.ERROR_TYPE,
-    "user": semconv.USER,
-    "team": semconv.TEAM,
-    "session": semconv.SESSION,
-    "api_key": semconv.API_KEY,
-    "agent": semconv.NAMED_TAGS["agent"],
-    "containers": CONTAINERS,
-}
+_TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
 
 _MOST_SHAPES = 4096
 _LONGEST_SHAPE = 128  # names; a longer one is not worth its memory
@@ -98,9 +80,9 @@ def _weak_marks(names: frozenset[str]) -> tuple[Any, ...]:
 def _metadata(names: Names) -> tuple[tuple[str, str | None], ...]:
     found: list[tuple[str, str | None]] = []
     for name in names:
-        if name == semconv.METADATA_JSON or name in semconv.TAG_LISTS:
+        if name == semconv.METADATA_JSON or name in TAG_LISTS:
             found.append((name, None))
-        elif name.startswith(semconv.METADATA_BEGINNINGS) and not name.startswith(semconv.NO_METADATA):
-            beginning = next(beginning for beginning in semconv.METADATA_BEGINNINGS if name.startswith(beginning))
+        elif name.startswith(METADATA_BEGINNINGS) and not name.startswith(NO_METADATA):
+            beginning = next(beginning for beginning in METADATA_BEGINNINGS if name.startswith(beginning))
             found.append((name, name[len(beginning) :]))
     return tuple(found)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
-from gateway.normalise.otlp import admission, semconv
+from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import wire_view
 from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.otlp.names import FIELD_NAMES
 
 Pair = tuple[str, Any]
 
@@ -40,10 +41,11 @@ _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
 # New on every span, so not worth remembering.
 _VARYING = frozenset(
-    {
-        *semconv.INPUT, *semconv.OUTPUT, *semconv.CACHE_READ, *semconv.CACHE_WRITE, *semconv.REASONING, *semconv.TOTAL,
-        *semconv.REQUEST_ID, *semconv.COST, *semconv.SESSION, *semconv.USER,
-    }
+    name
+    for field in (
+        "input", "output", "cache_read", "cache_write", "reasoning", "total", "request_id", "cost", "session", "user",
+    )
+    for name in FIELD_NAMES[field]
 )  # fmt: skip
 
 

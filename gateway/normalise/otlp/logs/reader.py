@@ -12,6 +12,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.logs.events import DETAILS, event_name, find_event, is_understood
 from gateway.normalise.otlp.model import LogRecord
+from gateway.normalise.otlp.names import FIELD_NAMES
 from gateway.normalise.otlp.product import LogEvent, LogTwins, Product
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders
@@ -120,7 +121,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     return Inference(
         id=b"",
         source=product.source,
-        request_id=semconv.first_text(attributes, semconv.REQUEST_ID),
+        request_id=semconv.first_text(attributes, FIELD_NAMES["request_id"]),
         trace_id=record.trace_id,
         span_id=record.span_id,
         start_time=_start(record, event),
@@ -134,7 +135,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
         reasoning_tokens=tokens.reasoning,
-        cost=semconv.cost_of(attributes),
+        cost=semconv.cost_of(attributes, FIELD_NAMES["cost"]),
         status="error" if failed else "ok",
         error_type=semconv.error_type(attributes) if failed else None,
     )
@@ -152,11 +153,11 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
     """Field by field, the attribute that was read and the rule that was applied to it."""
     dialect, attributes = event.dialect, record.attributes
     tables = {
-        "request_id": semconv.REQUEST_ID,
+        "request_id": FIELD_NAMES["request_id"],
         "request_model": dialect.model,
         "response_model": dialect.response_model,
         "provider": dialect.provider,
-        "cost": semconv.COST,
+        "cost": FIELD_NAMES["cost"],
         **{f"{field}_tokens": getattr(dialect.tokens, field) for field in Tokens._fields},
     }
     why = {

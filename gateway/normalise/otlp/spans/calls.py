@@ -58,7 +58,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     """The call that a span describes by itself. BadValue when its figures cannot be."""
     attributes, dialect = span.attributes, product.spans
     more = _contained(attributes, shape, dialect) if shape.containers or dialect.more is not None else _NOTHING
-    model_names = shape.request_model if dialect.model is semconv.REQUEST_MODEL else dialect.model
+    model_names = shape.request_model if dialect.model is None else dialect.model
     request_model = semconv.first_text(attributes, model_names) or more.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
     model = request_model or response_model

@@ -5,17 +5,18 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.callers import Caller
 from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.names import FIELD_NAMES
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import bedrock_scope
 from gateway.normalise.otlp.spans.calls import SpanCall
 
 _FIELDS = {
-    "response_model": semconv.RESPONSE_MODEL,
-    "request_id": semconv.REQUEST_ID,
-    "team": semconv.TEAM,
-    "session": semconv.SESSION,
-    "api_key": semconv.API_KEY,
+    "response_model": FIELD_NAMES["response_model"],
+    "request_id": FIELD_NAMES["request_id"],
+    "team": FIELD_NAMES["team"],
+    "session": FIELD_NAMES["session"],
+    "api_key": FIELD_NAMES["api_key"],
 }
 _CONTAINED = {
     "input_tokens": "input",
@@ -35,15 +36,15 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
     own = dialect.tokens
     tables = {
         **_FIELDS,
-        "request_model": dialect.model,
-        "provider": semconv.PROVIDER,
-        "cost": semconv.COST,
-        "user": product.user,
-        "input_tokens": own.input if own else semconv.INPUT,
-        "output_tokens": own.output if own else semconv.OUTPUT,
-        "cache_read_tokens": own.cache_read if own else semconv.CACHE_READ,
-        "cache_write_tokens": own.cache_write if own else semconv.CACHE_WRITE,
-        "reasoning_tokens": own.reasoning if own else semconv.REASONING,
+        "request_model": dialect.model or FIELD_NAMES["request_model"],
+        "provider": FIELD_NAMES["provider"],
+        "cost": FIELD_NAMES["cost"],
+        "user": product.user or FIELD_NAMES["user"],
+        "input_tokens": own.input if own else FIELD_NAMES["input"],
+        "output_tokens": own.output if own else FIELD_NAMES["output"],
+        "cache_read_tokens": own.cache_read if own else FIELD_NAMES["cache_read"],
+        "cache_write_tokens": own.cache_write if own else FIELD_NAMES["cache_write"],
+        "reasoning_tokens": own.reasoning if own else FIELD_NAMES["reasoning"],
     }
     why = {
         field: name for field, names in tables.items() if (name := semconv.first_name(attributes, names)) is not None

@@ -148,7 +148,7 @@ class SpanReader:
         if call is not None:
             call.agent = agent
             return Node(parent, call.caller, agent, call.record.operation == "invoke_agent", call)
-        caller = caller_of(span.attributes, shape, product)
+        caller = caller_of(span.attributes, shape, OTEL)  # the calls below may be another product's
         if parent is None and caller is NOBODY and agent is None:
             return None
         is_agent = product.spans.is_agent

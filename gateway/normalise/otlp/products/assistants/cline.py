@@ -27,6 +27,7 @@ PRODUCT = Product(
     user=("user_id",),
     session=("ulid",),
     tags={"organization": ("organization_id",), "device": ("distinct_id",)},
+    names={"cost": ("totalCost",)},
     names_spans=False,
     events={"task.conversation_turn": LogEvent(dialect=_LOGGED, is_call=_is_answered)},
     event_beginnings=("task.",),

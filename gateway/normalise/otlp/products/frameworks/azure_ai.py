@@ -34,6 +34,7 @@ def _names_azure(span: Span) -> bool:
 
 PRODUCT = Product(
     source="azure_ai",
+    names={"request_id": (_RUN_ID,)},
     weak_marks={_SYSTEM: _names_azure},
     spans=SpanDialect(
         operation=_operation,

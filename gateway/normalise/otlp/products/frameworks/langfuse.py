@@ -46,6 +46,10 @@ PRODUCT = Product(
     scopes=("langfuse-sdk",),
     # The level is all that the JavaScript SDK says of a failure.
     kinds=(Kind(attribute=_KIND, operation=_operation, failure=("langfuse.observation.level", "ERROR")),),
+    names={"request_model": ("langfuse.observation.model.name",)},
+    metadata=("langfuse.trace.metadata.", "langfuse.observation.metadata."),
+    quotes_metadata=True,
+    tag_lists=("langfuse.trace.tags",),
     containers={
         "langfuse.observation.usage_details": _usage,
         "langfuse.observation.cost_details": _cost,

@@ -31,6 +31,8 @@ PRODUCT = Product(
     source="langsmith",
     mark_beginnings=("langsmith.",),
     kinds=(Kind(attribute=_KIND),),
+    metadata=("langsmith.metadata.",),
+    tag_lists=("langsmith.span.tags",),
     containers={
         "gen_ai.usage.input_token_details": _input_details,
         "gen_ai.usage.output_token_details": _output_details,

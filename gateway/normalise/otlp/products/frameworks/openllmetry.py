@@ -15,5 +15,11 @@ PRODUCT = Product(
     marks=("llm.request.type",),
     mark_beginnings=("traceloop.", "llm.usage."),
     weak_marks={"gen_ai.usage.total_tokens": _is_instrumentation},
+    names={
+        "input": ("llm.usage.prompt_tokens",),
+        "output": ("llm.usage.completion_tokens",),
+        "total": ("llm.usage.total_tokens",),
+    },
+    metadata=("traceloop.association.properties.",),
     kinds=(Kind(attribute="traceloop.span.kind"),),
 )

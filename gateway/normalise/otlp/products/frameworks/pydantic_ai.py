@@ -46,6 +46,7 @@ PRODUCT = Product(
     source="pydantic_ai",
     scopes=("pydantic-ai",),
     mark_beginnings=("logfire.",),
+    names={"cost": ("operation.cost",)},
     containers={"response_data": _response},
     reductions={"request_data": _is_stream, "response_data": token_counts_under("usage")},
     spans=SpanDialect(operation=_operation, is_agent=_is_run),

@@ -10,6 +10,8 @@ _COUNTER = r"semantic_kernel\.connectors\.[^.]+\.tokens\."
 PRODUCT = Product(
     source="semantic_kernel",
     scope_beginnings=("Microsoft.SemanticKernel",),
+    # Of its first traces.
+    names={"input": ("gen_ai.response.prompt_tokens",), "output": ("gen_ai.response.completion_tokens",)},
     metric_patterns={
         rf"{_COUNTER}prompt": MetricFamily(token_type=token_types.INPUT),
         rf"{_COUNTER}completion": MetricFamily(token_type=token_types.OUTPUT),

@@ -4,4 +4,9 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.product import Product
 
-PRODUCT = Product(source="agentgateway", scopes=("agentgateway",), mark_beginnings=("agw.",))
+PRODUCT = Product(
+    source="agentgateway",
+    scopes=("agentgateway",),
+    mark_beginnings=("agw.",),
+    names={"cost": ("agw.ai.usage.cost.total",)},
+)

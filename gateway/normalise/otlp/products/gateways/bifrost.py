@@ -12,4 +12,10 @@ def _names_sdk(span: Span) -> bool:
     return str(span.attributes[_SDK]) == "bifrost"
 
 
-PRODUCT = Product(source="bifrost", scopes=("bifrost",), sdks=("bifrost",), weak_marks={_SDK: _names_sdk})
+PRODUCT = Product(
+    source="bifrost",
+    scopes=("bifrost",),
+    sdks=("bifrost",),
+    weak_marks={_SDK: _names_sdk},
+    names={"team": ("gen_ai.team_id",), "api_key": ("gen_ai.virtual_key_name",)},
+)

@@ -19,6 +19,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 PRODUCT = Product(
     source="cloudflare",
     marks=("gen_ai.model.provider",),
+    names={"provider": ("gen_ai.model.provider",)},
     user=(*semconv.USER, "user_id"),
     spans=SpanDialect(operation=_operation, zero_cost_is_unknown=True),
 )

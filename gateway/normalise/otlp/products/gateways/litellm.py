@@ -63,6 +63,11 @@ PRODUCT = Product(
     scope_beginnings=("litellm.",),
     services=("litellm",),
     mark_beginnings=("metadata.user_api_key_", "litellm."),
+    names={
+        "cost": ("litellm.cost.total",),
+        "team": ("metadata.user_api_key_team_id", "litellm.team.id"),
+        "api_key": ("metadata.user_api_key_alias",),
+    },
     containers={"metadata.usage_object": _usage_object},
     spans=SpanDialect(
         operation=_operation,

@@ -36,5 +36,8 @@ PRODUCT = Product(
     scopes=("openrouter",),
     services=("openrouter",),
     mark_beginnings=("trace.metadata.openrouter.",),
+    names={"api_key": ("trace.metadata.openrouter.api_key_name",)},
+    metadata=("trace.metadata.",),
+    no_metadata=("trace.metadata.openrouter.", "trace.metadata.provider_responses"),
     spans=SpanDialect(operation=_operation, more=_cache_written),
 )

@@ -13,4 +13,10 @@ from gateway.normalise.formats import portkey
 from gateway.normalise.otlp.product import Product
 from gateway.normalise.otlp.rows import take_row
 
-PRODUCT = Product(source="portkey", taken_marks=("ai_org",), take_span=partial(take_row, portkey.FORMAT))
+PRODUCT = Product(
+    source="portkey",
+    # Of its first traces in the words of the conventions.
+    names={"input": ("gen_ai.response.input_tokens",), "output": ("gen_ai.response.output_tokens",)},
+    taken_marks=("ai_org",),
+    take_span=partial(take_row, portkey.FORMAT),
+)
