@@ -17,11 +17,11 @@ from math import inf
 from exporters.backoff import Backoff
 from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Rejected, Retryable, SendError
 from exporters.exporter import Exporter
-from exporters.throttle import PARKED, REFUSING, RUNNING, RouteThrottle
+from exporters.throttle import RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
-from spool.deliveries.values import Delivery, RouteSpec, Settlement
+from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
 from spool.log.protocols import Log
 from spool.log.values import Entry
 

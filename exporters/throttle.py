@@ -10,10 +10,7 @@ from math import inf
 
 from exporters.backoff import Backoff
 from spool.clock import Clock
-
-RUNNING = "running"
-PARKED = "parked"
-REFUSING = "refusing"
+from spool.deliveries.values import PARKED, REFUSING, RUNNING
 
 # While everything is refused, that many single records are tried; one more for every ten minutes of it, so
 # that no run of bad records, however long, can hide that the destination takes others.

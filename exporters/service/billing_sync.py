@@ -29,14 +29,13 @@ from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import UpstreamSettings
 from spool.billing_hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
-from spool.deliveries.values import RouteState
+from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import NotAllowed, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow
 
 NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"
-RUNNING, PARKED = "running", "parked"
 
 SETTLE_S = 600  # an hour is sent when most late records are in
 CHECK_EVERY_S = 60.0

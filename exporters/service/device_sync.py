@@ -21,11 +21,10 @@ from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryabl
 from exporters.http.answers import HttpAnswer
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
-from spool.deliveries.values import RouteState
+from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.devices import ENROLLED, Device, DeviceTable
 
 NAME = "upstream/devices"
-RUNNING, PARKED = "running", "parked"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
 
 PARKED_RETRY_S = 60.0

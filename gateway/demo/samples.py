@@ -9,7 +9,7 @@ from gateway.demo.plants import DAY_S, LATE_DAYS
 from gateway.demo.workloads import PEOPLE
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from spool.deliveries.protocols import Deliveries
-from spool.deliveries.values import RouteSpec
+from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices import Device
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY
@@ -90,7 +90,7 @@ async def _routes(deliveries: Deliveries, words: Sequence[str], now: float) -> N
     names = {"parked-route": f"upstream/{AI_TELEMETRY}", "dead-letters": f"archive/{AI_TELEMETRY}"}
     await deliveries.declare([RouteSpec(name=names[word], topic=AI_TELEMETRY) for word in words])
     if "parked-route" in words:
-        await deliveries.set_state(names["parked-route"], "parked", "401: the key is unknown")
+        await deliveries.set_state(names["parked-route"], PARKED, "401: the key is unknown")
     for _ in range(DEAD if "dead-letters" in words else 0):
         delivery = await deliveries.due(names["dead-letters"], now=now, max_records=1)
         if delivery is not None:

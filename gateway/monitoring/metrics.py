@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from spool.deliveries.values import RouteState
+from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.log.books import LEFT_OUT
 from spool.log.values import Commit, LogStats
 
@@ -27,7 +27,6 @@ LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that no peak fa
 MAX_DETAILS = 500  # sources and reasons that have a series of their own
 OTHER = "other"
 
-ROUTE_STATES = ("running", "parked", "refusing", "orphaned")
 
 # term of a commit -> (metric, the label beside topic, help)
 _TERMS: Mapping[str, tuple[str, str | None, str]] = {

@@ -10,12 +10,11 @@ from gateway.http.requests import Result
 from gateway.monitoring.health import shown_route
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
-from spool.deliveries.values import RouteState
+from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.errors import Invalid, NotThere
 from spool.log.values import Books
 
 ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)
-STATES = ("running", "parked", "refusing", "orphaned")
 
 
 class Replay(RequestBody):
@@ -48,7 +47,7 @@ ROUTES: List[RouteState] = List(
     },
     default_sort=("route", "asc"),
     filters={
-        "state": Filter(values=lambda route: (route.state,), valid_values=STATES),
+        "state": Filter(values=lambda route: (route.state,), valid_values=ROUTE_STATES),
         "route": Filter(values=lambda route: (route.name,)),
     },
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from spool.deliveries.rules import STUCK_AFTER, TERMS
 from spool.deliveries.stored import COUNTS, StoredDelivery, StoredRoute
-from spool.deliveries.values import RouteSpec, RouteState
+from spool.deliveries.values import ORPHANED, RouteSpec, RouteState
 from spool.errors import NotAllowed, NotThere
 
 
@@ -82,7 +82,7 @@ def state(
         name=route.name,
         topic=route.topic,
         required=route.required,
-        state="orphaned" if route.orphaned else route.state,
+        state=ORPHANED if route.orphaned else route.state,
         reason=route.reason,
         progress=progress(route, backlog),
         queued=waiting,

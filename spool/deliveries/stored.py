@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
-from spool.deliveries.values import DeadLetter, Delivery, PartialRefusal
+from spool.deliveries.values import RUNNING, DeadLetter, Delivery, PartialRefusal
 
 OPEN = "open"
 UNKNOWN = "unknown"  # whether it arrived is not known: it waits to be settled by hand
@@ -67,7 +67,7 @@ class StoredRoute:
     topic: str
     required: bool
     orphaned: bool = False
-    state: str = "running"
+    state: str = RUNNING
     reason: str | None = None
     counts: Mapping[str, int]
 

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from spool.log.values import Entry
 from spool.record import Record
 
+# The states of a route.
+RUNNING = "running"
+PARKED = "parked"  # the destination refuses the key or the address: its data waits
+REFUSING = "refusing"  # the destination refuses every record: one single record at a time is tried
+ORPHANED = "orphaned"  # its destination left the configuration
+ROUTE_STATES = (RUNNING, PARKED, REFUSING, ORPHANED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
@@ -60,12 +67,12 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteState:
-    """A route as the operator sees it. States: running, parked, refusing, orphaned."""
+    """A route as the operator sees it."""
 
     name: str
     topic: str
     required: bool
-    state: str
+    state: str  # one of ROUTE_STATES
     reason: str | None
     progress: int  # lowest open number
     queued: int

@@ -7,24 +7,24 @@ from decimal import Decimal
 
 from gateway.insights.facts import Facts, Spend
 from gateway.insights.findings import finding, named, ordered
-from spool.deliveries.values import RouteState
+from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
 from spool.registry.insights import LOW, MEDIUM, Finding
 
 NAME = "stuck_route"
 ADVICE = {
-    "parked": "The key or the address is wrong, the data is safe: `tollhouse check` says which key covers what. The "
+    PARKED: "The key or the address is wrong, the data is safe: `tollhouse check` says which key covers what. The "
     "route goes on by itself once the secret or the configuration is right.",
-    "refusing": "The destination refuses every record: look at its words in `tollhouse spool status`, and at one of "
+    REFUSING: "The destination refuses every record: look at its words in `tollhouse spool status`, and at one of "
     "the records with `tollhouse tail`.",
-    "orphaned": "Its destination left the configuration: put it back, or let go with `tollhouse spool route drop`.",
-    "running": "One record met server errors while others passed: tell the destination's operator which, from "
+    ORPHANED: "Its destination left the configuration: put it back, or let go with `tollhouse spool route drop`.",
+    RUNNING: "One record met server errors while others passed: tell the destination's operator which, from "
     "`tollhouse spool status`.",
 }
 
 
 def find(facts: Facts) -> Sequence[Finding]:
     usual = _usual_cost(facts.week)
-    return ordered(_finding(route, usual) for route in facts.routes if route.state != "running" or route.stuck)
+    return ordered(_finding(route, usual) for route in facts.routes if route.state != RUNNING or route.stuck)
 
 
 def _usual_cost(week: Sequence[Spend]) -> Decimal:
@@ -34,7 +34,7 @@ def _usual_cost(week: Sequence[Spend]) -> Decimal:
 
 
 def _finding(route: RouteState, usual: Decimal) -> Finding:
-    state = route.state if route.state != "running" else "stuck"
+    state = route.state if route.state != RUNNING else "stuck"
     reason = f" ({named(route.reason)})" if route.reason else ""
     return finding(
         NAME,
@@ -44,6 +44,6 @@ def _finding(route: RouteState, usual: Decimal) -> Finding:
         "spend that is not shown there yet.",
         advice=ADVICE[route.state],
         category="delivery",
-        effort=MEDIUM if state == "refusing" else LOW,
+        effort=MEDIUM if state == REFUSING else LOW,
         impact=route.queued * usual,
     )

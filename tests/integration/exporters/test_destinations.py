@@ -22,8 +22,8 @@ from exporters.errors import Misconfigured, Retryable
 from exporters.forwarder import Forwarder
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
-from exporters.throttle import PARKED
 from spool.clock import SystemClock
+from spool.deliveries.values import PARKED
 from spool.record import Record, as_json
 from spool.registry.scopes import INGEST
 from tests.exporters.spools import Spooled, call, counter, spooled
