@@ -104,21 +104,20 @@ def settle(
     `without_...`: the source is known to leave them out. Else a reported total decides, and without a total
     the rule that a part cannot be larger than the whole.
     """
-    cache = (reported.cache_read or 0) + (reported.cache_write or 0)
-    reasoning = reported.reasoning or 0
+    input_tokens, output_tokens, cache_read, cache_write, reasoning = reported
+    cache, reasoning = (cache_read or 0) + (cache_write or 0), reasoning or 0
+    if not cache and not reasoning:
+        return reported
     if total is not None:
-        outside = total - (reported.input or 0) - (reported.output or 0)
+        outside = total - (input_tokens or 0) - (output_tokens or 0)
         without_cache = without_cache or (cache > 0 and outside in (cache, cache + reasoning))
         rest = outside - cache if without_cache else outside
         without_reasoning = without_reasoning or (reasoning > 0 and rest == reasoning)
-    input_tokens, output_tokens = reported.input, reported.output
     if input_tokens is not None and (without_cache or cache > input_tokens):
         input_tokens += cache
     if output_tokens is not None and (without_reasoning or reasoning > output_tokens):
         output_tokens += reasoning
-    if input_tokens == reported.input and output_tokens == reported.output:
-        return reported
-    return reported._replace(input=input_tokens, output=output_tokens)
+    return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning)
 
 
 def of_usage(usage: Usage) -> Tokens:
