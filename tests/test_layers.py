@@ -1,9 +1,10 @@
-"""The house has floors: imports point down, and third parties stay at one door each."""
+"""The rules of the architecture: imports point down, each library and each rule has one place, names are unique."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -35,8 +36,8 @@ def named(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def test_no_module_needs_itself() -> None:
-    """Imports make no circle: what is imported first never decides what works."""
+def test_imports_make_no_circle() -> None:
+    """No module imports itself by way of others: the order of imports never decides what works."""
     paths = {named(path): path for package in BELOW for path in modules(package)}
     needs = {
         module: {
@@ -69,8 +70,8 @@ def test_only_the_composition_root_and_the_command_line_know_exporters() -> None
         assert not [name for name in imported(path) if name.startswith("exporters")], path
 
 
-def test_normalisers_know_nothing_that_waits() -> None:
-    """Normalisers are pure: no event loop, no socket, no database, no log implementation."""
+def test_normalisers_are_pure() -> None:
+    """Normalisers are pure: they import no event loop, socket, database or storage engine."""
     waiting = ("asyncio", "aiohttp", "aiosqlite", "sqlite3", "spool.sqlite", "spool.memory", "socket", "grpc")
     for path in (ROOT / "gateway/normalise").rglob("*.py"):
         assert not [name for name in imported(path) if name.startswith(waiting)], path
@@ -150,20 +151,51 @@ def test_sql_stands_in_the_engine_alone() -> None:
         assert not [text for text in texts if SQL.search(text) or text.endswith(".sqlite")], path
 
 
-DOORS = {
+HOMES = {
     "aiosqlite": {"spool/sqlite/database.py"},
     "grpc": {"gateway/receivers/otlp_grpc.py"},
     "prometheus_client": {"gateway/monitoring/metrics.py"},
 }
 
 
-@pytest.mark.parametrize("library", DOORS)
-def test_a_library_has_one_door(library: str) -> None:
-    """Third parties stay at one door each, so that they can be replaced."""
+@pytest.mark.parametrize("library", HOMES)
+def test_a_library_is_used_in_one_place(library: str) -> None:
+    """Each third-party library is imported by one module, so that it can be replaced."""
     found = {
         str(path.relative_to(ROOT))
         for package in BELOW
         for path in modules(package)
         if any(name.partition(".")[0] == library for name in imported(path))
     }
-    assert found <= DOORS[library]
+    assert found <= HOMES[library]
+
+
+SQL = re.compile(r"\s*(SELECT\s.+\sFROM|INSERT INTO|UPDATE\s.+\sSET|DELETE FROM|CREATE TABLE|PRAGMA)\s", re.DOTALL)
+
+
+def test_only_the_engine_knows_sql() -> None:
+    """SQLite's driver and SQL stand in spool/sqlite: another engine is another folder."""
+    for path in {path for package in BELOW for path in modules(package)} - set(modules("spool/sqlite")):
+        assert not {"sqlite3", "aiosqlite"} & {name.partition(".")[0] for name in imported(path)}, path
+        constants = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        assert not [text for text in constants if isinstance(text, str) and SQL.match(text)], path
+
+
+MOST_MODULES = 20
+
+
+@pytest.mark.parametrize("package", [*BELOW, "tests"])
+def test_no_folder_is_too_full(package: str) -> None:
+    """A folder holds at most 20 modules: more of them are two folders."""
+    counts = Counter(path.parent for path in modules(package) if path.name != "__init__.py")
+    assert {} == {str(folder): n for folder, n in counts.items() if n > MOST_MODULES}
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    """Who reads a public class name in one module may think of no other class of that name."""
+    paths = defaultdict(list)
+    for path in (path for package in BELOW for path in modules(package)):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                paths[node.name].append(str(path.relative_to(ROOT)))
+    assert {} == {name: found for name, found in paths.items() if len(found) > 1}

@@ -17,7 +17,7 @@ from gateway.demo.month import Month, Period, Report
 from gateway.demo.plants import Plants
 from gateway.demo.samples import SetClock, add_samples
 from gateway.insights.gathering import FactSources
-from gateway.insights.inspector import Inspection, Inspector
+from gateway.insights.inspector import InspectionReport, Inspector
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -40,7 +40,7 @@ class Filled:
 
     records: int
     duplicates: int
-    inspected: Inspection
+    inspected: InspectionReport
 
 
 async def fill(
@@ -83,7 +83,7 @@ async def _open_empty(directory: Path, clock: Clock, registry_clock: Clock) -> A
         yield storage, storage.registry
 
 
-async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock: Clock) -> Inspection:
+async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock: Clock) -> InspectionReport:
     sources = FactSources(
         ledger=storage.ledger,
         log=storage.log,

@@ -47,7 +47,7 @@ def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> De
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class InspectionReport:
     """What a run of the detectors changed, and the detectors that failed."""
 
     merged: Merged
@@ -63,13 +63,13 @@ class Inspector:
         self._clock = clock
         self._turn = asyncio.Lock()
 
-    async def inspect(self) -> Inspection:
+    async def inspect(self) -> InspectionReport:
         """Runs the detectors once and keeps what they found."""
         async with self._turn:
             facts = await gather(self._sources, now=self._clock.now())
             run = await asyncio.to_thread(run_detectors, facts)
             merged = await self._table.merge(run.findings, looked_for=run.looked_for)
-            return Inspection(merged=merged, failed=run.failed)
+            return InspectionReport(merged=merged, failed=run.failed)
 
     async def run(self) -> None:
         """Runs the detectors again and again. A failure is logged and left to the next run."""

@@ -131,12 +131,12 @@ async def test_the_task_outlives_whatever_goes_wrong(
     task_of = inspector(house.services)
     failures = [error]
 
-    async def inspect() -> inspecting.Inspection:
+    async def inspect() -> inspecting.InspectionReport:
         if failures:
             raise failures.pop()
         looked.set()
         await asyncio.sleep(3600)
-        return inspecting.Inspection(merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=())
+        return inspecting.InspectionReport(merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=())
 
     monkeypatch.setattr(task_of, "inspect", inspect)
     task = asyncio.create_task(task_of.run())
