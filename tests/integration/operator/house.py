@@ -1,4 +1,4 @@
-"""The operator API over a real registry and a log in memory, spoken to over loopback and over the socket."""
+"""The operator API over a storage of either engine, asked over loopback and over the socket."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ from gateway.configuration.sections import DeviceSettings, ServerSettings
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.operator.services import OperatorServices
 from gateway.operator.socket import OperatorSocket
-from spool.installation import installation_secret
-from spool.memory import open_spool
-from spool.memory.billing_hours import MemoryBillingHours
+from spool.engines import MEMORY, open_storage
 from spool.settings import SpoolSettings
-from spool.sqlite.ledger.store import open_ledger
-from spool.sqlite.registry.store import open_registry
+from spool.storage import StorageOptions
 from tests.moved_clock import MovedClock
 
 ADA = "ada@example.com"
@@ -91,33 +88,37 @@ class OperatorHouse:
 
 @asynccontextmanager
 async def operator_house(
-    directory: Path, *, api_key_file: Path | None = None, clock: MovedClock | None = None, **services: Any
+    directory: Path,
+    *,
+    engine: str = MEMORY,
+    api_key_file: Path | None = None,
+    clock: MovedClock | None = None,
+    **services: Any,
 ) -> AsyncIterator[OperatorHouse]:
     clock = clock or MovedClock()
-    secret = installation_secret(directory)
-    registry = await open_registry(directory, secret=secret, clock=clock)
-    access = Access(registry, ServerSettings(api_key_file=api_key_file), clock=clock)
-    spool = await open_spool(settings=SpoolSettings(hold=0), clock=clock)
-    ledger = await open_ledger(directory, clock=clock)
-    spool.devices.auditor = registry.note_all
-    devices = DeviceLifecycle(spool.devices, settings=DeviceSettings(), clock=clock, secret=secret)
+    options = StorageOptions(directory=directory, settings=SpoolSettings(hold=0), clock=clock)
+    storage = await open_storage(options, engine=engine)
+    assert storage.registry is not None
+    access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
+    storage.devices.auditor = storage.registry.note_all
+    devices = DeviceLifecycle(storage.devices, settings=DeviceSettings(), clock=clock, secret=storage.secret)
     given = OperatorServices(
-        log=spool.log,
-        deliveries=spool.deliveries,
-        streams=spool.streams,
+        log=storage.log,
+        deliveries=storage.deliveries,
+        streams=storage.streams,
         billing=BillingSync(
-            ledger,
-            MemoryBillingHours(),
+            storage.ledger,
+            storage.billing_hours,
             client_of(UpstreamSettings(), clock=clock),
             UpstreamSettings(),
             ConnectionLocks(),
             clock=clock,
         ),
-        registry=registry,
+        registry=storage.registry,
         access=access,
-        ledger=ledger,
+        ledger=storage.ledger,
         clock=clock,
-        secret=secret,
+        secret=storage.secret,
         version="0",
         devices=devices,
         **services,
@@ -137,6 +138,4 @@ async def operator_house(
         await socket.stop()
         await runner.cleanup()
         await access.stop()
-        await ledger.close()
-        await spool.close()
-        await registry.close()
+        await storage.close()

@@ -10,15 +10,16 @@ import pytest
 import pytest_asyncio
 
 from gateway.errors import Refusal
+from spool.engines import MEMORY, SQLITE
 from spool.registry.scopes import SCOPES, SEND_AI_TELEMETRY, SEND_BILLING_DATA
 from tests.integration.operator.house import ADA, INGEST, OperatorHouse, operator_house
 
 GRACE = "grace@example.com"
 
 
-@pytest_asyncio.fixture
-async def house(tmp_path: Path) -> AsyncIterator[OperatorHouse]:
-    async with operator_house(tmp_path) as house:
+@pytest_asyncio.fixture(params=[SQLITE, MEMORY])
+async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OperatorHouse]:
+    async with operator_house(tmp_path, engine=request.param) as house:
         yield house
 
 
@@ -479,10 +480,10 @@ async def test_managed_use_cases_are_resolved_when_a_request_is_checked(
 @pytest.mark.asyncio
 async def test_keys_survive_a_restart(tmp_path: Path) -> None:
     """Everything of a key but its last seconds of access is on disk when a change was answered."""
-    async with operator_house(tmp_path) as house:
+    async with operator_house(tmp_path, engine=SQLITE) as house:
         created = await house.create(scopes=[INGEST], labels={"team": "search"}, description="d")
         rotated = (await house.ask("POST", "/keys/search%20team/rotate", {})).payload
         before = (await house.ask("GET", "/keys/search%20team")).payload
-    async with operator_house(tmp_path) as house:
+    async with operator_house(tmp_path, engine=SQLITE) as house:
         assert before == (await house.ask("GET", "/keys/search%20team")).payload
         assert (True, True) == (passes(house, created["secret"]), passes(house, rotated["secret"]))
