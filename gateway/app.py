@@ -44,7 +44,7 @@ class App:
         local: Bearer | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """`local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics."""
+        """`local` makes it an agent: see gateway.agent. `observer` is notified of commits too."""
         self.config = config
         self._local = local
         self._observer = observer

@@ -49,6 +49,7 @@ from spool.clock import Clock
 from spool.installation import derived
 from spool.ledger.ledger import CHUNK
 from spool.log.protocols import Log, Observer
+from spool.record import Inference
 from spool.storage import Storage, StorageOptions
 
 _log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ async def open_storage(
     observer: Observer | None = None,
     is_agent: bool = False,
 ) -> AsyncIterator[Storage]:
-    """Everything that is kept; SpoolLocked while another process has the data directory open. See spool.engines."""
+    """Everything that is kept, see spool.engines; SpoolLocked while another process has it open."""
     storage = await engines.open_storage(
         StorageOptions(
             directory=config.data_dir,
@@ -185,8 +186,13 @@ class _Assembler:
         )
 
     async def start_access(self, local: Bearer | None = None) -> Access:
-        find = self.devices.keys.find
-        access = Access(self._storage.registry, self._config.server, clock=self._clock, devices=find, local=local)
+        access = Access(
+            self._storage.registry,
+            self._config.server,
+            clock=self._clock,
+            devices=self.devices.keys.find,
+            local=local,
+        )
         await access.start()
         self._stack.push_async_callback(access.stop)
         return access
@@ -194,10 +200,11 @@ class _Assembler:
     async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[MergeWindow, Shadows]:
         log, section = self._storage.log, self._config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
-        shadows = Shadows(
-            self._clock,
-            stand_in=lambda call: attribution.stand_in(call, {}, device_assignment.labels(call.device)),
-        )
+
+        def default_user(call: Inference) -> str | None:
+            return attribution.default_user(call, {}, device_assignment.labels(call.device))
+
+        shadows = Shadows(self._clock, default_user=default_user)
         await shadows.remember(log)
         prices = PriceBook.load(self._config.prices)
         intake = Intake(
@@ -215,6 +222,8 @@ class _Assembler:
 
     def receiver_services(self, access: Access, window: MergeWindow, metrics: Metrics) -> ReceiverServices:
         server, config = self._config.server, self._config
+        kept = frozenset(config.privacy.keep_attributes)
+        options = Options(keep_attributes=kept, host_id=config.devices.host_id)
         return ReceiverServices(
             access=access,
             intake=window,
@@ -222,17 +231,18 @@ class _Assembler:
             clock=self._clock,
             budget=bodies.Budget(server.max_inflight_bytes),
             max_body_bytes=server.max_body_bytes,
-            options=Options(keep_attributes=frozenset(config.privacy.keep_attributes), host_id=config.devices.host_id),
+            options=options,
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
         )
 
     def billing_sync(self) -> BillingSync:
-        """AI cost as billing drops; it only answers operators while nobody runs it."""
+        """AI cost as billing drops; without `run` it only answers operators."""
         storage = self._storage
         settings = self._config.upstream
         client = client_of(settings, clock=self._clock)
-        billing = BillingSync(storage.ledger, storage.billing_hours, client, settings, self._locks, clock=self._clock)
+        hours = storage.billing_hours
+        billing = BillingSync(storage.ledger, hours, client, settings, self._locks, clock=self._clock)
         self._stack.push_async_callback(billing.close)
         return billing
 

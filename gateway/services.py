@@ -21,7 +21,8 @@ from gateway.operator.services import OperatorServices
 from spool.clock import Clock
 from spool.storage import Storage
 
-Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]  # by name, what runs as long as the server does
+# By name, what runs as long as the server does.
+Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, pro
 
 
 def _section(kind: type[Any], tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
-    """One dataclass from one table; every problem goes to the list and the default stands in for the bad value."""
+    """One dataclass from one table; a bad value goes to the list of problems, and its default is used."""
     if not isinstance(tree, dict):
         problems.append(f"{prefix or 'the file'} must be a table")
         return kind()

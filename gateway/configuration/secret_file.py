@@ -65,6 +65,6 @@ class SecretFile:
 
 
 def signing_secret(sources: Mapping[str, SourceSettings]) -> SecretFile | None:
-    """What Helicone signs its webhooks with, when the operator gave it. ConfigError when its file cannot be read."""
+    """The secret of Helicone's webhooks, None if none is configured; ConfigError if it cannot be read."""
     path = sources["helicone"].signing_secret_file if "helicone" in sources else None
     return SecretFile("sources.helicone.signing_secret_file", path) if path else None

@@ -72,7 +72,7 @@ class DeviceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """Read by `tollhouse agent` alone. Without a device key it needs `enrolment_key_file` or `enrolment_key_env`."""
+    """Read by `tollhouse agent` alone. A device without a key needs `enrolment_key_file` or `_env`."""
 
     gateway: str = ""
     enrolment_key_file: Path | None = None
@@ -142,7 +142,7 @@ class LedgerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """`signing_secret_file`, of helicone alone: its webhooks are refused unless they are signed with that secret."""
+    """`signing_secret_file`, of helicone alone: webhooks that are not signed with it are refused."""
 
     count: bool = True
     signing_secret_file: Path | None = None

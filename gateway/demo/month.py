@@ -25,7 +25,7 @@ from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric
 DAY_S = 86400
 ERRORS = 0.015
 CACHED = 0.01
-REPEATS = 0.01  # a sender that heard no answer sends it again
+REPEATS = 0.01  # a sender without an answer sends it again
 OFFICE = tuple([1] * 7 + [4, 10, 16, 18, 16, 10, 14, 18, 18, 15, 9, 5, 3, 2, 2, 1, 1])  # by hour of the day
 ALWAYS = tuple([5] * 7 + [7, 9, 10, 11, 11, 10, 11, 11, 11, 10, 9, 8, 7, 7, 6, 6, 5])
 WEEKEND = {True: 0.06, False: 0.55}  # of a weekday, for office work and for the rest
@@ -77,7 +77,9 @@ class Month:
         expected = self._scale * _weight(day, workload) * self._plants.times(day, workload)
         left = int(expected + self._random.random())
         while left > 0:
-            calls = min(left, 1 + int(self._random.expovariate(1 / workload.turns))) if workload.turns > 1 else 1
+            calls = 1
+            if workload.turns > 1:
+                calls = min(left, 1 + int(self._random.expovariate(1 / workload.turns)))
             left -= calls
             yield from self._session(day, workload, calls)
 
@@ -166,7 +168,7 @@ class Month:
         return call, of_call(call, response_id=call.request_id, own_id=call.request_id)
 
     def _counters(self, call: Inference) -> Iterator[Report]:
-        """Coding assistants count in metrics as well what their events say: shadows, which the intake recognises."""
+        """What coding assistants report in metrics beside their events: shadows, which the intake recognises."""
         if call.status != "ok" or self._random.random() > 0.2:
             return
         amounts: tuple[tuple[str, str | None, str, int | str | None], ...] = (

@@ -101,7 +101,8 @@ class Plants:
 
     def twin(self, day: int, workload: Workload, call: Inference) -> Inference | None:
         """The same call as another source reports it."""
-        if "doubled-source" not in self.words or workload is not SUPPORT or day < self._late or call.status != "ok":
+        is_doubled = "doubled-source" in self.words and workload is SUPPORT and day >= self._late
+        if not is_doubled or call.status != "ok":
             return None
         return msgspec.structs.replace(
             call, source="openinference", request_id=None, cost=None, start_time=(call.start_time or 0) + NS, tags={}

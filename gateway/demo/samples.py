@@ -1,4 +1,4 @@
-"""What a demo holds beside calls: sample keys, devices, routes and unrecognised items, some for a detector to find."""
+"""What a demo holds beside calls: sample keys, devices, routes and unrecognised items."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ async def _keys(registry: Registry, clock: SetClock, now: float, words: frozense
     if "idle-key" in words:
         await registry.keys.create(name="Old integration", scopes=["billing:read_costs"], actor=ACTOR)
     if "wide-key" in words:
-        wide = await registry.keys.create(name="Everything", scopes=[INGEST, "views:delete_view"], actor=ACTOR)
+        scopes = [INGEST, "views:delete_view"]
+        wide = await registry.keys.create(name="Everything", scopes=scopes, actor=ACTOR)
         last[wide[0].id] = now
     await registry.keys.accessed(last)
 

@@ -9,7 +9,7 @@ PEOPLE = ("ada", "ben", "chen", "dina", "emre", "faye", "goran", "hana", "ivo", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One stream of calls. `given` and `made` are typical tokens, `turns` the calls of a session (1: no sessions)."""
+    """One stream of calls. `given` and `made` are typical tokens, `turns` the calls of a session."""
 
     source: str
     provider: str

@@ -1,9 +1,7 @@
 """
-Whose call it was: what the report says, then the labels of the key and of the device, then the operator's
-rules.
+Whose call it was: first the report, then the labels of the key and of the device, then the operator's rules.
 
-Also where privacy has the last word: an id that is itself an e-mail address never gets past here unless
-configured so.
+Also enforces `privacy.emails`: an id that is itself an e-mail address goes no further unless configured.
 """
 
 from __future__ import annotations
@@ -16,7 +14,8 @@ from gateway.intake.emails import Emails
 from gateway.normalise.reading.tags import put
 from spool.record import AiRecord, Inference, UsageEvent
 
-NO_LABELS: Mapping[str, str] = MappingProxyType({})
+Labels = Mapping[str, str]
+NO_LABELS: Labels = MappingProxyType({})
 
 _IDS = ("user", "api_key", "session", "team")
 
@@ -34,32 +33,30 @@ class Attribution:
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
         self._emails = Emails(config.privacy.emails, secret=secret)
 
-    def apply(self, record: AiRecord, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS) -> None:
-        """Attribute one record. Its tags may be shared with others of its payload: they are copied before a change."""
+    def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
+        """Attribute one record. Its tags may be shared with others of its payload: a change copies them."""
         if labels:
             _fill(record, labels)
         if device_labels:
             _fill(record, device_labels)
         for rule in self._rules:
-            if rule.fits(record):
+            if rule.matches(record):
                 _fill(record, rule.set)
         if record.source in self._shadows:
             record.shadow = True
         if not self._emails.kept:
-            self._protect(record)
+            self._protect_emails(record)
 
-    def stand_in(
-        self, record: AiRecord, labels: Mapping[str, str], device_labels: Mapping[str, str] = NO_LABELS
-    ) -> str | None:
-        """The user of whatever comes from the same sender and names none."""
+    def default_user(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> str | None:
+        """The user of reports of the same sender that name none; None if neither labels nor rules give one."""
         if not (labels or device_labels or self._rules):
             return None
-        rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.fits(record))
+        rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
         user = labels.get("user", device_labels.get("user")) or next(rules, None)
         return None if user is None else self._emails.protected(user)
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
-        """Labels become tags where there is none; addresses do not get past here in any of its texts."""
+        """Labels become tags that are missing; e-mail addresses in any of its texts are treated as configured."""
         for name, value in labels.items():
             if name not in event.tags:
                 put(event.tags, name, value)
@@ -76,7 +73,7 @@ class Attribution:
             del event.data[name]
         event.data.update(protected)
 
-    def _protect(self, record: AiRecord) -> None:
+    def _protect_emails(self, record: AiRecord) -> None:
         for name in _IDS:
             value = getattr(record, name)
             if value is not None and "@" in value:
@@ -90,9 +87,8 @@ class _Rule:
 
     def __init__(self, rule: AttributionRule) -> None:
         match = rule.match
-        self._fields = [
-            (name, _test(value)) for name in ("api_key", "user", "device") if (value := getattr(match, name))
-        ]
+        patterns = {"api_key": match.api_key, "user": match.user, "device": match.device}
+        self._fields = [(name, _test(value)) for name, value in patterns.items() if value]
         self._model = _test(match.model) if match.model else None
         self._tags = [(name, _test(value)) for name, value in match.tag.items()]
         self.set: Mapping[str, str] = dict(rule.set.tags)
@@ -101,7 +97,7 @@ class _Rule:
         if rule.set.user:
             self.set = {**self.set, "user": rule.set.user}
 
-    def fits(self, record: AiRecord) -> bool:
+    def matches(self, record: AiRecord) -> bool:
         return (
             all(_passes(test, getattr(record, name)) for name, test in self._fields)
             and (self._model is None or any(_passes(self._model, name) for name in _models(record)))
@@ -110,7 +106,7 @@ class _Rule:
 
 
 def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
-    """Labels `team` and `user` fill these fields where they are null, others become tags where there is none."""
+    """Labels `team` and `user` fill these fields if they are null, others become tags that are missing."""
     missing = {}
     for name, value in labels.items():
         if name == "team":

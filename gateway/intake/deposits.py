@@ -1,7 +1,7 @@
 """
-The narrow waist of everything that is no AI telemetry: usage events, unit-cost operations, billing drops.
+The one way in for everything but AI telemetry: usage events, unit-cost operations, billing drops.
 
-Like `gateway.intake.intake`, every such door ends here with records and rejects; nothing is priced, and
+Like `gateway.intake.intake`, every such endpoint ends here with records and rejects; nothing is priced, and
 operations and drops are kept as they came, because they travel as they were received.
 """
 
@@ -20,14 +20,14 @@ from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, Uni
 
 
 class Deposits:
-    """Each verb returns when what it was given is on disk; SpoolFull and SpoolUnavailable: nothing was kept."""
+    """Each method returns when its records are on disk; SpoolFull and SpoolUnavailable: nothing was kept."""
 
     def __init__(self, log: Log, attribution: Attribution) -> None:
         self._log = log
         self._attribution = attribution
 
     async def events(self, events: Events, bearer: Bearer) -> Receipt:
-        """Labels of the key fill tags that are not there; an id that is an e-mail address is treated as everywhere."""
+        """Labels of the key fill missing tags; ids that are e-mail addresses are treated as configured."""
         for record in events.records:
             self._attribution.apply_to_event(record, bearer.labels)
         return await self._log.append(

@@ -1,7 +1,7 @@
 """
 E-mail addresses as `privacy.emails` says: an id that is itself an address is hashed, kept or dropped.
 
-The same person becomes the same id however the address is written, in every house that is given the same
+The same person becomes the same id however the address is written, in every gateway that is given the same
 secret.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from hashlib import blake2b
 
-# Wholly an address: "git@host:path" and "package@1.2.3" are none.
+# The whole text is an address: "git@host:path" and "package@1.2.3" are not.
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
 
 
@@ -24,7 +24,7 @@ class Emails:
         self._secret = secret
 
     def protected(self, text: str) -> str | None:
-        """The text itself unless it is wholly an address; a pseudonym is none, so nobody hashes it again."""
+        """The text itself unless it is an address; a hash is none, so it is never hashed again."""
         if self.kept or "@" not in text or not _ADDRESS.fullmatch(text):
             return text
         if self._dropped:
@@ -32,6 +32,6 @@ class Emails:
         return f"email:{blake2b(text.lower().encode(), key=self._secret, digest_size=8).hexdigest()}"
 
     def protected_values(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """A copy without addresses; what the policy drops is not in it."""
+        """A copy with its addresses hashed or dropped."""
         kept = {name: self.protected(value) for name, value in texts.items()}
         return {name: value for name, value in kept.items() if value is not None}

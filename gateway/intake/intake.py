@@ -1,5 +1,5 @@
 """
-The narrow waist: every door, HTTP, gRPC, file or agent, ends in one call of `Intake.take`.
+Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.take`.
 
 Only the intake attributes, prices, appends, counts and writes the receipt. It knows no protocol.
 """
@@ -22,7 +22,7 @@ from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AiRecord, Inference
 
-TURN = 500  # records to work on without a pause
+TURN = 500  # records between two turns of the event loop
 
 
 class Intake:
@@ -45,10 +45,10 @@ class Intake:
 
     async def take(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         """
-        SpoolFull and SpoolUnavailable rise to the door: the payload is not acknowledged.
+        SpoolFull and SpoolUnavailable rise to the receiver: the payload is not acknowledged.
 
         A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and
-        what was kept of it is known by then: everything that nobody would know again is in the last part.
+        what was kept of it is known by then: everything that could not be recognised again is in the last part.
         """
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
@@ -78,9 +78,9 @@ class Intake:
                 if place - 1 not in outcome.forwarded:
                     self._prices.price(record)
                 if record.shadow:
-                    _set_apart(outcome, place - 1)
-                stand_in = self._attribution.stand_in(record, bearer.labels, device_labels)
-                self._shadows.note(record, stand_in=stand_in)
+                    _give_own_identity(outcome, place - 1)
+                default_user = self._attribution.default_user(record, bearer.labels, device_labels)
+                self._shadows.note(record, default_user=default_user)
             else:
                 self._shadows.shade(record)
         for sender in outcome.sessions:
@@ -113,8 +113,8 @@ class Intake:
         return NO_LABELS if self._device_assignment is None else self._device_assignment.labels(record.device)
 
 
-def _set_apart(outcome: Outcome, place: int) -> None:
-    """A shadow must not be the known report that a report which counts repeats."""
+def _give_own_identity(outcome: Outcome, place: int) -> None:
+    """Give a shadow an id of its own, so that the report that counts is not taken for its repeat."""
     identity = outcome.identities[place]
     if identity.certain:
         outcome.identities[place] = of_shadow(identity)

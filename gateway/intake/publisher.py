@@ -37,8 +37,9 @@ from spool.streams import (
     stream_of,
 )
 
-LOOK_S = 60.0
-BACK = {"HOURLY": timedelta(days=7), "DAILY": timedelta(days=35)}  # how long late data still changes what was published
+PUBLISH_EVERY_S = 60.0
+# How long late data still changes what was published.
+BACK = {"HOURLY": timedelta(days=7), "DAILY": timedelta(days=35)}
 UNKNOWN = "(unknown)"
 _EXACT = Context(prec=60)
 
@@ -71,11 +72,12 @@ class Publisher:
                 try:
                     await self.publish(rule)
                 except SpoolError as error:
-                    _log.warning("%s waits on: %s", rule.stream, error, extra={"action": "publishing_put_off"})
-            await asyncio.sleep(LOOK_S)
+                    fields = {"action": "publishing_put_off"}
+                    _log.warning("%s is not published now: %s", rule.stream, error, extra=fields)
+            await asyncio.sleep(PUBLISH_EVERY_S)
 
     async def publish(self, rule: Publication) -> int:
-        """Bring a stream up to the ledger; how many operations that took."""
+        """Bring a stream up to date with the ledger; returns the number of operations that took."""
         if (await self._ledger.state()).rebuilding:  # until it is done the sums are a part of what they were
             return 0
         operations = list(self._operations(rule, await self._sums(rule)))
@@ -96,13 +98,15 @@ class Publisher:
         since = (now - BACK[rule.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
         granularity = "hourly" if rule.granularity == HOURLY else "daily"
         by = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
-        return await self._ledger.costs(CostQuery(since=since, until=now, granularity=granularity, group_by=by))
+        query = CostQuery(since=since, until=now, granularity=granularity, group_by=by)
+        return await self._ledger.costs(query)
 
     def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:
-        """What each sum comes to; a sum of nothing takes away what was published of it."""
+        """An operation for each sum; a sum of nothing deletes what was published of it."""
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
             known = dict(zip(names, row.group, strict=True))
+            dimensions = {name: [known[by] or UNKNOWN] for name, by in rule.dimensions.items()}
             value = _value(rule, row)
             yield UnitCostOperation(
                 id=os.urandom(16),
@@ -113,7 +117,7 @@ class Publisher:
                 start_time=int(row.start.timestamp()) * NS,
                 granularity=rule.granularity,
                 element_name=known[rule.by] or UNKNOWN,
-                dimensions={name: [known[dimension] or UNKNOWN] for name, dimension in rule.dimensions.items()},
+                dimensions=dimensions,
                 value=value,
             )
 
@@ -134,7 +138,7 @@ class Publisher:
 
 
 def _value(rule: Publication, row: CostRow) -> str | None:
-    """None when there is nothing, or nothing to divide by."""
+    """None if there is nothing, or nothing to divide by."""
     measures = _measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]

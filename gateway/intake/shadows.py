@@ -1,10 +1,10 @@
 """
-Which counters repeat what events already said: a usage metric is a shadow when an inference record of the
+Which counters repeat what events already reported: a usage metric is a shadow when an inference record of the
 same source, service and session (or user) came in the hour before. A metric that names neither session nor
-user (Codex's) is held against its source and service alone: counted beside the events it would count twice.
+user (Codex's) is compared by its source and service alone: counted beside the events it would count twice.
 
-One sender may name itself differently in its events and in its counters. So a call is heard under every name
-that the counters beside it may bear.
+One sender may name itself differently in its events and in its counters. So a call is noted under every name
+that the counters beside it may have.
 
 Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it
 forgets by age and, far beyond any real fleet, by number.
@@ -31,41 +31,40 @@ Reporter = tuple[str, str | None, str, str]
 
 class Shadows:
     """
-    The reporters of inference records and when each was last heard.
+    The reporters of inference records and when each last reported.
 
-    `stand_in` finds for what is learned again after a start the user whom `note` is told with each new
-    record.
+    `default_user` gives for records read again after a start what callers of `note` give for new ones.
     """
 
-    def __init__(self, clock: Clock, *, stand_in: Callable[[Inference], str | None] = lambda _: None) -> None:
+    def __init__(self, clock: Clock, *, default_user: Callable[[Inference], str | None] = lambda _: None) -> None:
         self._clock = clock
-        self._stand_in = stand_in
-        self._heard: dict[Reporter, float] = {}
+        self._default_user = default_user
+        self._last_reports: dict[Reporter, float] = {}
         self._known = 0  # the highest number that was looked at after the start
 
-    def note(self, record: Inference, at: float | None = None, *, stand_in: str | None = None) -> None:
+    def note(self, record: Inference, at: float | None = None, *, default_user: str | None = None) -> None:
         """
         An inference record came in (at: epoch seconds, default now).
 
-        `stand_in` is the user whom a report of the same sender is put down to when it names none itself.
+        `default_user` is the user whom a report of the same sender is put down to when it names none itself.
         """
         service = record.tags.get("service")
         when = self._clock.now() if at is None else at
         # Claude Code's counters may name the installation alone, where its events name the account.
-        users = {record.user, stand_in, record.tags.get("device")}
+        users = {record.user, default_user, record.tags.get("device")}
         for source in (record.source, _COUNTERS.get(record.source)):
             if source is None:
                 continue
-            self._hear((source, service, "", ""), when)
+            self._note((source, service, "", ""), when)
             if record.session:
-                self._hear((source, service, "session", record.session), when)
+                self._note((source, service, "session", record.session), when)
             for user in users:
                 if user:
-                    self._hear((source, service, "user", user), when)
+                    self._note((source, service, "user", user), when)
 
     def note_session(self, source: str, service: str | None, session: str) -> None:
         """Calls came in of a sender whose resource names this session, whatever they name themselves."""
-        self._hear((source, service, "session", session), self._clock.now())
+        self._note((source, service, "session", session), self._clock.now())
 
     def shade(self, metric: UsageMetric) -> None:
         """Mark a metric whose tokens the events of the last hour already hold."""
@@ -76,12 +75,12 @@ class Shadows:
             reporter = (metric.source, service, "user", metric.user)
         else:
             reporter = (metric.source, service, "", "")
-        heard = self._heard.get(reporter)
-        if heard is not None and self._clock.now() - heard <= WINDOW_S:
+        last = self._last_reports.get(reporter)
+        if last is not None and self._clock.now() - last <= WINDOW_S:
             metric.shadow = True
 
     async def remember(self, log: Log) -> None:
-        """Learn from the newest closed entries what was heard before a restart; what is open is for `follow`."""
+        """Note the calls of the newest closed entries, from before a restart; `follow` notes the open ones."""
         since = self._clock.now() - WINDOW_S
         last = log.closed_below(AI_TELEMETRY) - 1
         for first in range(max(1, self._known + 1, last - REMEMBERED), last + 1, STEP):
@@ -89,11 +88,11 @@ class Shadows:
                 if entry.committed_at >= since:
                     for record in entry.records:
                         if isinstance(record, Inference):
-                            self.note(record, at=entry.committed_at, stand_in=self._stand_in(record))
+                            self.note(record, at=entry.committed_at, default_user=self._default_user(record))
         self._known = last
 
     async def follow(self, log: Log, *, hold_s: float) -> None:
-        """As a task of the house: learn what was open at the start, which is closed `hold_s` later; then rest."""
+        """Run in the background: note what was open at the start, which is closed `hold_s` later."""
         until = self._clock.now() + hold_s
         knows_all = False
         async for _ in log.changes(AI_TELEMETRY):
@@ -101,9 +100,9 @@ class Shadows:
                 knows_all = self._clock.now() > until
                 await self.remember(log)
 
-    def _hear(self, reporter: Reporter, when: float) -> None:
+    def _note(self, reporter: Reporter, when: float) -> None:
         # Taking it out first keeps the dict in the order of last hearing: the oldest is always at the front.
-        before = self._heard.pop(reporter, when)
-        self._heard[reporter] = max(when, before)
-        if len(self._heard) > MAX_REPORTERS:
-            del self._heard[next(iter(self._heard))]
+        before = self._last_reports.pop(reporter, when)
+        self._last_reports[reporter] = max(when, before)
+        if len(self._last_reports) > MAX_REPORTERS:
+            del self._last_reports[next(iter(self._last_reports))]

@@ -1,7 +1,7 @@
 """
-`/livez` and `/readyz`: read from the last real commit, not from a flag that somebody sets.
+`/livez` and `/readyz`: read from the last real commit, not from a flag.
 
-Ready means exactly that the house can accept and keep. Routes, keys and clocks are told beside it and never
+Ready means exactly that Tollhouse can accept and keep. Routes, keys and clocks are reported beside it and never
 change it: a parked route is no reason to turn senders away.
 """
 
@@ -18,12 +18,12 @@ from spool.errors import SpoolError
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 
-ANSWER_S = 10.0  # a writer that says nothing for this long is dead
-CACHE_S = 1.0  # the doors are open to everybody; the disk is asked at most this often
+ANSWER_S = 10.0  # a writer without an answer for this long is dead
+CACHE_S = 1.0  # anybody may ask; the disk is read at most this often
 
 
 class Health:
-    """`keys_read` tells whether the key table is there; `closing` whether the process is on its way out."""
+    """`keys_read`: whether the key table could be read; `closing`: whether the process is stopping."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Health:
         self._started = clock.now()
 
     async def live(self) -> bool:
-        """False only when the writer is dead; a dead loop answers nobody."""
+        """False only if the writer is dead; a dead event loop gives no answer at all."""
         stats = await self._read()
         return stats is not None and stats.alive
 
@@ -55,7 +55,7 @@ class Health:
         return not self._obstacles(await self._read())
 
     async def report(self) -> dict[str, Any]:
-        """What the operator sees: why it is not ready, and what would want a look although it is."""
+        """What the operator sees: why it is not ready, and the state of routes, keys, clock and space."""
         stats = await self._read()
         obstacles = self._obstacles(stats)
         routes = [*await self._deliveries.routes(), *self._syncs()] if stats else []
@@ -66,7 +66,7 @@ class Health:
             "routes": [shown_route(route) for route in routes],
             "keys": {"read": self._keys_read()},
             "clock": {"now": now, "up_s": now - self._started},
-            "space": stats and {"bytes": stats.bytes, "max_bytes": stats.max_bytes, "free_bytes": stats.free_bytes},
+            "space": stats and _shown_space(stats),
         }
 
     def _obstacles(self, stats: LogStats | None) -> list[str]:
@@ -93,6 +93,10 @@ class Health:
                     self._stats = None
                 self._good_until = self._clock.monotonic() + CACHE_S
             return self._stats
+
+
+def _shown_space(stats: LogStats) -> dict[str, int]:
+    return {"bytes": stats.bytes, "max_bytes": stats.max_bytes, "free_bytes": stats.free_bytes}
 
 
 def shown_route(route: RouteState) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """
-Figures about the house in Prometheus text, under names that dashboards rely on.
+Metrics in Prometheus text, under names that dashboards rely on.
 
-Counters are told of commits and requests as they happen; what the spool knows better (queues, space) is read
-when somebody asks, at most once a second.
+Commits and requests are counted as they happen; the figures of the spool (queues, space) are read when the
+metrics are asked for, at most once a second.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What is read when somebody asks."""
+    """What is read when the metrics are asked for."""
 
     stats: LogStats
     routes: Sequence[RouteState] = ()
@@ -58,7 +58,7 @@ class Snapshot:
 
 
 class _Registry(CollectorRegistry):
-    """Without the time at which each counter was made: a third of all series, and nobody asks for it."""
+    """Leaves out the time at which each counter was made, which would be a third of all series."""
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():
@@ -101,8 +101,8 @@ class Metrics:
         self.lag = LoopLag(
             Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=self.registry)
         )
-        self._house = _HouseCollector()
-        self.registry.register(self._house)
+        self._snapshot = _SnapshotCollector()
+        self.registry.register(self._snapshot)
 
     def committed(self, commit: Commit) -> None:
         self._commit.observe(commit.seconds)
@@ -123,11 +123,11 @@ class Metrics:
             self._details.add(detail)
         return detail
 
-    def requests(self, door: str, status: int | str) -> None:
+    def requests(self, endpoint: str, status: int | str) -> None:
         """An answer was given. `status` is the HTTP status, or the name of the gRPC code."""
-        child = self._request_children.get((door, status))
+        child = self._request_children.get((endpoint, status))
         if child is None:
-            child = self._request_children[door, status] = self._requests.labels(door, str(status))
+            child = self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
         child.inc()
 
     def claimed(self, records: int) -> None:
@@ -135,12 +135,12 @@ class Metrics:
         self._claimed.inc(records)
 
     def render(self, snapshot: Snapshot) -> bytes:
-        self._house.snapshot = snapshot
+        self._snapshot.snapshot = snapshot
         return generate_latest(self.registry)
 
 
 class Exposition:
-    """`/metrics`, rendered at most once a second whoever asks."""
+    """The text of `/metrics`, rendered at most once a second."""
 
     def __init__(self, metrics: Metrics, read: Callable[[], Awaitable[Snapshot]], now: Callable[[], float]) -> None:
         self._metrics = metrics
@@ -177,7 +177,7 @@ class LoopLag:
             self._samples.append(max(0.0, now() - due))
 
 
-class _HouseCollector:
+class _SnapshotCollector:
     """Turns the last snapshot into metric families."""
 
     snapshot: Snapshot | None = None

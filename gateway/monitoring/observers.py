@@ -9,7 +9,7 @@ from spool.log.values import Commit
 
 
 class Observers:
-    """Each is told, in order."""
+    """Notifies each, in order."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers

@@ -1,4 +1,4 @@
-"""Background tasks have a name and an owner: when one ends, somebody hears which, and the process stops."""
+"""Background tasks by name: when one ends, the process stops and names it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Starts tasks that must not end, and tells when one did."""
+    """Starts tasks that must not end, and reports the first that did."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -45,7 +45,8 @@ class Supervisor:
         error = None if task.cancelled() else task.exception()
         if self._stopping:
             return
-        extra = {"action": "task_died", "task": task.get_name(), "error": type(error).__name__ if error else None}
+        kind = type(error).__name__ if error else None
+        extra = {"action": "task_died", "task": task.get_name(), "error": kind}
         _log.critical("a background task ended", extra={**extra, "where": where(error) if error else []})
         if self.failed is None:
             self.failed = task.get_name()

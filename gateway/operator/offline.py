@@ -45,13 +45,13 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
 
 
 async def _declare(storage: Storage, config: Config) -> None:
-    """What a start of the server would orphan is orphaned; new routes are left to the start itself."""
+    """Orphan the routes that a start of the server would orphan; it declares new ones itself."""
     has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
     named = {f"{each.name}/{topic}" for each in config.destinations for topic in each.topics}
     states = await storage.deliveries.routes()
-    kept = [each for each in states if each.name in named or (has_upstream and each.name.startswith("upstream/"))]
+    kept = [state for state in states if state.name in named or (has_upstream and state.name.startswith("upstream/"))]
     if len(kept) < len(states):
-        specs = [RouteSpec(name=each.name, topic=each.topic, required=each.required) for each in kept]
+        specs = [RouteSpec(name=state.name, topic=state.topic, required=state.required) for state in kept]
         await storage.deliveries.declare(specs)
 
 

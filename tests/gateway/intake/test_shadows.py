@@ -97,7 +97,7 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     clock = StoppedClock()
     spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
-    shadows = Shadows(clock, stand_in=lambda call: {"laptop-7": "alice"}.get(call.device or ""))
+    shadows = Shadows(clock, default_user=lambda call: {"laptop-7": "alice"}.get(call.device or ""))
     hers, his = counter(user="alice"), counter(user="bob")
     await shadows.remember(spool.log)
     shadows.shade(hers)
