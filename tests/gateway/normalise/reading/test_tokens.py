@@ -1,11 +1,11 @@
-"""Whether cache and reasoning are inside the reported counts."""
+"""Token counts: whether cache and reasoning are inside, and what each provider's usage object counts."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import CacheWrites, Details, Gemini, Tokens, Usage, of_gemini, of_usage, settle
 
 COUNT = st.one_of(st.none(), st.integers(0, 10_000))
 COUNTS = st.builds(Tokens, COUNT, COUNT, COUNT, COUNT, COUNT)
@@ -68,3 +68,56 @@ def test_settled_counts_hold_their_parts(said: Tokens, total: int | None, cache:
         (settled.output, said.output, said.reasoning or 0),
     ):
         assert whole is None if before is None else whole is not None and whole >= max(before, parts)
+
+
+def test_openai_totals_include_the_cache() -> None:
+    """The cache read is a part, not an addition."""
+    said = Usage(prompt_tokens=100, completion_tokens=5, prompt_tokens_details=Details(cached_tokens=90))
+    assert Tokens(100, 5, 90, None, None) == of_usage(said)
+
+
+def test_anthropic_totals_leave_the_cache_out() -> None:
+    """Both kinds of cache go into the input."""
+    said = Usage(input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310)
+    assert Tokens(96812, 5, 95500, 1310, None) == of_usage(said)
+
+
+def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
+    """Where there is no total, the 5-minute and the 1-hour writes are added."""
+    writes = CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
+    assert Tokens(17, 1, None, 7, None) == of_usage(Usage(input_tokens=10, output_tokens=1, cache_creation=writes))
+
+
+def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
+    """It gives details of its output, too: the cache is still not in its input, and thinking is reasoning."""
+    said = Usage(
+        input_tokens=5000,
+        output_tokens=200,
+        cache_read_input_tokens=4000,
+        output_tokens_details=Details(thinking_tokens=150),
+    )
+    assert Tokens(9000, 200, 4000, None, 150) == of_usage(said)
+
+
+def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -> None:
+    """There is nothing to add to the input."""
+    said = Usage(input_tokens=50, output_tokens=20, output_tokens_details=Details(reasoning_tokens=8))
+    assert Tokens(50, 20, None, None, 8) == of_usage(said)
+
+
+def test_what_tools_answered_goes_into_geminis_input_too() -> None:
+    """It stands beside the prompt, and the total holds both."""
+    said = Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
+    assert Tokens(77, None, 4, None, None) == of_gemini(said)
+
+
+def test_gemini_thoughts_stand_beside_the_candidates() -> None:
+    """And are the reasoning."""
+    said = Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
+    assert Tokens(2152, 1554, None, None, 844) == of_gemini(said)
+
+
+def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
+    """Then both kinds are added; otherwise the input is taken as it is."""
+    assert 160 == settle(Tokens(10, 1, 100, 50)).input
+    assert 150 == settle(Tokens(150, 1, 100, 50)).input

@@ -1,0 +1,81 @@
+"""Free metadata of a call: who it names, and what becomes a tag."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from gateway.normalise.reading import metadata, tags
+from spool.record import Inference
+
+
+def test_metadata_names_who_and_leaves_tags() -> None:
+    """A map fills user, team and session; scalars are tags; nesting, content, credentials and e-mail are left out."""
+    record = Inference(id=b"", source="test")
+    free = metadata.Metadata()
+    free.learn(
+        {
+            "user_id": 7,
+            "teamId": "search",
+            "session": "s",
+            "env": "prod",
+            "test": True,
+            "n": Decimal("1.5"),
+            "none": None,
+            "nested": {"a": 1},
+            "prompt": "CANARY",
+            "api_key": "CANARY",
+            "note": "sk-abcdefghijklmnop",
+            "x.content": "CANARY",
+            "masked": "sk********pqr",
+            "chat_history": "CANARY",
+            "userEmail": "somebody at home",
+        }
+    )
+    free.describe(record, principal="alice")
+    assert ("alice", "search", "s") == (record.user, record.team, record.session)
+    assert {"env": "prod", "test": "true", "n": "1.5", "end_user": "7"} == record.tags
+    assert 8 == free.left_out
+
+
+def test_names_of_any_length_are_not_remembered() -> None:
+    """A sender could fill the memory with them."""
+    free = metadata.Metadata()
+    tags.names_secret.cache_clear()
+    free.learn({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
+    assert ({"z": "1"}, 2, 1) == (free.tags, free.left_out, tags.names_secret.cache_info().currsize)
+
+
+def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
+    """A bare word is true."""
+    free = metadata.Metadata()
+    free.label(["env:prod", "url:http://x", "beta", 3, {"a": 1}])
+    assert {"env": "prod", "url": "http://x", "beta": "true"} == free.tags
+    assert 2 == free.left_out
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "sk-proj-abcdefgh12345678",
+        "sk-...abcd",
+        "ab********xyz",
+        "Bearer abc",
+        "AKIAIOSFODNN7EXAMPLE",
+        "eyJhbGci.eyJzdWIi.x",
+    ],
+)
+def test_a_key_is_never_named_by_itself(value: str) -> None:
+    """Nor by a part of it; the next name is taken."""
+    assert "alias" == metadata.key_name(value, "alias")
+    assert metadata.key_name(value) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["alpha-prod-key", "941875b27e83f6bffca0a295a1195d0a1fa08445b0715d7e29feb88761962645", "fixture key", "my-vk"],
+)
+def test_an_alias_or_a_hash_names_a_key(value: str) -> None:
+    """Neither looks like a credential."""
+    assert value == metadata.key_name(value)
