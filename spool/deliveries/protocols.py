@@ -51,7 +51,9 @@ class Deliveries(Protocol):
         """Keep what a file destination needs to undo a half-written delivery, before it writes."""
         ...
 
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None: ...
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """Count every number of it where it went. ValueError when the settlement does not add up to its count."""
+        ...
 
     async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
         """
@@ -74,7 +76,13 @@ class Deliveries(Protocol):
         new_key: bool,
         refused_at: float | None = None,
         server_error: bool = False,
-    ) -> None: ...
+    ) -> None:
+        """
+        It is due again at `not_before`, under a new idempotency key or the same one.
+
+        `refused_at`: the single record in it was refused then. `server_error`: the answer was a 5xx.
+        """
+        ...
 
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
         """Its outcome is unknown and it must not be sent twice: it is settled by hand."""
@@ -88,23 +96,33 @@ class Deliveries(Protocol):
         """An operator knows: it arrived, or it is to be sent again. NotThere when no such delivery waits."""
         ...
 
-    async def set_state(self, route: str, state: str, reason: str | None) -> None: ...
+    async def set_state(self, route: str, state: str, reason: str | None) -> None:
+        """Keep the state of a route for the operator and for the next start; one of ROUTE_STATES but ORPHANED."""
+        ...
 
-    async def routes(self) -> Sequence[RouteState]: ...
+    async def routes(self) -> Sequence[RouteState]:
+        """Every route, by name."""
+        ...
 
     async def drop(self, route: str) -> int:
         """Forget an orphaned route; its queue is counted as discarded. NotAllowed while it is configured."""
         ...
 
-    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]: ...
+    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
+        """The dead letters of a route or of all, oldest first, also of routes that were dropped."""
+        ...
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         """What partial successes named, newest first; the newest of each route are kept."""
         ...
 
-    async def dead_retry(self, ids: Sequence[int]) -> int: ...
+    async def dead_retry(self, ids: Sequence[int]) -> int:
+        """Make deliveries of dead letters; returns how many were there. NotAllowed when the route of one is gone."""
+        ...
 
-    async def dead_discard(self, ids: Sequence[int]) -> int: ...
+    async def dead_discard(self, ids: Sequence[int]) -> int:
+        """Delete dead letters and count them as discarded; returns how many were there."""
+        ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         """New deliveries with new keys for settled numbers committed in [since, until); returns the records."""

@@ -57,13 +57,17 @@ class Log(ReadableLog, Protocol):
         """Reports of one call that disagreed: {first_source, second_source, count, first, second, ...}."""
         ...
 
-    async def books(self) -> Books: ...
+    async def books(self) -> Books:
+        """The running counters, and every equation that does not hold."""
+        ...
 
     async def verify(self) -> Books:
         """Recount from commit rows and entries; does not trust the running counters and says where they differ."""
         ...
 
-    async def stats(self) -> LogStats: ...
+    async def stats(self) -> LogStats:
+        """Figures of this moment; SpoolUnavailable when they cannot be read."""
+        ...
 
     async def retain(self) -> int:
         """Delete what age and space allow, count it; returns the entries removed."""

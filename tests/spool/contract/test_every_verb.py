@@ -7,21 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from spool.billing_hours import BillingHours
 from spool.deliveries.protocols import Deliveries
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
+from spool.memory.billing_hours import MemoryBillingHours
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.log import MemoryLog
 from spool.memory.partial_reports import MemoryPartialReports
+from spool.memory.streams import MemoryStreams
+from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.log.log import SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
+from spool.sqlite.streams import SqliteStreams
+from spool.streams import StreamReader
 
 # By the name under which the tests have it: a protocol, and the engines' classes.
 PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "log": (Log, (SqliteLog, MemoryLog)),
     "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports)),
+    "billing_hours": (BillingHours, (SqliteBillingHours, MemoryBillingHours)),
+    "streams": (StreamReader, (SqliteStreams, MemoryStreams)),
 }
 
 

@@ -96,3 +96,13 @@ async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> Non
     assert ("calls", "allocation", "HOURLY", ("Region",)) == (
         stream.name, stream.type, stream.granularity, stream.keys
     )  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_totals_are_found_by_their_keys(open_spool: Opener) -> None:
+    """Those that are there, and nothing for the others."""
+    spool = await open_spool()
+    await add(spool, operation(1), operation(2, element_name="other"))
+    total, _ = await spool.streams.totals("calls")
+    place = (total.stream, total.key)
+    assert {place: total} == dict(await spool.streams.find([place, ("calls", "nothing"), ("nothing", total.key)]))
