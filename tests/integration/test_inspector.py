@@ -1,4 +1,4 @@
-"""Looking at a real house: over the operator API, by hand, and as its task."""
+"""The inspector over real storage: over the operator API, by hand, and as its task."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY
 from spool.registry.insights import Finding, Merged
-from tests.integration.operator.house import OperatorHouse, operator_house
+from tests.integration.operator.server import OperatorServer, operator_server
 from tests.spool.contract.world import add, call
 
 ROUTE = f"upstream/{AI_TELEMETRY}"
 
 
 @pytest_asyncio.fixture
-async def house(tmp_path: Path) -> AsyncIterator[OperatorHouse]:
-    async with operator_house(tmp_path) as opened:
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as opened:
         yield opened
 
 
-async def park(house: OperatorHouse, state: str = "parked") -> None:
-    await house.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
-    await house.services.deliveries.set_state(ROUTE, state, "401")
+async def park(server: OperatorServer, state: str = "parked") -> None:
+    await server.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    await server.services.deliveries.set_state(ROUTE, state, "401")
 
 
 @pytest.mark.asyncio
-async def test_from_the_house_to_the_list_and_back(house: OperatorHouse) -> None:
+async def test_from_the_house_to_the_list_and_back(server: OperatorServer) -> None:
     """A parked route is found, worked on, addressed, and new again when it is parked again."""
-    await park(house)
+    await park(server)
     assert {"new": 1, "again": 0, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == (
-        await house.ask("POST", "/insights/run", {})
+        await server.ask("POST", "/insights/run", {})
     ).payload["inspection"]
-    listed = (await house.ask("GET", "/insights", sort_key="cost_impact")).payload
+    listed = (await server.ask("GET", "/insights", sort_key="cost_impact")).payload
     [item] = listed["insights"]
     assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
     assert (f"The route {ROUTE} is parked", "delivery", "new") == (item["title"], item["category"], item["status"])
     path = f"/insights/{item['id']}"
-    assert "addressed" == (await house.ask("PATCH", path, {"status": "addressed"})).payload["insight"]["status"]
+    assert "addressed" == (await server.ask("PATCH", path, {"status": "addressed"})).payload["insight"]["status"]
     assert (
         "ada@example.com"
-        == (await house.ask("POST", f"{path}/comments", {"text": "new key"})).payload["comment"]["author"]
+        == (await server.ask("POST", f"{path}/comments", {"text": "new key"})).payload["comment"]["author"]
     )
-    assert 0 == (await house.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
-    await park(house, "running")
-    assert 1 == (await house.ask("POST", "/insights/run", {})).payload["inspection"]["gone"]
-    await park(house)
-    assert 1 == (await house.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
-    shown = (await house.ask("GET", path)).payload
+    assert 0 == (await server.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
+    await park(server, "running")
+    assert 1 == (await server.ask("POST", "/insights/run", {})).payload["inspection"]["gone"]
+    await park(server)
+    assert 1 == (await server.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
+    shown = (await server.ask("GET", path)).payload
     assert ("new", ["new key"]) == (shown["insight"]["status"], [each["text"] for each in shown["comments"]])
-    assert 1 == (await house.ask("GET", f"{path}/comments")).payload["pagination"]["total_count"]
+    assert 1 == (await server.ask("GET", f"{path}/comments")).payload["pagination"]["total_count"]
 
 
 @pytest.mark.asyncio
@@ -76,26 +76,26 @@ async def test_from_the_house_to_the_list_and_back(house: OperatorHouse) -> None
     ],
 )
 async def test_what_is_refused(
-    house: OperatorHouse, method: str, path: str, body: object, status: int, words: str
+    server: OperatorServer, method: str, path: str, body: object, status: int, words: str
 ) -> None:
     """In the words of every operator call."""
-    answer = await house.ask(method, path, body)
+    answer = await server.ask(method, path, body)
     assert status == answer.status
     assert words in answer.error[2]
 
 
 @pytest.mark.asyncio
-async def test_dead_letters_are_weighed(house: OperatorHouse) -> None:
+async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
     """What a destination refused is told with what its calls cost."""
-    await add(house.services.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3)))
-    deliveries = house.services.deliveries
+    await add(server.services.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3)))
+    deliveries = server.services.deliveries
     await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     for _ in range(2):
-        delivery = await deliveries.due(ROUTE, now=house.clock.now(), max_records=1)
+        delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="too old", status="422")
-    await inspector(house.services).inspect()
-    items = (await house.ask("GET", "/insights")).payload["insights"]
+    await inspector(server.services).inspect()
+    items = (await server.ask("GET", "/insights")).payload["insights"]
     assert [f"{ROUTE} refused 2 records within a day"] == [
         item["title"] for item in items if "refused" in item["title"]
     ]
@@ -122,13 +122,13 @@ def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixtur
 @pytest.mark.asyncio
 @pytest.mark.parametrize("error", [SpoolUnavailable("disk full"), CardUnreadable("not JSON"), OSError("gone")])
 async def test_the_task_outlives_whatever_goes_wrong(
-    house: OperatorHouse, monkeypatch: pytest.MonkeyPatch, error: Exception
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A look that fails is put off, and the next one happens."""
     monkeypatch.setattr(inspecting, "FIRST_S", 0)
     monkeypatch.setattr(inspecting, "EVERY_S", 0)
     looked = asyncio.Event()
-    task_of = inspector(house.services)
+    task_of = inspector(server.services)
     failures = [error]
 
     async def inspect() -> inspecting.InspectionReport:

@@ -1,4 +1,4 @@
-"""Who passes a door: refusals in words, at once, within limits, and never slowed by bookkeeping."""
+"""Access by key: refusals with a reason, at once, within limits, and never slowed by bookkeeping."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ async def test_last_access_is_written_in_batches(
 
 @pytest.mark.asyncio
 async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedClock, tmp_path: Path) -> None:
-    """A house at rest leaves the disk at rest."""
+    """Without requests nothing is written."""
     access = Access(registry, clock=clock)
     before = await audit_rows(registry), written(tmp_path)
     await access.flush()
@@ -266,7 +266,7 @@ async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, c
 
 
 @pytest.mark.asyncio
-async def test_without_a_registry_the_house_asks_to_come_back(clock: MovedClock, tmp_path: Path) -> None:
+async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock, tmp_path: Path) -> None:
     """A damaged key table is our fault: 503 with Retry-After, while the deployment's key still passes."""
     file = tmp_path / "key"
     file.write_text("deployed-key")
@@ -280,7 +280,7 @@ async def test_without_a_registry_the_house_asks_to_come_back(clock: MovedClock,
 
 @pytest.mark.parametrize("text", ["", "short", "two words", "\n"])
 def test_a_key_file_that_holds_no_key_is_a_configuration_error(clock: MovedClock, tmp_path: Path, text: str) -> None:
-    """The house does not start with a key that anybody could guess."""
+    """The server does not start with a key that anybody could guess."""
     file = tmp_path / "key"
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"server\.api_key_file"):

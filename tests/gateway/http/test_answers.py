@@ -73,6 +73,6 @@ def test_retry_after_is_a_whole_second_at_least() -> None:
 
 
 def test_the_receipt_is_one_line() -> None:
-    """The header is the same for every door."""
+    """The header is the same for every endpoint."""
     response = answers.respond(b"", receipt=Receipt(id="abc", records=3, ignored=2, rejected=1))
     assert "id=abc; records=3; ignored=2; rejected=1; durability=fsync" == response.headers["Tollhouse-Receipt"]

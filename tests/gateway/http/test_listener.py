@@ -55,7 +55,7 @@ async def test_a_broken_request_is_not_quoted(
 
 
 @pytest.mark.asyncio
-async def test_a_bug_behind_the_doors_is_500_without_its_words(
+async def test_a_bug_in_a_handler_is_500_without_its_words(
     listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An exception's text may hold what was sent, so only its type is told, and only to the log."""

@@ -234,7 +234,7 @@ async def a_cursor(shop: Shop, *query: tuple[str, str]) -> str:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("change", [tampered, lambda _: "", lambda _: "äöü", lambda _: "AAAA", lambda text: text[:-4]])
 async def test_a_forged_cursor_is_refused(change: Any) -> None:
-    """Whatever is not a cursor that this house signed is a 400 that says what to send."""
+    """A cursor that this installation did not sign is a 400 that says what to send."""
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     with pytest.raises(Refusal, match="next_cursor or previous_cursor") as caught:
         await shop.get(("cursor", change(await a_cursor(shop))))
@@ -242,7 +242,7 @@ async def test_a_forged_cursor_is_refused(change: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_cursor_of_another_house_or_list_is_refused() -> None:
+async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
     """A cursor is bound to the installation and to its list."""
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     cursor = await a_cursor(shop)

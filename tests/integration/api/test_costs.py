@@ -36,7 +36,7 @@ def at(hours: int) -> dict[str, Any]:
 
 
 class Reader:
-    """A key that may read, at a house that has counted what it was sent."""
+    """A key that may read, at a gateway that has counted what it was sent."""
 
     def __init__(self, serving: Serving, key: str) -> None:
         self._serving = serving
@@ -239,37 +239,37 @@ def spending() -> list[tuple[Inference, Identity]]:
 
 def test_report(tmp_path: Path) -> None:
     """A table for people with its total, JSON and CSV for programs, from a directory without a server."""
-    filled(tmp_path / "house", *spending())
+    filled(tmp_path / "store", *spending())
     month = ("--from", "2026-09-01", "--to", "2026-09-30")
-    lines = run(tmp_path / "house", "report", *month).splitlines()
+    lines = run(tmp_path / "store", "report", *month).splitlines()
     assert ["MODEL", "CALLS", "ERRORS", "CACHED", "INPUT", "TOKENS", "OUTPUT", "TOKENS", "COST"] == lines[0].split()[:9]
     assert ["gpt-4o", "2", "0", "0", "2,000", "200", "1.7500"] == lines[1].split()[:7]
     assert ["total", "3", "1", "0", "3,000", "300", "1.7500"] == lines[3].split()[:7]
     told = json.loads(
-        run(tmp_path / "house", "report", *month, "--by", "model,team", "--where", "team=search", "--json")
+        run(tmp_path / "store", "report", *month, "--by", "model,team", "--where", "team=search", "--json")
     )
     assert [("=cmd", "search", "0"), ("gpt-4o", "search", "1.5")] == [
         (row["model"], row["team"], row["cost"]) for row in told["rows"]
     ]
-    rows = list(csv.DictReader(io.StringIO(run(tmp_path / "house", "report", *month, "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(run(tmp_path / "store", "report", *month, "--csv"))))
     assert [("'=cmd", "0"), ("gpt-4o", "1.75")] == [(row["model"], row["cost"]) for row in rows]
 
 
 @pytest.mark.parametrize("words", [(), ("--by", "team,model", "--per", "daily")])
 def test_a_report_without_rows_has_the_same_columns(tmp_path: Path, words: tuple[str, ...]) -> None:
     """What reads the CSV finds every column in a month without calls, too."""
-    filled(tmp_path / "house", *spending())
-    busy = run(tmp_path / "house", "report", "--from", "2026-09-01", "--to", "2026-09-30", "--csv", *words)
-    calm = run(tmp_path / "house", "report", "--from", "2026-08-01", "--to", "2026-08-30", "--csv", *words)
+    filled(tmp_path / "store", *spending())
+    busy = run(tmp_path / "store", "report", "--from", "2026-09-01", "--to", "2026-09-30", "--csv", *words)
+    calm = run(tmp_path / "store", "report", "--from", "2026-08-01", "--to", "2026-08-30", "--csv", *words)
     assert [busy.splitlines()[0]] == calm.splitlines()
 
 
 def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
     """Days begin where the reader is: 14:13 in UTC is the next day in Tokyo only after 15:00."""
     late = call(9, start_time=(START_S + 3600) * NS, request_model="gpt-4o", cost="2", cost_source="reported")
-    filled(tmp_path / "house", *spending()[:1], late)
+    filled(tmp_path / "store", *spending()[:1], late)
     words = ("report", "--from", "2026-09-21", "--to", "2026-09-22", "--per", "daily", "--tz", "Asia/Tokyo", "--json")
-    rows = json.loads(run(tmp_path / "house", *words))["rows"]
+    rows = json.loads(run(tmp_path / "store", *words))["rows"]
     assert [("2026-09-21T00:00:00+09:00", "1.5"), ("2026-09-22T00:00:00+09:00", "2")] == [
         (row["period"], row["cost"]) for row in rows
     ]
@@ -287,7 +287,7 @@ def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
 )
 def test_report_used_wrongly(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     """A wrong word is told and is exit code 2."""
-    assert message in run(tmp_path / "house", "report", *words, code=2)
+    assert message in run(tmp_path / "store", "report", *words, code=2)
 
 
 def test_ledger_commands(tmp_path: Path) -> None:
@@ -295,15 +295,15 @@ def test_ledger_commands(tmp_path: Path) -> None:
     unpriced = call(
         7, start_time=START_S * NS, provider="openai", request_model="gpt-4o", input_tokens=1000, output_tokens=100
     )
-    filled(tmp_path / "house", *spending(), unpriced)
-    before = run(tmp_path / "house", "report", "--from", "2026-09-01", "--json")
-    assert json.loads(run(tmp_path / "house", "ledger", "status", "--json"))["ledger"]["reach"] == 5
-    assert "counted 1 hours anew, from record 1 on" in run(tmp_path / "house", "ledger", "rebuild")
+    filled(tmp_path / "store", *spending(), unpriced)
+    before = run(tmp_path / "store", "report", "--from", "2026-09-01", "--json")
+    assert json.loads(run(tmp_path / "store", "ledger", "status", "--json"))["ledger"]["reach"] == 5
+    assert "counted 1 hours anew, from record 1 on" in run(tmp_path / "store", "ledger", "rebuild")
     assert (
         json.loads(before)["rows"]
-        == json.loads(run(tmp_path / "house", "report", "--from", "2026-09-01", "--json"))["rows"]
+        == json.loads(run(tmp_path / "store", "report", "--from", "2026-09-01", "--json"))["rows"]
     )
-    told = json.loads(run(tmp_path / "house", "ledger", "reprice", "--from", "2026-09-01", "--json"))["reprice"]
+    told = json.loads(run(tmp_path / "store", "ledger", "reprice", "--from", "2026-09-01", "--json"))["reprice"]
     assert ("0.25", "0.0105") == (told["before"], told["after"])
-    rows = json.loads(run(tmp_path / "house", "report", "--from", "2026-09-01", "--json"))["rows"]
+    rows = json.loads(run(tmp_path / "store", "report", "--from", "2026-09-01", "--json"))["rows"]
     assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model"]: row["cost"] for row in rows}

@@ -36,7 +36,7 @@ KEPT = (
 
 
 class Desk:
-    """A house with a key that may do everything with insights."""
+    """A gateway with a key that may do everything with insights."""
 
     def __init__(self, serving: Serving, key: str) -> None:
         self.serving = serving
@@ -245,7 +245,7 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
     ],
 )
 async def test_what_is_refused(serve: Serve, method: str, path: str, body: object, status: int, words: str) -> None:
-    """The house style: a type and a message that names the field."""
+    """The plain form: a type and a message that names the field."""
     reading = await desk(serve)
     id = await reading.one()
     error = (await reading.ask(method, path.replace("{id}", id), body, status=status))["error"]

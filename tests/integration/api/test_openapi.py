@@ -1,4 +1,4 @@
-"""The doors, the operator API and `/openapi.json` say the same, whatever is sent."""
+"""The endpoints, the operator API and `/openapi.json` agree, whatever is sent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def protobuf(_: schemathesis.SerializationContext, value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
 
 
-class House(NamedTuple):
+class Target(NamedTuple):
     url: str
     headers: dict[str, str]
 
@@ -72,7 +72,7 @@ def test_every_scope_of_an_address_is_of_the_catalogue() -> None:
 
 
 @pytest.mark.asyncio
-async def test_every_address_of_the_house_stands_in_the_document(serve: Serve) -> None:
+async def test_every_address_stands_in_the_document(serve: Serve) -> None:
     """The route table and the document name the same addresses."""
     serving = await serve()
     app = application(serving.app.services, for_senders=True, for_operators=True)
@@ -93,8 +93,8 @@ def served(app: web.Application) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """A house on a loop of its own; a key with every scope, and a signed-in admin."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A gateway on a loop of its own; a key with every scope, and a signed-in admin."""
     costs = pytest.MonkeyPatch()
     costs.setattr(operators, "SCRYPT_N", 2)
     loop = asyncio.new_event_loop()
@@ -104,9 +104,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     def run(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
-    app = App(_config(tmp_path_factory.mktemp("house")), version="0")
+    app = App(_config(tmp_path_factory.mktemp("store")), version="0")
     run(app.start())
-    yield House(app.url, run(_headers(app)))
+    yield Target(app.url, run(_headers(app)))
     run(app.stop())
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
@@ -137,7 +137,7 @@ async def _headers(app: App) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", sorted({each.path for each in FOR_SENDERS if each.security}))
-def test_an_endpoint_takes_the_methods_that_stand_in_the_document(house: House, path: str) -> None:
+def test_an_endpoint_takes_the_methods_that_stand_in_the_document(server: Target, path: str) -> None:
     """Whatever else is sent is a 405 that names them."""
     here = [each for each in FOR_SENDERS if each.path == path]
     documented = {method for each in here for method in each.operations}
@@ -145,7 +145,7 @@ def test_an_endpoint_takes_the_methods_that_stand_in_the_document(house: House, 
     address = here[0].documented_path.format(**words)
     for method in sorted(set(METHODS) - documented):
         with pytest.raises(HTTPError) as refused:
-            urlopen(Request(house.url + address, method=method, headers=house.headers))
+            urlopen(Request(server.url + address, method=method, headers=server.headers))
         with refused.value as answer:
             assert 405 == answer.status
             assert documented == set(answer.headers["Allow"].split(", ")) - {"HEAD"}
@@ -159,6 +159,6 @@ schema = schemathesis.openapi.from_dict(
 
 @schema.parametrize()
 @settings(max_examples=8, deadline=None)
-def test_whatever_is_sent_gets_a_documented_answer(case: schemathesis.Case[Any], house: House) -> None:
+def test_whatever_is_sent_gets_a_documented_answer(case: schemathesis.Case[Any], server: Target) -> None:
     """No 500, no status, type or shape that the document does not name."""
-    case.call_and_validate(base_url=house.url, headers=house.headers, checks=CHECKS)
+    case.call_and_validate(base_url=server.url, headers=server.headers, checks=CHECKS)

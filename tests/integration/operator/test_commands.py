@@ -36,7 +36,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
 
     def command(*words: str, input: str | None = None, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "house")], input=input)
+        result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "store")], input=input)
         assert code == result.exit_code, (result.output, result.exception)
         return result
 
@@ -67,7 +67,7 @@ def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -
     assert rotated["secret"] != created["secret"]
     assert "deleted" in run("keys", "delete", "ranking", "--confirm", "ranking").output
     assert [] == answer(run("keys", "list", "--json"))["keys"]
-    assert 0o700 == (tmp_path / "house").stat().st_mode & 0o777
+    assert 0o700 == (tmp_path / "store").stat().st_mode & 0o777
 
 
 def test_without_json_people_can_read_it(run: Run) -> None:
@@ -208,8 +208,8 @@ def test_as_names_the_actor(run: Run) -> None:
     assert ("grace@example.com", operator_client.system_user()) == (again["created_by"], again["updated_by"])
 
 
-def test_spool_commands_answer_for_an_empty_house(run: Run) -> None:
-    """A missing data directory is created, and an empty house balances."""
+def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:
+    """A missing data directory is created, and an empty spool balances."""
     status = answer(run("spool", "status", "--json"))
     assert {"topics", "routes", "space", "duplicate_window_s"} == set(status)
     assert answer(run("spool", "verify", "--json"))["balanced"]
@@ -261,19 +261,19 @@ def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest
 def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> None:
     """A lock file, a socket and a pointer without a process behind them."""
     run("spool", "status")
-    house = tmp_path / "house"
+    gateway = tmp_path / "store"
     left = socket.socket(socket.AF_UNIX)
-    left.bind(str(house / "operator.sock"))
+    left.bind(str(gateway / "operator.sock"))
     left.close()
-    (house / "operator.path").write_text(str(tmp_path / "gone" / "operator.sock"))
-    (house / "lock").write_text("999999")
+    (gateway / "operator.path").write_text(str(tmp_path / "gone" / "operator.sock"))
+    (gateway / "lock").write_text("999999")
     assert [] == answer(run("keys", "list", "--json"))["keys"]
 
 
 def test_a_held_lock_without_a_socket_is_exit_1(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A house that is starting or stopping is said to be."""
+    """The message says that the server is starting or stopping."""
     monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
-    lock = lock_directory(tmp_path / "house")
+    lock = lock_directory(tmp_path / "store")
     try:
         assert "Tollhouse is starting or stopping" in run("keys", "list", code=1).stderr
     finally:
@@ -284,7 +284,7 @@ def test_a_lock_that_is_let_go_is_taken(run: Run, tmp_path: Path) -> None:
     """A command that comes while a server stops waits for it."""
     import threading
 
-    lock = lock_directory(tmp_path / "house")
+    lock = lock_directory(tmp_path / "store")
     timer = threading.Timer(0.5, lock.release)
     timer.start()
     assert [] == answer(run("keys", "list", "--json"))["keys"]
@@ -297,7 +297,7 @@ def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
     commands = [
         subprocess.Popen(
             [sys.executable, "-m", "gateway", "keys", "create", "--name", f"key {number}", "--scope", "views:read_view",
-             "--data", str(tmp_path / "house")],
+             "--data", str(tmp_path / "store")],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=Path(__file__).parents[3],
         )
         for number in range(3)
@@ -311,9 +311,9 @@ def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
 def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Path) -> None:
     """Exit 1 with what to do; the spool can still be looked at."""
     run(*CREATE)
-    for file in (tmp_path / "house").glob("registry.sqlite*"):
+    for file in (tmp_path / "store").glob("registry.sqlite*"):
         file.unlink()
-    (tmp_path / "house" / "registry.sqlite").write_bytes(b"not a database" * 1000)
+    (tmp_path / "store" / "registry.sqlite").write_bytes(b"not a database" * 1000)
     said = run("keys", "list", code=1).stderr
     assert "registry.sqlite is damaged" in said
     assert "The spool is untouched" in said
@@ -323,7 +323,7 @@ def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Pat
 
 def test_a_data_directory_that_cannot_be_is_exit_1(tmp_path: Path) -> None:
     """A file stands where the directory should be."""
-    (tmp_path / "house").write_text("")
+    (tmp_path / "store").write_text("")
     result = CliRunner().invoke(main, ["spool", "status", "--config", _configured(tmp_path)])
     assert (1, True) == (result.exit_code, "cannot be used" in result.stderr), result.output
 
@@ -344,10 +344,10 @@ def test_the_key_of_the_deployment_is_listed(tmp_path: Path) -> None:
 
 
 def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_server(run: Run, tmp_path: Path) -> None:
-    """--config FILE is the house's own word on its routes; --data DIR says nothing about them."""
+    """--config FILE names the routes; --data DIR alone does not."""
     run("spool", "status")
     gone, stays = (RouteSpec(name=f"{name}/{AI_TELEMETRY}", topic=AI_TELEMETRY) for name in ("gone", "stays"))
-    asyncio.run(_declared(tmp_path / "house", gone, stays))
+    asyncio.run(_declared(tmp_path / "store", gone, stays))
     config = _configured(
         tmp_path,
         "[[destinations]]",
@@ -372,7 +372,7 @@ async def _declared(directory: Path, *specs: RouteSpec) -> None:
     await spool.close()
 
 
-def test_the_console_of_a_public_house_is_where_its_operators_come_in(tmp_path: Path) -> None:
+def test_the_console_of_a_public_gateway_is_on_the_operators_listener(tmp_path: Path) -> None:
     """On a public `listen` the operator's side is 127.0.0.1:4319, without TLS, unless the configuration says more."""
     config = _configured(tmp_path, "[server]", "listen = '0.0.0.0:4318'")
     result = CliRunner().invoke(main, ["console", "link", "--config", config])
@@ -381,16 +381,16 @@ def test_the_console_of_a_public_house_is_where_its_operators_come_in(tmp_path: 
 
 def _configured(tmp_path: Path, *lines: str) -> str:
     path = tmp_path / "tollhouse.toml"
-    path.write_text("\n".join(['data_dir = "house"', *lines]))
+    path.write_text("\n".join(['data_dir = "store"', *lines]))
     return str(path)
 
 
 @pytest.mark.parametrize("depth", [1, 30])
 def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
     """Over its socket, also where the data directory's path is too long for one; the change acts on the server."""
-    house = tmp_path.joinpath(*(["house"] * depth))
+    gateway = tmp_path.joinpath(*(["store"] * depth))
     server = subprocess.Popen(
-        [sys.executable, "-m", "gateway", "serve", "--data", str(house), "--listen", "127.0.0.1:0",
+        [sys.executable, "-m", "gateway", "serve", "--data", str(gateway), "--listen", "127.0.0.1:0",
          "--grpc-listen", ""],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=Path(__file__).parents[3],
     )  # fmt: skip
@@ -398,14 +398,14 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
         assert server.stdout is not None
         assert server.stdout.readline().startswith("listening on")
         runner = CliRunner()
-        listed = runner.invoke(main, ["keys", "list", "--json", "--data", str(house)])
+        listed = runner.invoke(main, ["keys", "list", "--json", "--data", str(gateway)])
         assert 1 == answer(listed)["pagination"]["total_count"], listed.output
-        created = runner.invoke(main, [*CREATE, "--json", "--data", str(house)])
+        created = runner.invoke(main, [*CREATE, "--json", "--data", str(gateway)])
         assert 0 == created.exit_code, created.output
-        assert (depth > 1) == (house / "operator.path").exists()
+        assert (depth > 1) == (gateway / "operator.path").exists()
         server.send_signal(signal.SIGKILL)
         server.wait(10)
-        after = runner.invoke(main, ["keys", "list", "--json", "--data", str(house)])
+        after = runner.invoke(main, ["keys", "list", "--json", "--data", str(gateway)])
         assert 2 == answer(after)["pagination"]["total_count"]
     finally:
         if server.poll() is None:
@@ -428,7 +428,7 @@ async def _delivered(directory: Path) -> None:
 
 def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
     """It says that the service may count them again; nothing is sent unless somebody agrees or --yes stands there."""
-    asyncio.run(_delivered(tmp_path / "house"))
+    asyncio.run(_delivered(tmp_path / "store"))
     words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")
     assert 3 == answer(run(*words, "--dry-run"))["replay"]["records"]
     refused = run(*words, input="n\n", code=1)

@@ -14,7 +14,7 @@ from gateway.authentication.access import Bearer
 from gateway.devices.lifecycle import DeviceLifecycle, DeviceReport
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
-from tests.integration.operator.house import ADA, OperatorHouse, operator_house
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.kept import audit_rows
 
 pytestmark = pytest.mark.asyncio
@@ -22,54 +22,54 @@ FLEET = Bearer("fleet", frozenset({ENROLL}))
 
 
 @pytest_asyncio.fixture
-async def house(tmp_path: Path) -> AsyncIterator[OperatorHouse]:
-    async with operator_house(tmp_path) as opened:
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path) as opened:
         for n, user in enumerate(("ada", "bob", "ada")):
             told = DeviceReport(id=f"d{n}", hostname=f"h{n}", user=user, labels={"floor": str(n)})
             await lifecycle(opened).enrol(told, FLEET, "10.0.0.1")
         yield opened
 
 
-def lifecycle(house: OperatorHouse) -> DeviceLifecycle:
-    return house.services.require_devices()
+def lifecycle(server: OperatorServer) -> DeviceLifecycle:
+    return server.services.require_devices()
 
 
-async def listed(house: OperatorHouse, **query: str) -> list[str]:
-    answer = await house.ask("GET", "/devices", **query)
+async def listed(server: OperatorServer, **query: str) -> list[str]:
+    answer = await server.ask("GET", "/devices", **query)
     assert 200 == answer.status, answer.payload
     return [row["id"] for row in answer.payload["devices"]]
 
 
-async def test_the_list(house: OperatorHouse) -> None:
+async def test_the_list(server: OperatorServer) -> None:
     """The service's envelope, filters and sorts; states are those of now."""
-    assert ["d0", "d1", "d2"] == await listed(house)
-    assert ["d2", "d1"] == await listed(house, sort_key="hostname", sort_order="desc", limit="2")
-    assert ["d0", "d2"] == await listed(house, user="ada")
-    assert ["d1"] == await listed(house, label="floor=1")
-    await lifecycle(house).revoke("d1", Actor(ADA, "socket"))
-    house.clock.move(200)
-    lifecycle(house).table.touch(replace(_device(house, "d2"), last_seen=house.clock.now()))
+    assert ["d0", "d1", "d2"] == await listed(server)
+    assert ["d2", "d1"] == await listed(server, sort_key="hostname", sort_order="desc", limit="2")
+    assert ["d0", "d2"] == await listed(server, user="ada")
+    assert ["d1"] == await listed(server, label="floor=1")
+    await lifecycle(server).revoke("d1", Actor(ADA, "socket"))
+    server.clock.move(200)
+    lifecycle(server).table.touch(replace(_device(server, "d2"), last_seen=server.clock.now()))
     for state, expected in (("silent", ["d0"]), ("revoked", ["d1"]), ("enrolled", ["d2"])):
-        assert expected == await listed(house, state=state)
-    refused = await house.ask("GET", "/devices", state="asleep")
+        assert expected == await listed(server, state=state)
+    refused = await server.ask("GET", "/devices", state="asleep")
     assert 400 == refused.status and "silent" in refused.error[2]
 
 
-def _device(house: OperatorHouse, id: str) -> Any:
-    return lifecycle(house).table.find(id)
+def _device(server: OperatorServer, id: str) -> Any:
+    return lifecycle(server).table.find(id)
 
 
-async def test_one_device(house: OperatorHouse) -> None:
+async def test_one_device(server: OperatorServer) -> None:
     """Everything that is known of it but for its fingerprint."""
-    await lifecycle(house).enrol(DeviceReport(id="d0", fingerprint="secret-print"), FLEET, "")
-    answer = await house.ask("GET", "/devices/d0")
+    await lifecycle(server).enrol(DeviceReport(id="d0", fingerprint="secret-print"), FLEET, "")
+    answer = await server.ask("GET", "/devices/d0")
     device = answer.payload["device"]
     assert ("d0", "fleet", False) == (device["id"], device["enrolled_by"], device["has_key"])
     assert "secret-print" not in str(answer.payload)
-    assert 404 == (await house.ask("GET", "/devices/nobody")).status
+    assert 404 == (await server.ask("GET", "/devices/nobody")).status
 
 
-async def test_changes_and_their_audit_rows(house: OperatorHouse) -> None:
+async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
     """Approve, revoke, reset and label: by whom, on what, from what to what."""
     for method, path, body in (
         ("POST", "/devices/d0/revoke", None),
@@ -78,10 +78,10 @@ async def test_changes_and_their_audit_rows(house: OperatorHouse) -> None:
         ("PATCH", "/devices/d0", {"labels": {"team": "search", "floor": "9"}}),
         ("PATCH", "/devices/d0", {"labels": {"floor": None}}),
     ):
-        answer = await house.ask(method, path, body)
+        answer = await server.ask(method, path, body)
         assert 200 == answer.status, answer.payload
     assert {"team": "search", "floor": "0"} == answer.payload["device"]["labels"]
-    rows = [row for row in await audit_rows(house.registry) if row.target == "d0"]
+    rows = [row for row in await audit_rows(server.registry) if row.target == "d0"]
     assert ["key fleet", ADA, ADA, ADA, ADA, ADA] == [row.actor for row in rows]
     actions = ["enrol", "revoke", "approve", "reset", "label", "label"]
     assert [f"device.{word}" for word in actions] == [row.action for row in rows]
@@ -97,16 +97,16 @@ async def test_changes_and_their_audit_rows(house: OperatorHouse) -> None:
         ("PATCH", "/devices/d0", {"state": "revoked"}, 400),
     ],
 )
-async def test_what_is_refused(house: OperatorHouse, method: str, path: str, body: Any, status: int) -> None:
+async def test_what_is_refused(server: OperatorServer, method: str, path: str, body: Any, status: int) -> None:
     """With a reason, and nothing is changed."""
-    before = _device(house, "d0")
-    assert status == (await house.ask(method, path, body)).status
-    assert before == _device(house, "d0")
+    before = _device(server, "d0")
+    assert status == (await server.ask(method, path, body)).status
+    assert before == _device(server, "d0")
 
 
-async def test_names_that_nobody_enrolled(house: OperatorHouse) -> None:
+async def test_names_that_nobody_enrolled(server: OperatorServer) -> None:
     """Listed with the key that brought them, newest first."""
     for n, name in enumerate(("x", "y", "x")):
-        lifecycle(house).table.note_unenrolled(name, key="sender", now=float(n))
-    rows = (await house.ask("GET", "/unenrolled")).payload["unenrolled"]
+        lifecycle(server).table.note_unenrolled(name, key="sender", now=float(n))
+    rows = (await server.ask("GET", "/unenrolled")).payload["unenrolled"]
     assert [("x", 2, "sender"), ("y", 1, "sender")] == [(row["name"], row["count"], row["key"]) for row in rows]

@@ -16,13 +16,13 @@ from gateway.operator.address import OperatorAddress
 from gateway.operator.services import SIGN_IN_BURST
 from spool.registry import operators
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S
-from tests.integration.operator.house import ADA, INGEST, Answer, OperatorHouse, operator_house
+from tests.integration.operator.server import ADA, INGEST, Answer, OperatorServer, operator_server
 
 PASSWORD = "correct horse battery"
 
 
 def relative(call: OperatorAddress) -> str:
-    """The path as OperatorHouse takes it."""
+    """The path as OperatorServer takes it."""
     return call.path.removeprefix(OPERATOR_API)
 
 
@@ -34,20 +34,20 @@ def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest_asyncio.fixture
-async def house(tmp_path: Path) -> AsyncIterator[OperatorHouse]:
-    async with operator_house(tmp_path, hosts=frozenset({"gateway.example.com"})) as house:
-        yield house
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, hosts=frozenset({"gateway.example.com"})) as server:
+        yield server
 
 
-async def account(house: OperatorHouse, role: str = "admin", email: str = ADA) -> None:
-    answer = await house.ask("POST", "/operators", {"email": email, "password": PASSWORD, "role": role})
+async def account(server: OperatorServer, role: str = "admin", email: str = ADA) -> None:
+    answer = await server.ask("POST", "/operators", {"email": email, "password": PASSWORD, "role": role})
     assert 201 == answer.status, answer.payload
 
 
-async def signed_in(house: OperatorHouse, role: str = "admin", email: str = ADA) -> dict[str, str]:
+async def signed_in(server: OperatorServer, role: str = "admin", email: str = ADA) -> dict[str, str]:
     """The headers of a signed-in browser."""
-    await account(house, role, email)
-    answer = await house.over_http("POST", "/sessions", {"email": email, "password": PASSWORD})
+    await account(server, role, email)
+    answer = await server.over_http("POST", "/sessions", {"email": email, "password": PASSWORD})
     assert 201 == answer.status, answer.payload
     return headers_of(answer)
 
@@ -60,22 +60,22 @@ def headers_of(answer: Answer) -> dict[str, str]:
 
 
 @pytest.mark.asyncio
-async def test_the_cookie_is_for_the_browser_alone(house: OperatorHouse) -> None:
+async def test_the_cookie_is_for_the_browser_alone(server: OperatorServer) -> None:
     """HttpOnly, SameSite=Strict, only under /console."""
-    await account(house)
-    answer = await house.over_http("POST", "/sessions", {"email": ADA.upper(), "password": PASSWORD})
+    await account(server)
+    answer = await server.over_http("POST", "/sessions", {"email": ADA.upper(), "password": PASSWORD})
     cookie = answer.cookies["tollhouse"]
     assert (True, "Strict", "/console") == (cookie["httponly"], cookie["samesite"], cookie["path"])
     assert "no-store" == answer.headers["Cache-Control"]
 
 
 @pytest.mark.asyncio
-async def test_a_session_opens_the_api(house: OperatorHouse) -> None:
+async def test_a_session_opens_the_api(server: OperatorServer) -> None:
     """What a signed-in operator changes carries the operator's name."""
-    headers = await signed_in(house)
-    created = await house.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers)
+    headers = await signed_in(server)
+    created = await server.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers)
     assert ADA == created.payload["key"]["created_by"]
-    session = (await house.over_http("GET", "/session", headers=headers)).payload["session"]
+    session = (await server.over_http("GET", "/session", headers=headers)).payload["session"]
     assert (ADA, "admin", headers["X-CSRF-Token"]) == (session["actor"], session["role"], session["csrf_token"])
 
 
@@ -83,31 +83,31 @@ async def test_a_session_opens_the_api(house: OperatorHouse) -> None:
 @pytest.mark.parametrize(
     "call", [call for call in OPERATOR_ADDRESSES if call.role is not None], ids=lambda call: call.name
 )
-async def test_nothing_opens_without_a_session(house: OperatorHouse, call: Any) -> None:
+async def test_nothing_opens_without_a_session(server: OperatorServer, call: Any) -> None:
     """Every call but the sign-in itself is 401 for a stranger."""
     path = relative(call).format(name="a", email="a", id="1", destination="a", topic="b")
-    answer = await house.over_http(call.methods[0], path, {} if call.takes else None)
+    answer = await server.over_http(call.methods[0], path, {} if call.takes else None)
     assert (401, "signed_out") == answer.error[:2]
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("cookie", ["tollhouse=guess", "tollhouse=", "other=1"])
-async def test_a_made_up_cookie_opens_nothing(house: OperatorHouse, cookie: str) -> None:
+async def test_a_made_up_cookie_opens_nothing(server: OperatorServer, cookie: str) -> None:
     """A session is known by the hash of its secret."""
-    assert 401 == (await house.over_http("GET", "/keys", headers={"Cookie": cookie})).status
+    assert 401 == (await server.over_http("GET", "/keys", headers={"Cookie": cookie})).status
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("token", [None, "", "wrong", "ü"])
-async def test_a_change_without_the_csrf_token_is_refused(house: OperatorHouse, token: str | None) -> None:
+async def test_a_change_without_the_csrf_token_is_refused(server: OperatorServer, token: str | None) -> None:
     """A page elsewhere cannot make a signed-in browser change anything; reading needs no token."""
-    headers = await signed_in(house)
+    headers = await signed_in(server)
     del headers["X-CSRF-Token"]
     if token is not None:
         headers["X-CSRF-Token"] = token
-    answer = await house.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers)
+    answer = await server.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers)
     assert (403, "csrf") == answer.error[:2]
-    assert 200 == (await house.over_http("GET", "/keys", headers=headers)).status
+    assert 200 == (await server.over_http("GET", "/keys", headers=headers)).status
 
 
 @pytest.mark.asyncio
@@ -124,9 +124,9 @@ async def test_a_change_without_the_csrf_token_is_refused(house: OperatorHouse, 
         ("", 403),
     ],
 )
-async def test_a_rebound_host_name_gets_nothing(house: OperatorHouse, host: str, status: int) -> None:
+async def test_a_rebound_host_name_gets_nothing(server: OperatorServer, host: str, status: int) -> None:
     """DNS rebinding: only addresses, localhost and the configured names are ours; 401 is the sign-in's turn."""
-    assert status == (await house.over_http("GET", "/keys", headers={"Host": host})).status
+    assert status == (await server.over_http("GET", "/keys", headers={"Host": host})).status
 
 
 @pytest.mark.asyncio
@@ -139,32 +139,34 @@ async def test_a_rebound_host_name_gets_nothing(house: OperatorHouse, host: str,
         {"Sec-Fetch-Site": "cross-site"},
     ],
 )
-async def test_a_foreign_page_changes_nothing(house: OperatorHouse, foreign: dict[str, str]) -> None:
+async def test_a_foreign_page_changes_nothing(server: OperatorServer, foreign: dict[str, str]) -> None:
     """Origin and Sec-Fetch-Site are checked too, the sign-in included (login CSRF)."""
-    headers = await signed_in(house)
-    answer = await house.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers={**headers, **foreign})
+    headers = await signed_in(server)
+    answer = await server.over_http(
+        "POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers={**headers, **foreign}
+    )
     assert (403, "foreign_origin") == answer.error[:2]
-    answer = await house.over_http("POST", "/sessions", {"email": ADA, "password": PASSWORD}, headers=foreign)
+    answer = await server.over_http("POST", "/sessions", {"email": ADA, "password": PASSWORD}, headers=foreign)
     assert (403, "foreign_origin") == answer.error[:2]
 
 
 @pytest.mark.asyncio
-async def test_the_consoles_own_page_may_change(house: OperatorHouse) -> None:
+async def test_the_consoles_own_page_may_change(server: OperatorServer) -> None:
     """The same origin passes."""
-    headers = await signed_in(house)
-    own = {"Origin": house.url, "Sec-Fetch-Site": "same-origin"}
-    answer = await house.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers={**headers, **own})
+    headers = await signed_in(server)
+    own = {"Origin": server.url, "Sec-Fetch-Site": "same-origin"}
+    answer = await server.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers={**headers, **own})
     assert 201 == answer.status
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-async def test_a_form_is_no_request(house: OperatorHouse, content_type: str) -> None:
+async def test_a_form_is_no_request(server: OperatorServer, content_type: str) -> None:
     """What a foreign form can send without being asked first is refused: 415."""
-    headers = {**await signed_in(house), "Content-Type": content_type}
+    headers = {**await signed_in(server), "Content-Type": content_type}
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.post(f"{house.url}{OPERATOR_API}/keys", data=b"{}", headers=headers) as response,
+        session.post(f"{server.url}{OPERATOR_API}/keys", data=b"{}", headers=headers) as response,
     ):
         assert 415 == response.status
 
@@ -175,89 +177,89 @@ ROLES = ("viewer", "operator", "admin")
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_role_opens_its_calls_and_no_other(house: OperatorHouse, role: str) -> None:
+async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role: str) -> None:
     """Viewers read, operators work on deliveries, admins manage keys and operators."""
-    headers = await signed_in(house, role)
+    headers = await signed_in(server, role)
     for call in OPERATOR_ADDRESSES:
         if call.role is None or relative(call) in OPEN_TO_ALL_ROLES:
             continue
         path = relative(call).format(name="a", email="nobody@example.com", id="1", destination="a", topic="b")
-        answer = await house.over_http(call.methods[0], path, {} if call.takes else None, headers=headers)
+        answer = await server.over_http(call.methods[0], path, {} if call.takes else None, headers=headers)
         refused = answer.status == 403 and answer.payload["error"]["type"] == "role"
         assert (ROLES.index(role) < ROLES.index(call.role)) == refused, call
 
 
 @pytest.mark.asyncio
-async def test_wrong_words_at_the_door(house: OperatorHouse) -> None:
+async def test_a_wrong_key_is_refused_with_a_reason(server: OperatorServer) -> None:
     """A wrong password and an unknown account are answered alike."""
-    await account(house)
-    wrong = await house.over_http("POST", "/sessions", {"email": ADA, "password": "x" * 12})
-    unknown = await house.over_http("POST", "/sessions", {"email": "eve@example.com", "password": PASSWORD})
+    await account(server)
+    wrong = await server.over_http("POST", "/sessions", {"email": ADA, "password": "x" * 12})
+    unknown = await server.over_http("POST", "/sessions", {"email": "eve@example.com", "password": PASSWORD})
     assert (401, "sign_in", "e-mail or password is wrong") == wrong.error == unknown.error
 
 
 @pytest.mark.asyncio
-async def test_wrong_passwords_are_limited(house: OperatorHouse) -> None:
+async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
     """After a burst the right password has to wait as well, then it opens; right ones use nothing up."""
-    await account(house)
+    await account(server)
     right, wrong = {"email": ADA, "password": PASSWORD}, {"email": ADA, "password": "x" * 12}
     for _ in range(SIGN_IN_BURST + 5):
-        assert 201 == (await house.over_http("POST", "/sessions", right)).status
-    statuses = [(await house.over_http("POST", "/sessions", wrong)).status for _ in range(SIGN_IN_BURST)]
+        assert 201 == (await server.over_http("POST", "/sessions", right)).status
+    statuses = [(await server.over_http("POST", "/sessions", wrong)).status for _ in range(SIGN_IN_BURST)]
     assert [401] * SIGN_IN_BURST == statuses
-    limited = await house.over_http("POST", "/sessions", right)
+    limited = await server.over_http("POST", "/sessions", right)
     assert (429, "too_many_attempts") == limited.error[:2]
-    house.clock.move(int(limited.headers["Retry-After"]))
-    assert 201 == (await house.over_http("POST", "/sessions", right)).status
+    server.clock.move(int(limited.headers["Retry-After"]))
+    assert 201 == (await server.over_http("POST", "/sessions", right)).status
 
 
 @pytest.mark.asyncio
-async def test_a_session_ends_after_an_hour_of_rest(house: OperatorHouse) -> None:
+async def test_a_session_ends_after_an_hour_of_rest(server: OperatorServer) -> None:
     """Asking keeps it alive, resting ends it."""
-    headers = await signed_in(house)
+    headers = await signed_in(server)
     for _ in range(3):
-        house.clock.move(SESSION_IDLE_S - 1)
-        assert 200 == (await house.over_http("GET", "/keys", headers=headers)).status
-    house.clock.move(SESSION_IDLE_S)
-    assert 401 == (await house.over_http("GET", "/keys", headers=headers)).status
+        server.clock.move(SESSION_IDLE_S - 1)
+        assert 200 == (await server.over_http("GET", "/keys", headers=headers)).status
+    server.clock.move(SESSION_IDLE_S)
+    assert 401 == (await server.over_http("GET", "/keys", headers=headers)).status
 
 
 @pytest.mark.asyncio
-async def test_a_session_ends_after_half_a_day_of_work(house: OperatorHouse) -> None:
+async def test_a_session_ends_after_half_a_day_of_work(server: OperatorServer) -> None:
     """However busy."""
-    headers = await signed_in(house)
+    headers = await signed_in(server)
     for _ in range(int(SESSION_LIFE_S // 3000)):
-        assert 200 == (await house.over_http("GET", "/keys", headers=headers)).status
-        house.clock.move(3000)
-    house.clock.move(1200)
-    assert 401 == (await house.over_http("GET", "/keys", headers=headers)).status
+        assert 200 == (await server.over_http("GET", "/keys", headers=headers)).status
+        server.clock.move(3000)
+    server.clock.move(1200)
+    assert 401 == (await server.over_http("GET", "/keys", headers=headers)).status
 
 
 @pytest.mark.asyncio
-async def test_signing_out_ends_the_session(house: OperatorHouse) -> None:
+async def test_signing_out_ends_the_session(server: OperatorServer) -> None:
     """The cookie is worthless afterwards, also to whoever copied it."""
-    headers = await signed_in(house)
-    assert 200 == (await house.over_http("DELETE", "/session", headers=headers)).status
-    assert 401 == (await house.over_http("GET", "/keys", headers=headers)).status
+    headers = await signed_in(server)
+    assert 200 == (await server.over_http("DELETE", "/session", headers=headers)).status
+    assert 401 == (await server.over_http("GET", "/keys", headers=headers)).status
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("method", "body"), [("DELETE", None), ("PATCH", {"role": "viewer"}), ("PATCH", {"password": "another long one"})]
 )
-async def test_a_changed_account_signs_out_everywhere(house: OperatorHouse, method: str, body: object) -> None:
+async def test_a_changed_account_signs_out_everywhere(server: OperatorServer, method: str, body: object) -> None:
     """Removal, a new role and a new password end every session of the account at once."""
-    headers = await signed_in(house)
-    assert 200 == (await house.ask(method, f"/operators/{ADA}", body, by="root")).status
-    assert 401 == (await house.over_http("GET", "/keys", headers=headers)).status
+    headers = await signed_in(server)
+    assert 200 == (await server.ask(method, f"/operators/{ADA}", body, by="root")).status
+    assert 401 == (await server.over_http("GET", "/keys", headers=headers)).status
 
 
 @pytest.mark.asyncio
-async def test_nobody_removes_oneself(house: OperatorHouse) -> None:
+async def test_nobody_removes_oneself(server: OperatorServer) -> None:
     """The last administrator cannot lock everybody out by a slip."""
-    headers = await signed_in(house)
-    assert 409 == (await house.over_http("DELETE", f"/operators/{ADA}", headers=headers)).status
-    assert 409 == (await house.over_http("PATCH", f"/operators/{ADA}", {"role": "viewer"}, headers=headers)).status
+    headers = await signed_in(server)
+    assert 409 == (await server.over_http("DELETE", f"/operators/{ADA}", headers=headers)).status
+    assert 409 == (await server.over_http("PATCH", f"/operators/{ADA}", {"role": "viewer"}, headers=headers)).status
 
 
 def link_of(answer: Answer) -> str:
@@ -267,81 +269,81 @@ def link_of(answer: Answer) -> str:
 
 
 @pytest.mark.asyncio
-async def test_a_console_link_signs_in_once(house: OperatorHouse) -> None:
+async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
     """Under the name of whoever made it; its secret stands in the fragment, which no log keeps."""
-    secret = link_of(await house.ask("POST", "/console-links", {}, by="root"))
-    answer = await house.over_http("POST", "/sessions", {"link": secret})
+    secret = link_of(await server.ask("POST", "/console-links", {}, by="root"))
+    answer = await server.over_http("POST", "/sessions", {"link": secret})
     assert ("root", "admin") == (answer.payload["session"]["actor"], answer.payload["session"]["role"])
-    created = await house.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers_of(answer))
+    created = await server.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers_of(answer))
     assert "root" == created.payload["key"]["created_by"]
-    again = await house.over_http("POST", "/sessions", {"link": secret})
+    again = await server.over_http("POST", "/sessions", {"link": secret})
     assert (401, "sign_in") == again.error[:2]
 
 
 @pytest.mark.asyncio
-async def test_a_console_link_ends_after_ten_minutes(house: OperatorHouse) -> None:
+async def test_a_console_link_ends_after_ten_minutes(server: OperatorServer) -> None:
     """An old link in a shell's scroll-back opens nothing."""
-    secret = link_of(await house.ask("POST", "/console-links", {"role": "viewer"}))
-    house.clock.move(600)
-    assert 401 == (await house.over_http("POST", "/sessions", {"link": secret})).status
+    secret = link_of(await server.ask("POST", "/console-links", {"role": "viewer"}))
+    server.clock.move(600)
+    assert 401 == (await server.over_http("POST", "/sessions", {"link": secret})).status
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     "body", [{}, {"email": ADA}, {"link": "x", "email": ADA, "password": PASSWORD}, {"token": "x"}, []]
 )
-async def test_a_sign_in_is_one_of_two_shapes(house: OperatorHouse, body: object) -> None:
+async def test_a_sign_in_is_one_of_two_shapes(server: OperatorServer, body: object) -> None:
     """E-mail and password, or link."""
-    assert (400, "bad_payload") == (await house.over_http("POST", "/sessions", body)).error[:2]
+    assert (400, "bad_payload") == (await server.over_http("POST", "/sessions", body)).error[:2]
 
 
 @pytest.mark.asyncio
-async def test_the_socket_header_means_nothing_over_http(house: OperatorHouse) -> None:
+async def test_the_socket_header_means_nothing_over_http(server: OperatorServer) -> None:
     """Only who may open the socket's file may name an actor."""
-    answer = await house.over_http("GET", "/keys", headers={"X-Tollhouse-As": "root"})
+    answer = await server.over_http("GET", "/keys", headers={"X-Tollhouse-As": "root"})
     assert 401 == answer.status
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("actor", ["", "x" * 201, "a\nb"])
-async def test_the_socket_needs_a_name_for_the_audit_list(house: OperatorHouse, actor: str) -> None:
+async def test_the_socket_needs_a_name_for_the_audit_list(server: OperatorServer, actor: str) -> None:
     """Every change has somebody who made it."""
-    assert 400 == (await house.ask("GET", "/keys", by=actor)).status
+    assert 400 == (await server.ask("GET", "/keys", by=actor)).status
 
 
 @pytest.mark.asyncio
-async def test_the_socket_is_the_owners_alone(house: OperatorHouse) -> None:
+async def test_the_socket_is_the_owners_alone(server: OperatorServer) -> None:
     """Mode 0600: the file mode is the sign-in."""
-    assert 0o600 == house.socket.stat().st_mode & 0o777
+    assert 0o600 == server.socket.stat().st_mode & 0o777
 
 
 @pytest.mark.asyncio
-async def test_passwords_have_twelve_characters(house: OperatorHouse) -> None:
+async def test_passwords_have_twelve_characters(server: OperatorServer) -> None:
     """A shorter one is refused with the rule."""
-    answer = await house.ask("POST", "/operators", {"email": ADA, "password": "x" * 11, "role": "viewer"})
+    answer = await server.ask("POST", "/operators", {"email": ADA, "password": "x" * 11, "role": "viewer"})
     assert 400 == answer.status
     assert "12" in answer.error[2]
 
 
 @pytest.mark.asyncio
-async def test_an_operator_is_there_once(house: OperatorHouse) -> None:
+async def test_an_operator_is_there_once(server: OperatorServer) -> None:
     """One e-mail address, one account, whatever the case."""
-    await account(house)
-    answer = await house.ask("POST", "/operators", {"email": " ADA@example.com", "password": PASSWORD})
+    await account(server)
+    answer = await server.ask("POST", "/operators", {"email": " ADA@example.com", "password": PASSWORD})
     assert (409, "already_exists") == answer.error[:2]
 
 
 @pytest.mark.asyncio
-async def test_every_change_is_in_the_audit_list(house: OperatorHouse) -> None:
+async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None:
     """Who, when, what, from where, before and after, and never a secret."""
-    headers = await signed_in(house)
-    secret = (await house.create("search team", scopes=[INGEST]))["secret"]
-    rotated = await house.ask("POST", "/keys/search%20team/rotate", {"overlap_s": 0})
-    await house.over_http("PATCH", "/keys/search%20team", {"description": "new"}, headers=headers)
-    await house.ask("POST", "/keys/search%20team/disable")
-    await house.ask("DELETE", "/keys/search%20team", confirm="search team")
-    await house.ask("PATCH", f"/operators/{ADA}", {"role": "viewer"}, by="root")
-    payload = (await house.ask("GET", "/audit", sort_key="id", sort_order="asc")).payload
+    headers = await signed_in(server)
+    secret = (await server.create("search team", scopes=[INGEST]))["secret"]
+    rotated = await server.ask("POST", "/keys/search%20team/rotate", {"overlap_s": 0})
+    await server.over_http("PATCH", "/keys/search%20team", {"description": "new"}, headers=headers)
+    await server.ask("POST", "/keys/search%20team/disable")
+    await server.ask("DELETE", "/keys/search%20team", confirm="search team")
+    await server.ask("PATCH", f"/operators/{ADA}", {"role": "viewer"}, by="root")
+    payload = (await server.ask("GET", "/audit", sort_key="id", sort_order="asc")).payload
     assert [
         "operator.add", "session.begin", "key.create", "key.rotate", "key.edit", "key.disable", "key.delete",
         "operator.role",
@@ -357,28 +359,28 @@ async def test_every_change_is_in_the_audit_list(house: OperatorHouse) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_refused_change_leaves_no_audit_row(house: OperatorHouse) -> None:
+async def test_a_refused_change_leaves_no_audit_row(server: OperatorServer) -> None:
     """The row is part of the change's own transaction."""
-    await house.create("abc", scopes=[INGEST])
-    before = (await house.ask("GET", "/audit")).payload["pagination"]["total_count"]
-    await house.ask("POST", "/keys", {"name": "abc", "scopes": [INGEST]})
-    await house.ask("PATCH", "/keys/abc", {"name": "a"})
-    assert before == (await house.ask("GET", "/audit")).payload["pagination"]["total_count"]
+    await server.create("abc", scopes=[INGEST])
+    before = (await server.ask("GET", "/audit")).payload["pagination"]["total_count"]
+    await server.ask("POST", "/keys", {"name": "abc", "scopes": [INGEST]})
+    await server.ask("PATCH", "/keys/abc", {"name": "a"})
+    assert before == (await server.ask("GET", "/audit")).payload["pagination"]["total_count"]
 
 
 @pytest.mark.asyncio
-async def test_the_audit_list_is_paged_and_filtered(house: OperatorHouse) -> None:
+async def test_the_audit_list_is_paged_and_filtered(server: OperatorServer) -> None:
     """It is a list like every other: newest first, filters by actor, action, target and address."""
     for number in range(5):
-        await house.create(f"key {number}", scopes=[INGEST])
-    await house.ask("POST", "/keys/key%203/disable", by="root")
-    first = (await house.ask("GET", "/audit", limit="2", action="key.create")).payload
+        await server.create(f"key {number}", scopes=[INGEST])
+    await server.ask("POST", "/keys/key%203/disable", by="root")
+    first = (await server.ask("GET", "/audit", limit="2", action="key.create")).payload
     assert ["key 4", "key 3"] == [row["target"] for row in first["audit"]]
     assert (5, 3) == (first["pagination"]["total_count"], first["pagination"]["page_count"])
-    second = (await house.ask("GET", "/audit", cursor=first["pagination"]["cursor"]["next_cursor"])).payload
+    second = (await server.ask("GET", "/audit", cursor=first["pagination"]["cursor"]["next_cursor"])).payload
     assert ["key 2", "key 1"] == [row["target"] for row in second["audit"]]
     assert ["key.disable"] == [
-        row["action"] for row in (await house.ask("GET", "/audit", actor="root")).payload["audit"]
+        row["action"] for row in (await server.ask("GET", "/audit", actor="root")).payload["audit"]
     ]
 
 
@@ -388,20 +390,20 @@ async def test_the_audit_list_is_paged_and_filtered(house: OperatorHouse) -> Non
     [("GET", "/nothing", 404, "not_found"), ("PUT", "/keys", 405, "method_not_allowed")],
 )
 async def test_what_is_not_there_is_said_as_json(
-    house: OperatorHouse, method: str, path: str, status: int, type: str
+    server: OperatorServer, method: str, path: str, status: int, type: str
 ) -> None:
     """Every failure has the same shape."""
-    assert (status, type) == (await house.ask(method, path)).error[:2]
+    assert (status, type) == (await server.ask(method, path)).error[:2]
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("body", ["{", "[]", '{"name": 1}', '{"name": "abc", "scope": []}', '"' + "x" * 300_000 + '"'])
-async def test_a_wrong_body_is_a_400_that_names_the_field(house: OperatorHouse, body: str) -> None:
+async def test_a_wrong_body_is_a_400_that_names_the_field(server: OperatorServer, body: str) -> None:
     """Bad input gets an answer, never a crash."""
-    headers = {**await signed_in(house), "Content-Type": "application/json"}
+    headers = {**await signed_in(server), "Content-Type": "application/json"}
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.post(f"{house.url}{OPERATOR_API}/keys", data=body.encode(), headers=headers) as response,
+        session.post(f"{server.url}{OPERATOR_API}/keys", data=body.encode(), headers=headers) as response,
     ):
         assert (413 if len(body) > 262_144 else 400) == response.status
         assert {"type", "message"} == set((await response.json())["error"])

@@ -10,40 +10,40 @@ import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.record import AI_TELEMETRY
-from tests.integration.operator.house import OperatorHouse, operator_house
+from tests.integration.operator.server import OperatorServer, operator_server
 from tests.spool.contract.world import add, call, submission
 
 ROUTE = "archive/ai-telemetry"
 
 
 @pytest_asyncio.fixture
-async def house(tmp_path: Path) -> AsyncIterator[OperatorHouse]:
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     woken: list[str] = []
-    async with operator_house(tmp_path, wake=woken.append) as house:
-        house.woken = woken
-        await house.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
-        yield house
+    async with operator_server(tmp_path, wake=woken.append) as server:
+        server.woken = woken
+        await server.services.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        yield server
 
 
-async def due(house: OperatorHouse) -> Delivery:
-    delivery = await house.services.deliveries.due(ROUTE, now=house.clock.now(), max_records=1)
+async def due(server: OperatorServer) -> Delivery:
+    delivery = await server.services.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
     assert delivery is not None
     return delivery
 
 
-async def bury(house: OperatorHouse, count: int) -> None:
+async def bury(server: OperatorServer, count: int) -> None:
     """Records that the upstream refused for good."""
-    await add(house.services.log, *[call(number) for number in range(count)])
+    await add(server.services.log, *[call(number) for number in range(count)])
     for _ in range(count):
-        await house.services.deliveries.set_aside(await due(house), error="no such model", status="400")
+        await server.services.deliveries.set_aside(await due(server), error="no such model", status="400")
 
 
 @pytest.mark.asyncio
-async def test_status_shows_topics_routes_and_space(house: OperatorHouse) -> None:
+async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> None:
     """{topics, routes, space, duplicate_window_s}, the routes with state and reason."""
-    await add(house.services.log, call(1), call(2))
-    await house.services.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
-    status = (await house.ask("GET", "/status")).payload
+    await add(server.services.log, call(1), call(2))
+    await server.services.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
+    status = (await server.ask("GET", "/status")).payload
     assert {"topics", "routes", "space", "duplicate_window_s"} == set(status)
     [topic] = status["topics"]
     assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
@@ -59,30 +59,30 @@ async def test_status_shows_topics_routes_and_space(house: OperatorHouse) -> Non
 
 
 @pytest.mark.asyncio
-async def test_routes_are_a_list(house: OperatorHouse) -> None:
+async def test_routes_are_a_list(server: OperatorServer) -> None:
     """The same rows under the envelope, filtered by state."""
-    assert [ROUTE] == [row["route"] for row in (await house.ask("GET", "/routes")).payload["routes"]]
-    assert [] == (await house.ask("GET", "/routes", state="parked")).payload["routes"]
-    assert 400 == (await house.ask("GET", "/routes", state="asleep")).status
+    assert [ROUTE] == [row["route"] for row in (await server.ask("GET", "/routes")).payload["routes"]]
+    assert [] == (await server.ask("GET", "/routes", state="parked")).payload["routes"]
+    assert 400 == (await server.ask("GET", "/routes", state="asleep")).status
 
 
 @pytest.mark.asyncio
-async def test_a_configured_route_is_not_dropped(house: OperatorHouse) -> None:
+async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None:
     """Only a route whose destination left the configuration goes; its queue is counted as discarded and audited."""
-    await add(house.services.log, call(1), call(2))
-    assert (409, "not_allowed") == (await house.ask("DELETE", f"/routes/{ROUTE}")).error[:2]
-    await house.services.deliveries.declare([])
-    assert {"route": ROUTE, "discarded": 2} == (await house.ask("DELETE", f"/routes/{ROUTE}")).payload
-    assert 404 == (await house.ask("DELETE", f"/routes/{ROUTE}")).status
-    actions = [row["action"] for row in (await house.ask("GET", "/audit", target=ROUTE)).payload["audit"]]
+    await add(server.services.log, call(1), call(2))
+    assert (409, "not_allowed") == (await server.ask("DELETE", f"/routes/{ROUTE}")).error[:2]
+    await server.services.deliveries.declare([])
+    assert {"route": ROUTE, "discarded": 2} == (await server.ask("DELETE", f"/routes/{ROUTE}")).payload
+    assert 404 == (await server.ask("DELETE", f"/routes/{ROUTE}")).status
+    actions = [row["action"] for row in (await server.ask("GET", "/audit", target=ROUTE)).payload["audit"]]
     assert ["route.drop", "route.drop.failed", "route.drop"] == actions
 
 
 @pytest.mark.asyncio
-async def test_dead_letters_are_listed_with_the_upstreams_words(house: OperatorHouse) -> None:
+async def test_dead_letters_are_listed_with_the_upstreams_words(server: OperatorServer) -> None:
     """{id, route, number, record_id, error, status, at}."""
-    await bury(house, 1)
-    [row] = (await house.ask("GET", "/dead")).payload["dead"]
+    await bury(server, 1)
+    [row] = (await server.ask("GET", "/dead")).payload["dead"]
     assert {"id", "route", "number", "record_id", "error", "status", "at"} == set(row)
     record, known_as = call(0)
     assert (ROUTE, 1, known_as.id.hex(), "no such model", "400", "2026-09-21T14:13:20Z") == (
@@ -93,59 +93,59 @@ async def test_dead_letters_are_listed_with_the_upstreams_words(house: OperatorH
         row["status"],
         row["at"],
     )
-    shown = (await house.ask("GET", f"/dead/{row['id']}")).payload["dead"]
+    shown = (await server.ask("GET", f"/dead/{row['id']}")).payload["dead"]
     assert record.input_tokens == shown["record"]["input_tokens"]
 
 
 @pytest.mark.asyncio
-async def test_dead_letters_are_retried_by_id(house: OperatorHouse) -> None:
+async def test_dead_letters_are_retried_by_id(server: OperatorServer) -> None:
     """The named ones leave the list and their route is woken."""
-    await bury(house, 3)
-    ids = [row["id"] for row in (await house.ask("GET", "/dead")).payload["dead"]]
-    assert {"retried": 2} == (await house.ask("POST", "/dead/retry", {"ids": ids[:2]})).payload
-    assert ids[2:] == [row["id"] for row in (await house.ask("GET", "/dead")).payload["dead"]]
-    assert [ROUTE] == house.woken
-    assert 1 == (await due(house)).count
+    await bury(server, 3)
+    ids = [row["id"] for row in (await server.ask("GET", "/dead")).payload["dead"]]
+    assert {"retried": 2} == (await server.ask("POST", "/dead/retry", {"ids": ids[:2]})).payload
+    assert ids[2:] == [row["id"] for row in (await server.ask("GET", "/dead")).payload["dead"]]
+    assert [ROUTE] == server.woken
+    assert 1 == (await due(server)).count
 
 
 @pytest.mark.asyncio
-async def test_dead_letters_are_discarded_by_route(house: OperatorHouse) -> None:
+async def test_dead_letters_are_discarded_by_route(server: OperatorServer) -> None:
     """All of one route, counted as discarded."""
-    await bury(house, 3)
-    assert {"discarded": 0} == (await house.ask("POST", "/dead/discard", {"route": "other/ai-telemetry"})).payload
-    assert {"discarded": 3} == (await house.ask("POST", "/dead/discard", {"route": ROUTE})).payload
-    assert 3 == (await house.ask("GET", "/books")).payload["routes"][ROUTE]["discarded"]
+    await bury(server, 3)
+    assert {"discarded": 0} == (await server.ask("POST", "/dead/discard", {"route": "other/ai-telemetry"})).payload
+    assert {"discarded": 3} == (await server.ask("POST", "/dead/discard", {"route": ROUTE})).payload
+    assert 3 == (await server.ask("GET", "/books")).payload["routes"][ROUTE]["discarded"]
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("body", [{}, {"ids": [1], "all": True}, {"route": ROUTE, "all": True}])
-async def test_dead_letters_are_named_in_one_way(house: OperatorHouse, body: object) -> None:
+async def test_dead_letters_are_named_in_one_way(server: OperatorServer, body: object) -> None:
     """By ids, by route, or all: nothing is discarded by a slip."""
-    assert (400, "invalid") == (await house.ask("POST", "/dead/discard", body)).error[:2]
+    assert (400, "invalid") == (await server.ask("POST", "/dead/discard", body)).error[:2]
 
 
 @pytest.mark.asyncio
-async def test_an_unknown_dead_letter_changes_nothing(house: OperatorHouse) -> None:
+async def test_an_unknown_dead_letter_changes_nothing(server: OperatorServer) -> None:
     """One wrong id and none of the others is touched."""
-    await bury(house, 1)
-    [row] = (await house.ask("GET", "/dead")).payload["dead"]
-    assert 404 == (await house.ask("POST", "/dead/discard", {"ids": [row["id"], 999]})).status
-    assert 1 == (await house.ask("GET", "/dead")).payload["pagination"]["total_count"]
+    await bury(server, 1)
+    [row] = (await server.ask("GET", "/dead")).payload["dead"]
+    assert 404 == (await server.ask("POST", "/dead/discard", {"ids": [row["id"], 999]})).status
+    assert 1 == (await server.ask("GET", "/dead")).payload["pagination"]["total_count"]
 
 
 @pytest.mark.asyncio
-async def test_replay_counts_first_and_then_sends(house: OperatorHouse) -> None:
+async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> None:
     """A dry run changes nothing; the real one makes new deliveries and is audited."""
-    await add(house.services.log, call(1), call(2))
+    await add(server.services.log, call(1), call(2))
     for _ in range(2):
-        await house.services.deliveries.settle(await due(house), Settlement(delivered=1))
+        await server.services.deliveries.settle(await due(server), Settlement(delivered=1))
     body = {"route": ROUTE, "since": "2026-09-21T14:00:00Z", "until": "2026-09-21T15:00:00+00:00"}
-    dry = (await house.ask("POST", "/replay", {**body, "dry_run": True})).payload["replay"]
+    dry = (await server.ask("POST", "/replay", {**body, "dry_run": True})).payload["replay"]
     assert (2, True) == (dry["records"], dry["dry_run"])
-    assert await house.services.deliveries.due(ROUTE, now=house.clock.now(), max_records=10) is None
-    assert 2 == (await house.ask("POST", "/replay", body)).payload["replay"]["records"]
-    assert (await due(house)).replay
-    [row] = (await house.ask("GET", "/audit", action="route.replay")).payload["audit"]
+    assert await server.services.deliveries.due(ROUTE, now=server.clock.now(), max_records=10) is None
+    assert 2 == (await server.ask("POST", "/replay", body)).payload["replay"]["records"]
+    assert (await due(server)).replay
+    [row] = (await server.ask("GET", "/audit", action="route.replay")).payload["audit"]
     assert (ROUTE, "2026-09-21T14:00:00Z") == (row["target"], row["after"]["since"])
 
 
@@ -160,57 +160,57 @@ async def test_replay_counts_first_and_then_sends(house: OperatorHouse) -> None:
         ("2026-09-21T14:00:00Z", "9999-12-31T23:59:59-14:00"),
     ],
 )
-async def test_replay_needs_a_time_range(house: OperatorHouse, since: str, until: str | None) -> None:
+async def test_replay_needs_a_time_range(server: OperatorServer, since: str, until: str | None) -> None:
     """RFC 3339 with a zone and inside of the calendar, since before until."""
-    assert 400 == (await house.ask("POST", "/replay", {"route": ROUTE, "since": since, "until": until})).status
+    assert 400 == (await server.ask("POST", "/replay", {"route": ROUTE, "since": since, "until": until})).status
 
 
 @pytest.mark.asyncio
-async def test_a_receipt_tells_the_operator_what_became_of_it(house: OperatorHouse) -> None:
+async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorServer) -> None:
     """What the sender is never told: how many were new."""
-    receipt = await add(house.services.log, call(1), call(2))
-    again = await add(house.services.log, call(2), call(3))
-    first = (await house.ask("GET", f"/receipts/{receipt.id}")).payload["receipt"]
-    second = (await house.ask("GET", f"/receipts/{again.id}")).payload["receipt"]
+    receipt = await add(server.services.log, call(1), call(2))
+    again = await add(server.services.log, call(2), call(3))
+    first = (await server.ask("GET", f"/receipts/{receipt.id}")).payload["receipt"]
+    second = (await server.ask("GET", f"/receipts/{again.id}")).payload["receipt"]
     assert (2, 0) == (first["new"], first["duplicates"])
     assert (1, 1) == (second["new"], second["duplicates"])
     assert "2026-09-21T14:13:20Z" == first["at"]
-    assert 404 == (await house.ask("GET", "/receipts/forged")).status
+    assert 404 == (await server.ask("GET", "/receipts/forged")).status
 
 
 @pytest.mark.asyncio
-async def test_unrecognised_shapes_are_listed(house: OperatorHouse) -> None:
+async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
     """Names, count and when last seen, newest first."""
     shape = ("gen_ai.strange", "llm.odd")
-    await house.services.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
-    [row] = (await house.ask("GET", "/ignored")).payload["ignored"]
+    await server.services.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
+    [row] = (await server.ask("GET", "/ignored")).payload["ignored"]
     assert (list(shape), 1, "2026-09-21T14:13:20Z") == (row["names"], row["count"], row["last_seen"])
-    assert 1 == (await house.ask("GET", "/ignored", name="llm.odd")).payload["pagination"]["total_count"]
+    assert 1 == (await server.ask("GET", "/ignored", name="llm.odd")).payload["pagination"]["total_count"]
 
 
 @pytest.mark.asyncio
-async def test_conflicts_are_listed_with_both_sums(house: OperatorHouse) -> None:
+async def test_conflicts_are_listed_with_both_sums(server: OperatorServer) -> None:
     """Reports of one call that disagreed, by pair of sources."""
-    await add(house.services.log, call(1, source="gateway"))
-    await add(house.services.log, call(1, source="sdk", input_tokens=999))
-    [row] = (await house.ask("GET", "/conflicts")).payload["conflicts"]
+    await add(server.services.log, call(1, source="gateway"))
+    await add(server.services.log, call(1, source="sdk", input_tokens=999))
+    [row] = (await server.ask("GET", "/conflicts")).payload["conflicts"]
     assert ("gateway", "sdk", 1) == (row["first_source"], row["second_source"], row["count"])
     assert (100, 999) == (row["first"]["input_tokens"], row["second"]["input_tokens"])
 
 
 @pytest.mark.asyncio
-async def test_partial_refusals_are_listed(house: OperatorHouse) -> None:
+async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
     """Range and words of what an accepting answer refused."""
-    await add(house.services.log, call(1))
-    await house.services.deliveries.settle(await due(house), Settlement(delivered=0, refused=1, words="too old"))
-    [row] = (await house.ask("GET", "/partial-refusals", route=ROUTE)).payload["partial_refusals"]
+    await add(server.services.log, call(1))
+    await server.services.deliveries.settle(await due(server), Settlement(delivered=0, refused=1, words="too old"))
+    [row] = (await server.ask("GET", "/partial-refusals", route=ROUTE)).payload["partial_refusals"]
     assert (ROUTE, 1, 1, 1, "too old") == (row["route"], row["first"], row["last"], row["count"], row["words"])
 
 
 @pytest.mark.asyncio
-async def test_the_books_balance(house: OperatorHouse) -> None:
+async def test_the_books_balance(server: OperatorServer) -> None:
     """Running and recounted, per topic and route."""
-    await bury(house, 2)
+    await bury(server, 2)
     for path in ("/books", "/verify"):
-        books = (await house.ask("GET", path)).payload
+        books = (await server.ask("GET", path)).payload
         assert (True, [], 2) == (books["balanced"], books["imbalances"], books["routes"][ROUTE]["dead"])

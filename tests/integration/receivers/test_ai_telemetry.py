@@ -1,4 +1,4 @@
-"""The doors of gateway formats and of foreign protocols, against a real server, with the payloads of tests/cases."""
+"""The endpoints of gateway formats and foreign protocols, at a real server, with the payloads of tests/cases."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_what_no_format_takes_is_400(serving: Serving, body: bytes) -> Non
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "/" not in name])
 @pytest.mark.parametrize("body", [b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"])
 async def test_no_format_turns_bad_bytes_into_a_500(serving: Serving, name: str, body: bytes) -> None:
-    """Bad input is the sender's 4xx at every named door."""
+    """Bad input is the sender's 4xx at every named endpoint."""
     answer = await serving.send(f"/v1/ai-telemetry/{name}", body)
     assert answer.status in (200, 204, 207, 400), (answer.status, answer.body)
 
@@ -121,14 +121,14 @@ async def test_openrouter_tries_its_destination_out_and_then_broadcasts(
     assert ["openrouter"] == [record.source for record in await serving.records()]
 
 
-async def test_other_methods_are_405_in_the_house_style(serving: Serving) -> None:
+async def test_other_methods_are_405_in_the_plain_form(serving: Serving) -> None:
     """The error's type is stable and machine-readable."""
     answer = await serving.send("/v1/ai-telemetry", b"", method="GET")
     assert (405, "POST, PUT, PATCH") == (answer.status, answer.headers["Allow"])
     assert "method_not_allowed" == json.loads(answer.body)["error"]["type"]
 
 
-async def test_otlp_is_taken_at_the_door_of_formats(serving: Serving) -> None:
+async def test_otlp_is_taken_at_the_address_of_formats(serving: Serving) -> None:
     """`otlp/traces` is a format like any other."""
     body = next(path for path in PAYLOADS if path.name == "otel-span.json").read_bytes()
     answer = await serving.send("/v1/ai-telemetry/otlp/traces", body)
@@ -217,8 +217,8 @@ async def test_firehose_reads_its_request_id_in_every_refusal(
     assert "r-1" == read["requestId"]
 
 
-async def test_the_firehose_header_opens_no_other_door(serving: Serving) -> None:
-    """Another product's way of carrying a key counts on that product's door alone."""
+async def test_the_firehose_header_opens_no_other_endpoint(serving: Serving) -> None:
+    """Another product's way of carrying a key counts at that product's address alone."""
     headers = {"X-Amz-Firehose-Access-Key": serving.key}
     for path in ("/v1/ai-telemetry/litellm", "/v1/ai-telemetry", "/v1/traces", "/api/v1/events"):
         assert 401 == (await serving.send(path, b"{}", headers=headers, key=None)).status
@@ -260,24 +260,24 @@ async def test_helicone_must_sign_what_it_sends(serve: Serve, tmp_path: Path, ca
     caplog.set_level(logging.DEBUG)
     file = tmp_path / "signing"
     file.write_text("the-signing-secret\n")
-    house = await serve(config=signing(file))
-    path, good = f"/v1/ai-telemetry/helicone/{house.key}", signed(HELICONE, "the-signing-secret")
+    server = await serve(config=signing(file))
+    path, good = f"/v1/ai-telemetry/helicone/{server.key}", signed(HELICONE, "the-signing-secret")
     refused = [
-        await house.send(path, HELICONE, key=None),
-        await house.send(path, HELICONE, key=None, headers=signed(HELICONE, "another-secret")),
-        await house.send(path, HELICONE + b" ", key=None, headers=good),
-        await house.send(path, b"no JSON", key=None, headers=good),
+        await server.send(path, HELICONE, key=None),
+        await server.send(path, HELICONE, key=None, headers=signed(HELICONE, "another-secret")),
+        await server.send(path, HELICONE + b" ", key=None, headers=good),
+        await server.send(path, b"no JSON", key=None, headers=good),
     ]
     errors = [json.loads(answer.body)["error"] for answer in refused]
     assert [(401, "bad_signature")] * 4 == [
         (answer.status, error["type"]) for answer, error in zip(refused, errors, strict=True)
     ]
-    assert [] == await house.records()
+    assert [] == await server.records()
     assert "sources.helicone.signing_secret_file" in errors[0]["message"]
-    unknown = await house.send("/v1/ai-telemetry/helicone/th_wrong", HELICONE, key=None, headers=good)
+    unknown = await server.send("/v1/ai-telemetry/helicone/th_wrong", HELICONE, key=None, headers=good)
     assert (401, "unknown_key") == (unknown.status, json.loads(unknown.body)["error"]["type"])
-    assert 200 == (await house.send(path, HELICONE, key=None, headers=good)).status
-    assert 1 == len(await house.records())
+    assert 200 == (await server.send(path, HELICONE, key=None, headers=good)).status
+    assert 1 == len(await server.records())
     told = str([answer.body for answer in refused]) + str([vars(record) for record in caplog.records])
     assert "the-signing-secret" not in told and good["Helicone-Signature"] not in told
 
@@ -286,11 +286,13 @@ async def test_a_changed_signing_secret_counts_at_once(serve: Serve, tmp_path: P
     """The file is read again when it changes; while it cannot be read the last secret stays in force."""
     file = tmp_path / "signing"
     file.write_text("the-first-secret")
-    house = await serve(config=signing(file))
+    server = await serve(config=signing(file))
 
     async def status(secret: str) -> int:
         headers = signed(HELICONE, secret)
-        return (await house.send(f"/v1/ai-telemetry/helicone/{house.key}", HELICONE, key=None, headers=headers)).status
+        return (
+            await server.send(f"/v1/ai-telemetry/helicone/{server.key}", HELICONE, key=None, headers=headers)
+        ).status
 
     assert 200 == await status("the-first-secret")
     file.write_text("the-second-secret")
@@ -300,10 +302,10 @@ async def test_a_changed_signing_secret_counts_at_once(serve: Serve, tmp_path: P
 
 
 @pytest.mark.parametrize("text", [None, "", "short", "two words of it"])
-async def test_a_house_without_its_signing_secret_does_not_start(
+async def test_without_its_signing_secret_the_server_does_not_start(
     serve: Serve, tmp_path: Path, text: str | None
 ) -> None:
-    """A door that was meant to be guarded is never open because a file is missing."""
+    """An endpoint that is meant to check signatures is never open because a file is missing."""
     file = tmp_path / "signing"
     if text is not None:
         file.write_text(text)

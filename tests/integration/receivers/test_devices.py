@@ -35,8 +35,8 @@ def config(**devices: Any) -> Config:
     return Config(spool=SpoolSettings(hold=0), devices=DeviceSettings(**devices))
 
 
-async def ask(house: Serving, what: str, body: Mapping[str, Any], key: str, **headers: str) -> Answer:
-    return await house.send(PLANE + what, json.dumps(body).encode(), key=key, headers=headers)
+async def ask(server: Serving, what: str, body: Mapping[str, Any], key: str, **headers: str) -> Answer:
+    return await server.send(PLANE + what, json.dumps(body).encode(), key=key, headers=headers)
 
 
 def said(answer: Answer) -> Any:
@@ -55,14 +55,14 @@ def traces(device: str | None = None, *, name: str = "device.id", **span: Any) -
     ).encode()
 
 
-def found(house: Serving, id: str = "laptop-1") -> Device:
-    device = house.app.services.devices.table.find(id)
+def found(server: Serving, id: str = "laptop-1") -> Device:
+    device = server.app.services.devices.table.find(id)
     assert device is not None
     return device
 
 
-async def audited(house: Serving) -> list[tuple[str, str, str]]:
-    registry = house.app.services.storage.registry
+async def audited(server: Serving) -> list[tuple[str, str, str]]:
+    registry = server.app.services.storage.registry
     assert registry is not None
     rows = await audit_rows(registry)
     return [(row.actor, row.action, row.target) for row in rows if row.action.startswith("device.")]
@@ -88,8 +88,8 @@ async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving
 
 
 @pytest.mark.parametrize(("what", "scope"), [("enroll", ENROLL), ("heartbeat", HEARTBEAT), ("ping", PING)])
-async def test_each_door_has_its_scope(serving: Serving, what: str, scope: str) -> None:
-    """Every other scope of the house does not open it."""
+async def test_each_endpoint_has_its_scope(serving: Serving, what: str, scope: str) -> None:
+    """No other scope opens it."""
     key = await serving.make_key("others", scopes=sorted(set(ALL) - {scope}))
     answer = await ask(serving, what, {"device_id": "d"}, key)
     assert (403, "missing_scope") == error(answer)
@@ -127,39 +127,39 @@ async def test_two_first_contacts_at_once_are_one_device(serving: Serving) -> No
 
 async def test_policy_approve(serve: Serve) -> None:
     """Pending devices get 200 with their state and no key; an operator agrees and they are enrolled."""
-    house = await serve(config=config(policy="approve"))
-    key = await house.make_key("fleet", scopes=ALL)
+    server = await serve(config=config(policy="approve"))
+    key = await server.make_key("fleet", scopes=ALL)
     wants = {"device_id": "laptop-1", "want_key": True}
-    answer = await ask(house, "enroll", wants, key)
+    answer = await ask(server, "enroll", wants, key)
     assert (200, "pending", False) == (answer.status, said(answer)["device"]["state"], "key" in said(answer))
-    assert "pending" == said(await ask(house, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
-    await house.send("/v1/traces", traces("laptop-1"), key=key)
-    await house.app.services.devices.approve("laptop-1", ACTOR)
-    answer = await ask(house, "enroll", wants, key)
+    assert "pending" == said(await ask(server, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
+    await server.send("/v1/traces", traces("laptop-1"), key=key)
+    await server.app.services.devices.approve("laptop-1", ACTOR)
+    answer = await ask(server, "enroll", wants, key)
     assert ("enrolled", True) == (said(answer)["device"]["state"], "key" in said(answer))
-    await house.send("/v1/traces", traces("laptop-1"), key=said(answer)["key"])
-    assert [None, "laptop-1"] == [record.device for record in await house.records()]
+    await server.send("/v1/traces", traces("laptop-1"), key=said(answer)["key"])
+    assert [None, "laptop-1"] == [record.device for record in await server.records()]
 
 
 async def test_policy_closed(serve: Serve) -> None:
     """Nobody new comes in, and telemetry is still taken."""
-    house = await serve(config=config(policy="closed"))
-    key = await house.make_key("fleet", scopes=ALL)
+    server = await serve(config=config(policy="closed"))
+    key = await server.make_key("fleet", scopes=ALL)
     for what in ("enroll", "heartbeat"):
-        assert (403, "enrolment_closed") == error(await ask(house, what, {"device_id": "laptop-1"}, key))
-    assert 200 == (await house.send("/v1/traces", traces("laptop-1"), key=key)).status
-    assert ["laptop-1"] == [name.name for name in house.app.services.devices.table.unenrolled()]
+        assert (403, "enrolment_closed") == error(await ask(server, what, {"device_id": "laptop-1"}, key))
+    assert 200 == (await server.send("/v1/traces", traces("laptop-1"), key=key)).status
+    assert ["laptop-1"] == [name.name for name in server.app.services.devices.table.unenrolled()]
 
 
 async def test_too_many_devices(serve: Serve) -> None:
     """Over devices.max 429; those that are in go on, and telemetry of a new one is taken."""
-    house = await serve(config=config(max=1))
-    key = await house.make_key("fleet", scopes=ALL)
-    assert 200 == (await ask(house, "enroll", {"device_id": "a"}, key)).status
-    assert (429, "too_many_devices") == error(await ask(house, "enroll", {"device_id": "b"}, key))
-    assert 200 == (await ask(house, "heartbeat", {"device_id": "a"}, key)).status
-    assert 200 == (await house.send("/v1/traces", traces("b"), key=key)).status
-    assert [None] == [record.device for record in await house.records()]
+    server = await serve(config=config(max=1))
+    key = await server.make_key("fleet", scopes=ALL)
+    assert 200 == (await ask(server, "enroll", {"device_id": "a"}, key)).status
+    assert (429, "too_many_devices") == error(await ask(server, "enroll", {"device_id": "b"}, key))
+    assert 200 == (await ask(server, "heartbeat", {"device_id": "a"}, key)).status
+    assert 200 == (await server.send("/v1/traces", traces("b"), key=key)).status
+    assert [None] == [record.device for record in await server.records()]
 
 
 async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,34 +256,34 @@ async def test_a_revoked_device_among_others(serving: Serving) -> None:
     assert ([], 1) == (list(books.imbalances), books.topics["ai-telemetry"]["rejected.device_revoked"])
 
 
-async def test_telemetry_enrols_on_first_contact_from_any_door(serve: Serve) -> None:
+async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -> None:
     """By resource, by header and over gRPC, when the key may; the nearest name wins."""
-    house = await serve(grpc_listen="127.0.0.1:0")
-    key = await house.make_key("fleet", scopes=ALL)
-    await house.send("/v1/traces", traces("by-resource"), key=key)
-    await house.send("/v1/traces", traces(), key=key, headers={"X-Device-Id": "by-header"})
-    await house.send("/v1/traces", traces("nearer"), key=key, headers={"X-Device-Id": "by-header"})
-    await house.send("/v1/traces", traces("a/b", name="device.id"), key=key)
-    await house.send("/v1/traces", traces("instance", name="service.instance.id"), key=key)
-    await house.send("/v1/traces", traces("host", name="host.id"), key=key)
+    server = await serve(grpc_listen="127.0.0.1:0")
+    key = await server.make_key("fleet", scopes=ALL)
+    await server.send("/v1/traces", traces("by-resource"), key=key)
+    await server.send("/v1/traces", traces(), key=key, headers={"X-Device-Id": "by-header"})
+    await server.send("/v1/traces", traces("nearer"), key=key, headers={"X-Device-Id": "by-header"})
+    await server.send("/v1/traces", traces("a/b", name="device.id"), key=key)
+    await server.send("/v1/traces", traces("instance", name="service.instance.id"), key=key)
+    await server.send("/v1/traces", traces("host", name="host.id"), key=key)
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.append(proto_span())
-    async with grpc.aio.insecure_channel(house.app.grpc_address) as channel:
+    async with grpc.aio.insecure_channel(server.app.grpc_address) as channel:
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
             "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
         )
         await export(request.SerializeToString(), metadata=(("authorization", key), ("x-device-id", "by-grpc")))
     expected = ["by-resource", "by-header", "nearer", None, None, None, "by-grpc"]
-    assert expected == [record.device for record in await house.records()]
-    assert set(filter(None, expected)) == {device.id for device in house.app.services.devices.table.all()}
+    assert expected == [record.device for record in await server.records()]
+    assert set(filter(None, expected)) == {device.id for device in server.app.services.devices.table.all()}
 
 
 async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
     """`devices.host_id`."""
-    house = await serve(config=config(host_id=True))
-    key = await house.make_key("fleet", scopes=ALL)
-    await house.send("/v1/traces", traces("host-1", name="host.id"), key=key)
-    assert ["host-1"] == [record.device for record in await house.records()]
+    server = await serve(config=config(host_id=True))
+    key = await server.make_key("fleet", scopes=ALL)
+    await server.send("/v1/traces", traces("host-1", name="host.id"), key=key)
+    assert ["host-1"] == [record.device for record in await server.records()]
 
 
 async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> None:
@@ -418,18 +418,18 @@ async def test_pings(serving: Serving) -> None:
     assert {"ok": True} == said(await ask(serving, "ping", {"device_id": "laptop-1"}, key))
 
 
-async def test_devices_outlive_the_house(tmp_path: Path) -> None:
+async def test_devices_outlive_a_restart(tmp_path: Path) -> None:
     """Enrolled before the 200, there after a restart, with the key still good."""
     settings = replace(config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""))
-    houses = [App(settings, version="0") for _ in range(2)]
-    await houses[0].start()
-    lifecycle = houses[0].services.devices
+    servers = [App(settings, version="0") for _ in range(2)]
+    await servers[0].start()
+    lifecycle = servers[0].services.devices
     _, key = await lifecycle.enrol(DeviceReport(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), "")
-    await houses[0].stop()
-    await houses[1].start()
+    await servers[0].stop()
+    await servers[1].start()
     assert key is not None
-    bearer = houses[1].services.devices.keys.find(key)
-    await houses[1].stop()
+    bearer = servers[1].services.devices.keys.find(key)
+    await servers[1].stop()
     assert bearer is not None and "laptop-1" == bearer.device
 
 

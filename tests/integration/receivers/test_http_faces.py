@@ -105,7 +105,7 @@ async def test_health_is_asked_without_a_key(serving: Serving, path: str) -> Non
 
 @pytest.mark.asyncio
 async def test_readiness_tells_the_operator_about_routes_keys_clock_and_space(serving: Serving) -> None:
-    """The body names what would want a look although the house is ready."""
+    """The body names what needs attention although the gateway is ready."""
     answer = await serving.send("/readyz", b"", None, method="GET", key=None)
     report = json.loads(answer.body)
     assert (True, [], []) == (report["ready"], report["reasons"], report["routes"])

@@ -54,7 +54,7 @@ def _varint(number: int) -> bytes:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Tollhouse]:
-    tollhouse = Tollhouse(tmp_path / "house", CONFIG)
+    tollhouse = Tollhouse(tmp_path / "store", CONFIG)
     yield tollhouse
     tollhouse.stop(code=None)
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio
 
 CASES = Path(__file__).parents[2] / "cases" / "gateway"
 EVENT: dict[str, Any] = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())[0]
-DOORS = ("/v1/ai-telemetry/litellm", "/v1/ai-telemetry")
+ENDPOINTS = ("/v1/ai-telemetry/litellm", "/v1/ai-telemetry")
 BROKEN = 300
 
 
@@ -26,14 +26,14 @@ def batch() -> list[dict[str, Any]]:
     return events
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("form", ["array", "lines"])
-async def test_one_broken_event_of_512(serving: Serving, door: str, form: str) -> None:
+async def test_one_broken_event_of_512(serving: Serving, endpoint: str, form: str) -> None:
     """A 2xx, 511 records, and one reject with its place and reason; the same batch again adds nothing."""
     events = batch()
     body = json.dumps(events) if form == "array" else "\n".join(json.dumps(event) for event in events)
     for _ in range(2):
-        answer = await serving.send(door, body.encode())
+        answer = await serving.send(endpoint, body.encode())
         said = json.loads(answer.body)
         assert (200, "litellm", 511, 0) == (answer.status, said["format"], said["accepted"], said["ignored"])
         assert [{"item": BROKEN, "reason": "malformed", "message": "prompt_tokens is not a number"}] == said["rejected"]

@@ -39,7 +39,7 @@ ALICE = Bearer("alice", frozenset(), {"team": "search"})
 INGESTION = "/api/public/ingestion"
 
 
-class House:
+class RunningGateway:
     """A spool with a window before its intake."""
 
     def __init__(self, spool: SqliteSpool, clock: MovedClock, hold_s: float, max_reports: int) -> None:
@@ -53,11 +53,13 @@ class House:
         self.window = MergeWindow(spool.partial_reports, self.intake, clock, merger)
 
     @classmethod
-    async def open(cls, directory: Path, clock: MovedClock, *, hold_s: float = 0, max_reports: int = 20_000) -> House:
+    async def open(
+        cls, directory: Path, clock: MovedClock, *, hold_s: float = 0, max_reports: int = 20_000
+    ) -> RunningGateway:
         spool = await open_spool(directory, settings=SpoolSettings(hold=hold_s), clock=clock)
-        house = cls(spool, clock, hold_s, max_reports)
-        await house.window.start()
-        return house
+        server = cls(spool, clock, hold_s, max_reports)
+        await server.window.start()
+        return server
 
     async def take(self, body: bytes) -> Receipt:
         outcome, reports = finished(read(body, Options()))
@@ -91,7 +93,7 @@ def finished(steps: Generator[None, None, Normalised]) -> Normalised:
 
 
 async def test_two_requests_are_one_call(serving: Serving) -> None:
-    """Through the door, each with its 207; one record with the model of the one and the tokens of the other."""
+    """Over HTTP, each with its 207; one record with the model of the one and the tokens of the other."""
     for body in (batch(create()), batch(trace(), update())):
         assert 207 == (await serving.send(INGESTION, body)).status
     (record,) = await serving.records()
@@ -102,16 +104,16 @@ async def test_two_requests_are_one_call(serving: Serving) -> None:
 async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -> None:
     """The first report was on disk before its 2xx."""
     clock = MovedClock()
-    house = await House.open(tmp_path, clock)
-    await house.take(batch(trace(), create()))
-    await house.assert_sound(pending=1)
-    await house.spool.close()
-    house = await House.open(tmp_path, clock)
-    await house.take(batch(update()))
-    (record,) = await house.records()
+    server = await RunningGateway.open(tmp_path, clock)
+    await server.take(batch(trace(), create()))
+    await server.assert_sound(pending=1)
+    await server.spool.close()
+    server = await RunningGateway.open(tmp_path, clock)
+    await server.take(batch(update()))
+    (record,) = await server.records()
     assert ("gpt-4o-mini", 10, "u-1", "search") == (record.request_model, record.input_tokens, record.user, record.team)
-    await house.assert_sound(pending=0)
-    await house.spool.close()
+    await server.assert_sound(pending=0)
+    await server.spool.close()
 
 
 @pytest.mark.parametrize(
@@ -126,30 +128,30 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, 
     """A partial report and its books are one commit; whatever is repeated, it is one record with its tokens."""
     requests = [batch(create()), batch(update()), batch(trace(), create(), update())]
     clock = MovedClock()
-    before = await House.open(tmp_path / "before", clock)
+    before = await RunningGateway.open(tmp_path / "before", clock)
     await before.take(batch(trace("another")))
     for body in requests[:kept]:
         await before.take(body)
     shutil.copytree(tmp_path / "before", tmp_path / "after")  # as a kill at this moment leaves it
     await before.spool.close()
-    house = await House.open(tmp_path / "after", clock)
-    await house.assert_sound(pending=kept % 2)
+    server = await RunningGateway.open(tmp_path / "after", clock)
+    await server.assert_sound(pending=kept % 2)
     for number in repeated:
-        await house.take(requests[number])
-        await house.assert_sound(pending=await house.partial_reports_on_disk())
+        await server.take(requests[number])
+        await server.assert_sound(pending=await server.partial_reports_on_disk())
     clock.move(600)
-    await house.window.release()
-    assert [10] == [record.input_tokens for record in await house.records()]
-    await house.assert_sound(pending=0)
-    assert [] == list(await house.spool.partial_reports.load())
-    await house.spool.close()
+    await server.window.release()
+    assert [10] == [record.input_tokens for record in await server.records()]
+    await server.assert_sound(pending=0)
+    assert [] == list(await server.spool.partial_reports.load())
+    await server.spool.close()
 
 
 async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> None:
     """Partial reports, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
     clock = MovedClock()
-    house = await House.open(tmp_path, clock, hold_s=10)
-    take, refusals = house.intake.take, iter((True, False, True, False, True))
+    server = await RunningGateway.open(tmp_path, clock, hold_s=10)
+    take, refusals = server.intake.take, iter((True, False, True, False, True))
 
     async def falter(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         await asyncio.sleep(0)
@@ -157,84 +159,84 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
             raise SpoolUnavailable("no")
         return await take(outcome, bearer, pending)
 
-    house.intake.take = falter  # type: ignore[method-assign]
+    server.intake.take = falter  # type: ignore[method-assign]
     requests = [batch(create()), batch(update()), batch(trace(), create()), batch(trace()), batch(update())] * 3
-    answers = await asyncio.gather(*map(house.take, requests), return_exceptions=True)
+    answers = await asyncio.gather(*map(server.take, requests), return_exceptions=True)
     assert 3 == sum(isinstance(answer, SpoolUnavailable) for answer in answers)
     for request, answer in zip(requests, answers, strict=True):
         if isinstance(answer, SpoolUnavailable):
-            await house.take(request)
+            await server.take(request)
     clock.move(10)
     assert [("gpt-4o-mini", 10, "u-1")] == [
-        (one.request_model, one.input_tokens, one.user) for one in await house.records()
+        (one.request_model, one.input_tokens, one.user) for one in await server.records()
     ]
-    await house.assert_sound(pending=0)
-    await house.spool.close()
+    await server.assert_sound(pending=0)
+    await server.spool.close()
 
 
 async def test_while_the_record_is_open_later_requests_add_to_it(tmp_path: Path) -> None:
     """The end, then the usage, then who it was: three requests, one record with all of it."""
     clock = MovedClock()
-    house = await House.open(tmp_path, clock, hold_s=10)
+    server = await RunningGateway.open(tmp_path, clock, hold_s=10)
     for events in ([create()], [update(usageDetails=None)], [update()], [trace()]):
-        await house.take(batch(*events))
+        await server.take(batch(*events))
         clock.move(2)
     clock.move(10)
-    (record,) = await house.records()
+    (record,) = await server.records()
     assert ("gpt-4o-mini", 10, 4, "u-1", {"env": "prod"}) == (
         record.request_model, record.input_tokens, record.output_tokens, record.user, record.tags,
     )  # fmt: skip
     assert record.estimated_cost is not None
-    await house.assert_sound(pending=0)
-    await house.spool.close()
+    await server.assert_sound(pending=0)
+    await server.spool.close()
 
 
 async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) -> None:
     """Under the labels of the key that brought it, once."""
     clock = MovedClock()
-    house = await House.open(tmp_path, clock)
-    await house.take(batch(trace(), create()))
-    assert 0 == await house.window.release()
+    server = await RunningGateway.open(tmp_path, clock)
+    await server.take(batch(trace(), create()))
+    assert 0 == await server.window.release()
     clock.move(600)
-    assert 2 == await house.window.release()  # the generation, and what its trace said
-    (record,) = await house.records()
+    assert 2 == await server.window.release()  # the generation, and what its trace said
+    (record,) = await server.records()
     assert ("gpt-4o-mini", None, "u-1", "search") == (
         record.request_model, record.input_tokens, record.user, record.team,
     )  # fmt: skip
-    await house.assert_sound(pending=0)
-    assert [] == list(await house.spool.partial_reports.load())
-    await house.spool.close()
+    await server.assert_sound(pending=0)
+    assert [] == list(await server.spool.partial_reports.load())
+    await server.spool.close()
 
 
 async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log says no; repeated, the request is taken as if for the first time."""
-    house = await House.open(tmp_path, MovedClock())
-    await house.take(batch(create()))
+    server = await RunningGateway.open(tmp_path, MovedClock())
+    await server.take(batch(create()))
 
     async def refuse(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         raise SpoolUnavailable("no")
 
     with monkeypatch.context() as broken:
-        broken.setattr(house.intake, "take", refuse)
+        broken.setattr(server.intake, "take", refuse)
         with pytest.raises(SpoolUnavailable):
-            await house.take(batch(update()))
-        house.clock.move(600)
+            await server.take(batch(update()))
+        server.clock.move(600)
         with pytest.raises(SpoolUnavailable):
-            await house.window.release()
-    await house.take(batch(update()))
-    assert [10] == [record.input_tokens for record in await house.records()]
-    await house.assert_sound(pending=0)
-    await house.spool.close()
+            await server.window.release()
+    await server.take(batch(update()))
+    assert [10] == [record.input_tokens for record in await server.records()]
+    await server.assert_sound(pending=0)
+    await server.spool.close()
 
 
 class Order:
     """Shows who reaches the intake, and keeps them there until they are told to go on."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, server: RunningGateway) -> None:
         self._begun: asyncio.Queue[int] = asyncio.Queue()
         self._ends = asyncio.Semaphore(0)
-        self._take = house.intake.take
-        house.intake.take = self._wait  # type: ignore[method-assign]
+        self._take = server.intake.take
+        server.intake.take = self._wait  # type: ignore[method-assign]
 
     async def _wait(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         self._begun.put_nowait(outcome.received)
@@ -257,27 +259,27 @@ class Order:
 
 async def test_a_request_of_many_reports_is_not_overtaken(tmp_path: Path) -> None:
     """Whoever came later waits for it, also where only the request before it is in the way of one of them."""
-    house = await House.open(tmp_path, MovedClock())
-    order = Order(house)
+    server = await RunningGateway.open(tmp_path, MovedClock())
+    order = Order(server)
     bodies = [batch(create("a")), batch(update("a"), create("b"), trace()), batch(update("b"), trace("t-2"))]
     async with asyncio.TaskGroup() as requests:
         for body in bodies:
-            requests.create_task(house.take(body))
+            requests.create_task(server.take(body))
         for received in (1, 3, 2):
             await order.assert_only(received)
             order.end_one()
-    assert [("a", 10), ("b", 10)] == [(record.request_id, record.input_tokens) for record in await house.records()]
-    await house.spool.close()
+    assert [("a", 10), ("b", 10)] == [(record.request_id, record.input_tokens) for record in await server.records()]
+    await server.spool.close()
 
 
 async def test_a_request_that_gives_up_lets_nobody_in_before_the_one_ahead(tmp_path: Path) -> None:
     """A turn that is never used ends when those before it do."""
-    house = await House.open(tmp_path, MovedClock())
-    order = Order(house)
-    first = asyncio.create_task(house.take(batch(create())))
+    server = await RunningGateway.open(tmp_path, MovedClock())
+    order = Order(server)
+    first = asyncio.create_task(server.take(batch(create())))
     await order.assert_only(1)
-    second = asyncio.create_task(house.take(batch(trace(), update())))
-    third = asyncio.create_task(house.take(batch(trace(), trace("t-2"), update())))
+    second = asyncio.create_task(server.take(batch(trace(), update())))
+    third = asyncio.create_task(server.take(batch(trace(), trace("t-2"), update())))
     await order.assert_nobody()
     second.cancel()
     await order.assert_nobody()
@@ -286,29 +288,29 @@ async def test_a_request_that_gives_up_lets_nobody_in_before_the_one_ahead(tmp_p
     order.end_one()
     await asyncio.gather(first, third)
     assert second.cancelled()
-    assert [10] == [record.input_tokens for record in await house.records()]
-    await house.assert_sound(pending=0)
-    await house.spool.close()
+    assert [10] == [record.input_tokens for record in await server.records()]
+    await server.assert_sound(pending=0)
+    await server.spool.close()
 
 
 async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The disk fills up between the request and the release of what it pushes out."""
-    house = await House.open(tmp_path, MovedClock(), max_reports=1)
-    await house.take(batch(create("a")))
-    take = house.intake.take
+    server = await RunningGateway.open(tmp_path, MovedClock(), max_reports=1)
+    await server.take(batch(create("a")))
+    take = server.intake.take
 
     async def refuse_older_ones(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         if outcome.received:
             return await take(outcome, bearer, pending)
         raise SpoolUnavailable("no")
 
-    house.intake.take = refuse_older_ones  # type: ignore[method-assign]
-    await house.take(batch(create("b")))
+    server.intake.take = refuse_older_ones  # type: ignore[method-assign]
+    await server.take(batch(create("b")))
     assert ["release_put_off"] == [getattr(line, "action", None) for line in caplog.records]
-    await house.assert_sound(pending=2)
-    house.intake.take = take  # type: ignore[method-assign]
-    assert 1 == await house.window.release()
-    assert ["a"] == [record.request_id for record in await house.records()]
-    await house.spool.close()
+    await server.assert_sound(pending=2)
+    server.intake.take = take  # type: ignore[method-assign]
+    assert 1 == await server.window.release()
+    assert ["a"] == [record.request_id for record in await server.records()]
+    await server.spool.close()

@@ -200,7 +200,7 @@ def _differ(one: Any, other: Any) -> bool:
     return one is not None and other is not None and float(one) != float(other)
 
 
-# -- the houses --------------------------------------------------------------------------------------------------------
+# -- the gateways ------------------------------------------------------------------------------------------------------
 
 
 async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:

@@ -46,7 +46,7 @@ class Reply:
 
 @dataclass
 class Calling:
-    """A house with gRPC on, and a channel to it."""
+    """A gateway with gRPC on, and a channel to it."""
 
     serving: Serving
     channel: grpc.aio.Channel
@@ -185,16 +185,16 @@ async def test_a_key_without_the_scope_is_permission_denied(calling: Calling) ->
 
 
 async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One bound over both doors: over it UNAVAILABLE with RetryInfo."""
-    house = calling.serving.app.services.receivers
-    with house.budget.lease() as lease:
+    """One bound over HTTP and gRPC: over it UNAVAILABLE with RetryInfo."""
+    server = calling.serving.app.services.receivers
+    with server.budget.lease() as lease:
         lease.take(200 * 1024)
         body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
         assert 56 * 1024 < len(body) < 256 * 1024
         reply = await calling.export(body)
     assert grpc.StatusCode.UNAVAILABLE == reply.code
     assert 1 == len(reply.details.details)
-    assert 0 == house.budget.held
+    assert 0 == server.budget.held
 
 
 async def test_calls_are_counted_by_code(calling: Calling) -> None:
@@ -219,7 +219,7 @@ async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
 
 
 async def test_a_port_in_use_is_an_error(calling: Calling, serve: Serve) -> None:
-    """Two houses never share a gRPC port, and the one that failed to start lets go of everything."""
+    """Two gateways never share a gRPC port, and the one that failed to start releases everything."""
     with pytest.raises(OSError, match="in use"):
         await serve(grpc_listen=calling.serving.app.grpc_address)
 

@@ -420,7 +420,7 @@ async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: p
 
 
 async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
-    """The id of a receipt tells the sender nothing and the house everything."""
+    """The id of a receipt reveals nothing to the sender and is resolved by the operator."""
     answer = await serving.send("/v1/traces", traces(JSON, 3))
     fields = dict(part.split("=", 1) for part in answer.headers["Tollhouse-Receipt"].split("; "))
     assert ("3", "fsync") == (fields["records"], fields["durability"])

@@ -1,4 +1,4 @@
-"""The doors of usage events, unit cost and billing data, over real sockets."""
+"""The endpoints of usage events, unit cost and billing data, over real sockets."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ async def test_a_billing_drop_is_kept_whole(serving: Serving, segment: str) -> N
     ],
 )
 async def test_drops_that_break_a_rule(serving: Serving, change: dict[str, Any], words: str) -> None:
-    """The refusal names the rule, the validating door says the same with a 200, and nothing is kept."""
+    """The refusal names the rule, the validating endpoint answers the same with a 200, and nothing is kept."""
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     sent = orjson.dumps({"month": "2026-11", "operation": "sum", "data": [ROW], **change})
     refused = await serving.send(DROPS.format("external"), sent, key=key)
@@ -276,8 +276,8 @@ async def test_drops_that_break_a_rule(serving: Serving, change: dict[str, Any],
 
 
 @pytest.mark.asyncio
-async def test_a_billing_key_opens_the_billing_doors_and_nothing_else(serving: Serving) -> None:
-    """A key with only Send Billing Data is refused with 403 at every other door."""
+async def test_a_billing_key_opens_the_billing_endpoints_and_nothing_else(serving: Serving) -> None:
+    """A key with only Send Billing Data is refused with 403 at every other endpoint."""
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     valid = orjson.dumps({"data": [ROW]})
     assert 200 == (await serving.send(DROPS.format("anycost"), valid, key=key)).status

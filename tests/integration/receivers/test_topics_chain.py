@@ -1,4 +1,4 @@
-"""Two houses in a row: events, operations and drops that come to the first arrive at the second as they were."""
+"""Two gateways in a row: events, operations and drops that come to the first arrive at the second as they were."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def ids(serving: Serving, topic: str) -> list[bytes]:
 
 
 @pytest.mark.asyncio
-async def test_topics_pass_through_two_houses(serve: Serve, tmp_path: Path) -> None:
+async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second."""
     site = await serve()
     (tmp_path / "topics.key").write_text(await site.make_key("topics", scopes=SCOPES))

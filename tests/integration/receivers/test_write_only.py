@@ -1,4 +1,4 @@
-"""Doors of a managed use case tell a sender nothing about the organization: not what is known, not who else sends."""
+"""Endpoints of a managed use case reveal nothing of the organization: not what is known, not who else sends."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Said(NamedTuple):
 
 
 @pytest.mark.parametrize("use_case", [SEND_AI_TELEMETRY, SEND_BILLING_DATA])
-async def test_equal_submissions_get_equal_answers_whatever_the_house_holds(serve: Serve, use_case: str) -> None:
-    """One house is empty; the other has other keys, another use of every door, and has seen every submission twice."""
+async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Serve, use_case: str) -> None:
+    """One gateway is empty; the other has other keys, more use of each endpoint, and got all submissions twice."""
     empty, full = await serve(), await serve()
     await full.make_key("somebody else", use_cases=[SEND_AI_TELEMETRY, SEND_BILLING_DATA])
-    for place, house in enumerate((full, full, full, empty)):
-        house.key = await house.make_key(f"sender {place}", use_cases=[use_case])
+    for place, server in enumerate((full, full, full, empty)):
+        server.key = await server.make_key(f"sender {place}", use_cases=[use_case])
     scopes = USE_CASES[use_case]
     addresses = [each for each in ADDRESSES if each.scope in scopes and each.security]  # none with a key in its path
     sent = [(each, method, body) for each in addresses for method in each.operations for body in submissions(each)]
@@ -93,13 +93,13 @@ async def test_over_grpc_a_known_call_is_answered_as_a_new_one(serve: Serve) -> 
     assert await exported(empty, b"\xff") == await exported(full, b"\xff")
 
 
-async def submitted(house: Serving, address: Address, method: str, submission: Any) -> Said:
+async def submitted(server: Serving, address: Address, method: str, submission: Any) -> Said:
     body = submission if isinstance(submission, bytes) else json.dumps(submission).encode()
     headers = {}
     if BASIC in address.key.schemes:
-        headers["Authorization"] = "Basic " + b64encode(f"public:{house.key}".encode()).decode()
+        headers["Authorization"] = "Basic " + b64encode(f"public:{server.key}".encode()).decode()
     kind = None if method == "GET" else JSON
-    return said(await house.send(address.documented_path.format(**PATHS), body, kind, method=method, headers=headers))
+    return said(await server.send(address.documented_path.format(**PATHS), body, kind, method=method, headers=headers))
 
 
 def said(answer: Answer) -> Said:
@@ -111,10 +111,10 @@ def said(answer: Answer) -> Said:
     return Said(answer.status, headers, body.replace(id, "ID") if id else body)
 
 
-async def exported(house: Serving, body: bytes) -> tuple[object, ...]:
-    async with grpc.aio.insecure_channel(house.app.grpc_address) as channel:
+async def exported(server: Serving, body: bytes) -> tuple[object, ...]:
+    async with grpc.aio.insecure_channel(server.app.grpc_address) as channel:
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICES['traces']}/Export")
-        call = export(body, metadata=(("authorization", house.key),), timeout=20)
+        call = export(body, metadata=(("authorization", server.key),), timeout=20)
         try:
             answer = await call
         except grpc.aio.AioRpcError:

@@ -1,4 +1,4 @@
-"""Keys that change while connections stream with them, over the whole house."""
+"""Keys that change while connections stream with them, over a whole server."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) ->
 @pytest.mark.asyncio
 async def test_over_tls_the_session_cookie_is_secure(serve: Serve, certificates: Certificates) -> None:
     """A browser never sends it in the clear."""
-    house = await serve(tls_cert_file=certificates.path("server.pem"), tls_key_file=certificates.path("server.key"))
-    registry = house.app.services.storage.registry
+    server = await serve(tls_cert_file=certificates.path("server.pem"), tls_key_file=certificates.path("server.key"))
+    registry = server.app.services.storage.registry
     assert registry is not None
     link = await registry.operators.link(role="viewer", actor=ACTOR)
-    url = f"{house.app.url}/console/api/sessions"
+    url = f"{server.app.url}/console/api/sessions"
     async with (
         ClientSession() as session,
         session.post(url, json={"link": link}, ssl=certificates.anonymous()) as response,

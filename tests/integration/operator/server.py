@@ -46,7 +46,7 @@ class Answer:
         return self.status, self.payload["error"]["type"], self.payload["error"]["message"]
 
 
-class OperatorHouse:
+class OperatorServer:
     """One installation whose operator side is up."""
 
     def __init__(self, services: OperatorServices, clock: MovedClock, url: str, socket: Path) -> None:
@@ -87,14 +87,14 @@ class OperatorHouse:
 
 
 @asynccontextmanager
-async def operator_house(
+async def operator_server(
     directory: Path,
     *,
     engine: str = MEMORY,
     api_key_file: Path | None = None,
     clock: MovedClock | None = None,
     **services: Any,
-) -> AsyncIterator[OperatorHouse]:
+) -> AsyncIterator[OperatorServer]:
     clock = clock or MovedClock()
     options = StorageOptions(directory=directory, settings=SpoolSettings(hold=0), clock=clock)
     storage = await open_storage(options, engine=engine)
@@ -133,7 +133,7 @@ async def operator_house(
     try:
         await access.start()
         path = await socket.start()
-        yield OperatorHouse(given, clock, f"http://127.0.0.1:{runner.addresses[0][1]}", path)
+        yield OperatorServer(given, clock, f"http://127.0.0.1:{runner.addresses[0][1]}", path)
     finally:
         await socket.stop()
         await runner.cleanup()
