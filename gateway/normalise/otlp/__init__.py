@@ -1,4 +1,4 @@
-"""OTLP requests of every dialect, protobuf and JSON, into records: the one entry for receivers, files and workers."""
+"""OTLP requests, protobuf and JSON, into records: the one entry for receivers, files and workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from gateway.normalise.outcome import Outcome
 
 Signal = Literal["traces", "metrics", "logs"]
 
-_READERS: dict[Signal, type[ItemReader[Any]]] = {"traces": SpanReader, "metrics": PointReader, "logs": LogReader}
+_READERS: dict[Signal, type[ItemReader[Any]]] = {
+    "traces": SpanReader,
+    "metrics": PointReader,
+    "logs": LogReader,
+}
 
 TURN = 4096  # items of one slice to take without a pause
 

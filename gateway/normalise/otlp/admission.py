@@ -1,7 +1,8 @@
 """
 Which attributes are decoded: content and e-mail addresses are dropped here.
 
-A few attributes of content and of request settings are reduced to the numbers or the model name in them at once.
+A few attributes of content and of request settings are reduced to the numbers or the model name in them at
+once.
 """
 
 from __future__ import annotations

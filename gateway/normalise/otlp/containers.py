@@ -30,7 +30,7 @@ def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fie
 
 
 def python_numbers(value: Any) -> dict[str, str]:
-    """The numbers in the text of a Python dict, nested ones too, by their own names; the first of a name stays."""
+    """The numbers in the text of a Python dict, also nested, by name; the first of a name stays."""
     numbers: dict[str, str] = {}
     if isinstance(value, str) and len(value) <= _LONGEST:
         for name, digits in _PAIR.findall(value):
@@ -42,7 +42,11 @@ def openai_usage(usage: dict[str, Any]) -> Fields:
     """A usage object as OpenAI's two interfaces have it."""
     is_old = "prompt_tokens" in usage or "completion_tokens" in usage
     input_side, output_side = ("prompt", "completion") if is_old else ("input", "output")
-    totals = {"input": (f"{input_side}_tokens",), "output": (f"{output_side}_tokens",), "total": ("total_tokens",)}
+    totals = {
+        "input": (f"{input_side}_tokens",),
+        "output": (f"{output_side}_tokens",),
+        "total": ("total_tokens",),
+    }
     return {
         **counts(usage, totals),
         **counts(

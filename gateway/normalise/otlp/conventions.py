@@ -22,7 +22,9 @@ LOGGED = LogDialect(
     shared_id=semconv.SHARED_ID,
     own_span=True,
 )
-_STEPS = frozenset({"execute_tool", "invoke_agent", "create_agent", "agent_step", "invoke_workflow", "tool", "agent"})
+_STEPS = frozenset({
+    "execute_tool", "invoke_agent", "create_agent", "agent_step", "invoke_workflow", "tool", "agent",
+})  # fmt: skip
 _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
     "prompt": token_types.INPUT,

@@ -2,7 +2,8 @@
 What the OTLP decoder hands to the dialects: plain values, whichever encoding they came in.
 
 Attributes are one dict per item; content was dropped while decoding and is not in it, but for the two
-attributes that are read for numbers. Nested values are kept as dict and list only where a dialect asks for them.
+attributes that are read for numbers. Nested values are kept as dict and list only where a dialect asks for
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import msgspec
 
 Attributes = dict[str, Any]  # str, int, float, bool; bytes and empty values are left out
 
-END_OF_TIME = 1 << 63  # nanoseconds from here on (the year 2262) are no time: nothing that keeps times can hold them
+# Nanoseconds from here on (the year 2262) are no time: nothing that keeps times can hold them.
+END_OF_TIME = 1 << 63
 
 
 def moment(nanoseconds: int) -> int:
@@ -63,7 +65,7 @@ class LogRecord(msgspec.Struct, gc=False):
 
 
 class Point(msgspec.Struct, gc=False):
-    """A number or histogram point that can count: monotonic sums and histograms' sums, with a stated temporality."""
+    """A number or histogram point that can count: monotonic sums and sums of histograms."""
 
     resource: Resource
     scope: Scope

@@ -1,4 +1,4 @@
-"""The names of every field, strongest first: those of the conventions, then each product's own by precedence."""
+"""The names of each field, strongest first: the conventions', then each product's in order of precedence."""
 
 from __future__ import annotations
 
@@ -15,5 +15,7 @@ def _names(field: str) -> Names:
 FIELD_NAMES: dict[str, Names] = {field: _names(field) for field in semconv.FIELDS}
 TAG_LISTS: Names = tuple([name for product in PRODUCTS for name in product.tag_lists])
 METADATA_BEGINNINGS: Names = tuple([beginning for product in PRODUCTS for beginning in product.metadata])
-QUOTED_METADATA: Names = tuple([name for product in PRODUCTS if product.quotes_metadata for name in product.metadata])
+QUOTED_METADATA: Names = tuple([
+    beginning for product in PRODUCTS if product.quotes_metadata for beginning in product.metadata
+])  # fmt: skip
 NO_METADATA: Names = tuple([beginning for product in PRODUCTS for beginning in product.no_metadata])

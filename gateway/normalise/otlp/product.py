@@ -1,8 +1,9 @@
 """
-What can be declared of a product: how its telemetry is recognised and how its spans, logs and metrics are read.
+What can be declared of a product: how its telemetry is recognised and how its spans, logs and metrics are
+read.
 
-A product's module holds one `Product` with all that is known of it; `products.PRODUCTS` lists them in order of
-precedence, and the engines collect from that list.
+A product's module holds one `Product` with all that is known of it; `products.PRODUCTS` lists them in order
+of precedence, and the engines collect from that list.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     agent: Names
     containers: Names
     named_tags: tuple[tuple[str, Names], ...]  # the tag, and names that may give it
-    metadata: tuple[tuple[str, str | None], ...]  # the name, and the tag's name where the attribute is one tag
+    metadata: tuple[tuple[str, str | None], ...]  # the name, and that of the tag where it is one tag
     # Whose they are.
     product: Product | None  # whose marks they bear: the first in order of precedence
     weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...]
@@ -94,7 +95,7 @@ class Kind:
     """An attribute that says what kind of span a span is, whoever sends it."""
 
     attribute: str
-    around: frozenset[str] = frozenset({"tool", "agent"})  # values of spans that calls stand below, in lower case
+    around: frozenset[str] = frozenset({"tool", "agent"})  # values of spans around calls, in lower case
     # Decides which spans are calls before the name of the operation does.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
     failure: tuple[str, str] | None = None  # an attribute and its value on a span whose call failed
@@ -102,9 +103,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanDialect:
-    """How a product's spans are read; the functions say what no table can, and most dialects need none of them."""
+    """How a product's spans are read: names, and functions where names are not enough."""
 
-    operation: Callable[[Span, AttributeShape], str | None] | None = None  # None: `span_rules.by_operation_name`
+    # None: `span_rules.by_operation_name`.
+    operation: Callable[[Span, AttributeShape], str | None] | None = None
     operation_names: Names = ("gen_ai.operation.name", "llm.request.type")  # what an explanation cites
     # By provider and model; None: `span_rules.bedrock_scope`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
@@ -118,7 +120,7 @@ class SpanDialect:
     shared_id: Names = semconv.SHARED_ID
     zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
     not_unique: str | None = None  # a response id that equals this attribute identifies no call
-    cached_id: Callable[[Attributes], str | None] | None = None  # the source's own id of an answer from its own cache
+    cached_id: Callable[[Attributes], str | None] | None = None  # its own id of an answer from its cache
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
     run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last
@@ -194,8 +196,8 @@ class MetricFamily:
     """
     A metric that counts tokens or money.
 
-    The kind of token is in the name (`token_type`) or in an attribute (`type_keys`, the first that is there, translated
-    by `types`; a word that is not in the table stays: it is a subset such as `audio`).
+    The kind of token is in the name (`token_type`) or in an attribute (`type_keys`, the first that is
+    there, translated by `types`; a word that is not in the table stays: it is a subset such as `audio`).
     """
 
     unit: str = TOKEN_UNIT
@@ -206,7 +208,7 @@ class MetricFamily:
 
 
 class TakeItem(Protocol):
-    """Makes the whole record of an item; False for an item that is no call. Tags and device are its resource's."""
+    """Adds the record of an item; False for an item that is no call. Tags and device are of its resource."""
 
     def __call__(
         self, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
@@ -227,7 +229,7 @@ class Product:
     # ... and, where these tell nothing, by attributes of a span.
     marks: Names = ()
     mark_beginnings: Names = ()
-    weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)  # need a look at the span, too
+    weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)  # hold for some spans
     marks_above_sender: bool = False  # its marks count more than scope, SDK and service
     marks_points: bool = False  # its marks tell of metric points as well
     kinds: tuple[Kind, ...] = ()
@@ -243,23 +245,24 @@ class Product:
     user: Names | None = None  # None: the names that every product may use
     session: Names | None = None
     tags: Mapping[str, Names] = field(default_factory=dict)
-    installation: str | None = None  # a random id of the installation: tag `device` unless the user is known by it
+    installation: str | None = None  # a random id: tag `device` unless it is what the user is known by
 
     # Attributes whose one value holds several figures, and what of a JSON text may be kept at all.
     containers: Mapping[str, Callable[[Any], Fields]] = field(default_factory=dict)
     reductions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
 
     spans: SpanDialect = SpanDialect()
-    names_spans: bool = True  # False: spans that it is recognised by alone are those of the conventions, as their name
+    names_spans: bool = True  # False: its scope and service say nothing of spans, which are the conventions'
 
     events: Mapping[str, LogEvent] = field(default_factory=dict)
     details: LogDialect | None = None  # how it writes the conventions' event, if not as these say
     event_beginnings: Names = ()  # its events: those that stand for no call repeat one or are none
-    event_name: Callable[[LogRecord, str, str], str] | None = None  # of record, stated name and source: the whole name
+    # The whole name of an event, by record, stated name and source.
+    event_name: Callable[[LogRecord, str, str], str] | None = None
     twins: Callable[[], LogTwins] | None = None
 
     metrics: Mapping[str, MetricFamily] = field(default_factory=dict)
-    metric_patterns: Mapping[str, MetricFamily] = field(default_factory=dict)  # regular expressions of whole names
+    metric_patterns: Mapping[str, MetricFamily] = field(default_factory=dict)  # by expressions for names
     repeated_metrics: Names = ()  # the same, of distributions and second counters of what a family counts
     repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats a family of its own
 

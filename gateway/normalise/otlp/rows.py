@@ -21,7 +21,7 @@ _METADATA = "metadata."
 def take_row(
     format: ItemFormat, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
 ) -> bool:
-    """Add the calls of an item's row; False when it is no call. `tags` and `device` are those of its resource."""
+    """Add the calls of an item's row; False when it is no call. `tags` and `device` are its resource's."""
     found = calls_of(format, _event(format.event, item.attributes))
     for call in found:
         if isinstance(call, BadValue):
@@ -39,7 +39,8 @@ def take_row(
 def _event(type: type[msgspec.Struct], attributes: Attributes) -> msgspec.Struct:
     columns = {field: attributes[column] for field, column in _columns(type) if column in attributes}
     if "metadata" in type.__struct_fields__:
-        metadata = {name.removeprefix(_METADATA): attributes[name] for name in attributes if name.startswith(_METADATA)}
+        named = [name for name in attributes if name.startswith(_METADATA)]
+        metadata = {name.removeprefix(_METADATA): attributes[name] for name in named}
         if metadata:
             columns["metadata"] = metadata
     return type(**columns)

@@ -1,7 +1,9 @@
 """
-Attribute names by canonical field, strongest first: the semantic conventions, and what several products share.
+Attribute names by canonical field, strongest first: the semantic conventions, and what several products
+share.
 
-Names that one product alone writes are in its module. What a value means is read by gateway.normalise.reading.
+Names that one product alone writes are in its module. What a value means is read by
+gateway.normalise.reading.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from spool.providers import FRAMEWORKS
 
 T = TypeVar("T")
 
-# --- Tokens: first present name wins, names never add up ------------------------------------------------------------
+# --- Tokens: first present name wins, names never add up ----------------------------------------------------
 
 _USAGE = "gen_ai.usage."
 
@@ -54,13 +56,14 @@ REASONING = tuple(
 )  # fmt: skip
 TOTAL = ("gen_ai.usage.total_tokens",)
 
-# --- Other fields ---------------------------------------------------------------------------------------------------
+# --- Other fields -------------------------------------------------------------------------------------------
 
 REQUEST_MODEL = ("gen_ai.request.model",)
 RESPONSE_MODEL = ("gen_ai.response.model",)
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
-    "gen_ai.response.id", "ai.response.id", "request_id", "response_id", "gen_ai.request.id", "client_request_id",
+    "gen_ai.response.id", "ai.response.id", "request_id", "response_id", "gen_ai.request.id",
+    "client_request_id",
 )  # fmt: skip
 # Of these, who gave the id: the provider, or somebody who may give it twice.
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "response_id")
@@ -71,7 +74,7 @@ COST = (
 ERROR_TYPE = ("error.type", "gen_ai.error.type")
 HTTP_STATUS = ("status_code", "http.response.status_code")
 
-# --- Identity -------------------------------------------------------------------------------------------------------
+# --- Identity -----------------------------------------------------------------------------------------------
 
 END_USER = "metadata.user_api_key_end_user_id"
 PRINCIPAL = "metadata.user_api_key_user_id"
@@ -93,7 +96,7 @@ RESOURCE_SESSION = ("session.id",)
 RESOURCE_DEVICE = ("device.id",)
 RESOURCE_DEVICE_OR_HOST = ("device.id", "host.id")
 
-# --- Tags -----------------------------------------------------------------------------------------------------------
+# --- Tags ---------------------------------------------------------------------------------------------------
 
 NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "environment": ("langfuse.environment", "deployment.environment.name", "deployment.environment", "env"),
@@ -105,8 +108,8 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
 }
 METADATA_JSON = "metadata"  # OpenInference: a JSON object as text
 IDENTITY_KEYS = frozenset({
-    "user", "user_id", "userId", "user_name", "userName", "username", "session", "session_id", "sessionId", "thread_id",
-    "threadId",
+    "user", "user_id", "userId", "user_name", "userName", "username", "session", "session_id", "sessionId",
+    "thread_id", "threadId",
 })  # fmt: skip
 FIELDS: dict[str, tuple[str, ...]] = {
     "input": INPUT,
@@ -129,8 +132,9 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 # Steps around calls; some of them repeat the calls' sums.
 NO_CALLS = frozenset({
-    "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow", "plan",
-    "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser", "llm_call",
+    "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow",
+    "plan", "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser",
+    "llm_call",
 })  # fmt: skip
 
 # What a model is called, or how tokens are counted, in attributes of senders that nobody has described yet.
@@ -213,7 +217,7 @@ def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
 
 
 def error_type(attributes: Attributes, exception: str | None = None) -> str:
-    """The machine-readable type of a failure, never a message; `exception` is that of a span's exception event."""
+    """The machine-readable type of a failure, never a message; `exception` is that of a span's exception."""
     own = (text(attributes.get(name)) for name in ERROR_TYPE)
     others = (text(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS))
     return first_readable((*own, exception, *others))
@@ -222,11 +226,6 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
 def is_ai_name(name: str) -> bool:
     """Whether an attribute's name speaks of a model or of token counts."""
     return bool(_AI_NAME.match(name) or _TOKEN_COUNT.search(name))
-
-
-def looks_like_ai(attributes: Attributes) -> bool:
-    """Whether an item that no dialect took has names of models or token counts: an operator ought to see its shape."""
-    return any(is_ai_name(name) for name in attributes)
 
 
 def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:
@@ -241,13 +240,13 @@ def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def provider(written: str) -> str | None:
-    """A stated provider as records have it. In spans `google` is any of Google's services (cases/otlp/INDEX.md)."""
+    """A stated provider as records have it. In spans `google` is any of Google's services (INDEX.md)."""
     return "gcp.gen_ai" if written.lower() == "google" else models.stated_provider(written)
 
 
 @lru_cache(maxsize=2048)
 def model_provider(model: str) -> str | None:
-    """Who serves a model of this name. In spans an unknown segment before the slash is a provider, too (INDEX.md)."""
+    """Who serves a model of this name. In spans any segment before the slash is a provider (INDEX.md)."""
     segment, slash, _ = model.lower().removeprefix("models/").partition("/")
     if slash and segment == "google":
         return "gcp.gen_ai"

@@ -1,4 +1,4 @@
-"""What is known of an item beside its figures: who called, and its tags; the item first, then its resource."""
+"""Who called, and tags: by the item itself, then by its resource."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Senders:
     def tags_of(
         self, product: Product, user: str | None, attributes: Attributes, shape: AttributeShape
     ) -> dict[str, str]:
-        """The tags of an item: its resource's, its product's, those that every product may use; the later win."""
+        """The tags of an item: its resource's, its product's, those of every product; later ones win."""
         tags = self.tags.copy()
         if product.tags or product.installation is not None:
             self._outcome.left_out += _add_product_tags(tags, product, user, attributes)
@@ -70,7 +70,12 @@ class Senders:
         return tags
 
 
-def _add_product_tags(tags: dict[str, str], product: Product, user: str | None, attributes: Attributes) -> int:
+def _add_product_tags(
+    tags: dict[str, str],
+    product: Product,
+    user: str | None,
+    attributes: Attributes,
+) -> int:
     left_out = 0
     for tag, names in product.tags.items():
         if (value := semconv.first_text(attributes, names)) is not None:
@@ -82,7 +87,12 @@ def _add_product_tags(tags: dict[str, str], product: Product, user: str | None, 
     return left_out
 
 
-def _add_tags(tags: dict[str, str], attributes: Attributes, shape: AttributeShape, keep: frozenset[str]) -> int:
+def _add_tags(
+    tags: dict[str, str],
+    attributes: Attributes,
+    shape: AttributeShape,
+    keep: frozenset[str],
+) -> int:
     """Put an item's tags over those that are there; returns the number of those that a bound left out."""
     left_out = 0
     for tag, names in shape.named_tags:
@@ -93,9 +103,12 @@ def _add_tags(tags: dict[str, str], attributes: Attributes, shape: AttributeShap
             continue
         if key is not None:
             value = attributes[name]
-            left_out += _add_one(tags, key, values.unquoted(value) if name.startswith(QUOTED_METADATA) else value)
+            if name.startswith(QUOTED_METADATA):
+                value = values.unquoted(value)
+            left_out += _add_one(tags, key, value)
         elif name == semconv.METADATA_JSON:
-            left_out += sum(_add_one(tags, key, part) for key, part in values.mapping(attributes[name]).items())
+            for member, part in values.mapping(attributes[name]).items():
+                left_out += _add_one(tags, member, part)
         elif (joined := _joined(attributes[name])) is not None:
             left_out += not tag_rules.put(tags, "tags", joined)
     for name in keep.intersection(attributes) if keep else ():

@@ -1,8 +1,9 @@
 """
-The shapes of items: what the names of their attributes say, from the names that products and conventions declare.
+The shapes of items: what the names of their attributes say, from the names that products and conventions
+declare.
 
-Items of one instrumentation have the same names, so a shape is worked out once and then found by the names. Of the ten
-spellings of a cached token count a span has one or two: only those are searched.
+Items of one instrumentation have the same names, so a shape is worked out once and then found by the names.
+Of the ten spellings of a cached token count a span has one or two: only those are searched.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def _shape(names: Names) -> AttributeShape:
     present = frozenset(names)
     fields = {field: _present(table, present) for field, table in _TABLES.items()}
     kinds = tuple([kind for attribute, kind in _KINDS.items() if attribute in present])
-    named_tags = [(tag, found) for tag, table in semconv.NAMED_TAGS.items() if (found := _present(table, present))]
+    named_tags = [(tag, _present(table, present)) for tag, table in semconv.NAMED_TAGS.items()]
     return AttributeShape(
         **fields,
-        named_tags=tuple(named_tags),
+        named_tags=tuple([(tag, found) for tag, found in named_tags if found]),
         metadata=_metadata(names),
         product=next((product for product in PRODUCTS if _bears_mark(product, names)), None),
         weak_marks=_weak_marks(present),
@@ -73,8 +74,12 @@ def _bears_mark(product: Product, names: Names) -> bool:
 
 
 def _weak_marks(names: frozenset[str]) -> tuple[Any, ...]:
-    found = [(product, holds) for product in PRODUCTS for name, holds in product.weak_marks.items() if name in names]
-    return tuple(found)
+    return tuple([
+        (product, holds)
+        for product in PRODUCTS
+        for name, holds in product.weak_marks.items()
+        if name in names
+    ])  # fmt: skip
 
 
 def _metadata(names: Names) -> tuple[tuple[str, str | None], ...]:

@@ -50,7 +50,7 @@ def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
 
 
 def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
-    """The operation that a span names; without a name, a model or provider and (usage or an error) are a chat."""
+    """The operation that a span names; else a model or provider and (usage or an error) are a chat."""
     attributes = span.attributes
     if (named := values.text(attributes.get("gen_ai.operation.name"))) is not None:
         return operations.BY_NAME.get(named)
@@ -66,11 +66,11 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
 
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
-    """Whether the input is without the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
+    """Whether the input lacks the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
     return span.scope.name.endswith(".bedrock")
 
 
-# --- Vercel's AI SDK, by its own spans and by those that OpenInference rewrites --------------------------------------
+# --- Vercel's AI SDK, by its own spans and by those that OpenInference rewrites -----------------------------
 
 AI_SDK_OPERATION = "ai.operationId"
 _AI_SDK_DETAILS = frozenset(
@@ -79,9 +79,10 @@ _AI_SDK_DETAILS = frozenset(
 
 
 def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    """Up to version 5 the provider's own way of counting shows through; from 6 on there are inputTokenDetails."""
+    """Whether the input lacks the cache: up to version 5 as the provider counts, from 6 on never."""
     attributes = span.attributes
     if AI_SDK_OPERATION not in attributes or not _AI_SDK_DETAILS.isdisjoint(attributes):
         return False
     stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
-    return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated  # `vertex.anthropic.messages`
+    # Also `vertex.anthropic.messages`.
+    return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated

@@ -1,8 +1,9 @@
 """
 Attributes in protobuf's encoding into a dict: the hottest loop of the program, so most of it is done by hand.
 
-Names repeat from span to span, and most values do. A KeyValue that came before is found by its bytes; one whose name
-came before is read by hand; the first of each name is read by protobuf, and so is every layout but the usual one.
+Names repeat from span to span, and most values do. A KeyValue that came before is found by its bytes; one
+whose name came before is read by hand; the first of each name is read by protobuf, and so is every layout
+but the usual one.
 """
 
 from __future__ import annotations

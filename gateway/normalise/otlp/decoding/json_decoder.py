@@ -1,8 +1,8 @@
 """
 OTLP/JSON into the plain items of `model`, slice by slice.
 
-Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read is rejected
-alone; a body that is no export request is refused.
+Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read is
+rejected alone; a body that is no export request is refused.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def _slices(
     yield from _check_text(body)
     outer, middle, items = names
     request = _decoded(in_camel_case(body), decoder)
-    ends = (yield from _trace_ends(request)) if decoder is schema.TRACES and len(body) > trace_ends.LARGE else None
+    ends = None
+    if decoder is schema.TRACES and len(body) > trace_ends.LARGE:
+        ends = yield from _trace_ends(request)
     part: Slice[T] = Slice()
     place = size = number = 0
     for i, entry in _present(getattr(request, outer)):
@@ -242,7 +244,8 @@ def _words(encoded: Raw, name: str) -> list[str] | None:
     try:
         array = schema.ARRAY.decode(encoded)
     except (msgspec.DecodeError, RecursionError):
-        raise _Malformed(f".attributes.{name[:_LONGEST_NAME]}.arrayValue: not of the type that OTLP gives it") from None
+        field = f".attributes.{name[:_LONGEST_NAME]}.arrayValue"
+        raise _Malformed(f"{field}: not of the type that OTLP gives it") from None
     values = array.values if array is not None else None
     return [value.stringValue for value in values or () if value is not None and value.stringValue] or None
 
@@ -340,7 +343,9 @@ def _read_log_record(
 
 def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope, where: _Place) -> LogRecord:
     body = (record.body.stringValue if record.body else None) or ""
-    time = _time(record.timeUnixNano, "timeUnixNano") or _time(record.observedTimeUnixNano, "observedTimeUnixNano")
+    time = _time(record.timeUnixNano, "timeUnixNano")
+    if not time:
+        time = _time(record.observedTimeUnixNano, "observedTimeUnixNano")
     return LogRecord(
         resource,
         scope,

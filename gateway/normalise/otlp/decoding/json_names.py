@@ -1,4 +1,4 @@
-"""Field names of OTLP/JSON are lowerCamelCase; senders that write the names of the .proto files are understood too."""
+"""Field names of OTLP/JSON in lowerCamelCase, also for senders that write the names of the .proto files."""
 
 from __future__ import annotations
 
@@ -33,10 +33,14 @@ def in_camel_case(body: bytes) -> bytes:
         return body  # the decoder says what is wrong with it
 
 
+def _camel_case(name: str) -> str:
+    return _WORD.sub(lambda match: match[1].upper(), name)
+
+
 def _renamed(tree: Any) -> Any:
     # Keys of attributes stand in values ("key": "trace_id"), so every name here is the protocol's own.
     if isinstance(tree, dict):
-        return {_WORD.sub(lambda match: match[1].upper(), name): _renamed(value) for name, value in tree.items()}
+        return {_camel_case(name): _renamed(value) for name, value in tree.items()}
     if isinstance(tree, list):
         return [_renamed(value) for value in tree]
     return tree

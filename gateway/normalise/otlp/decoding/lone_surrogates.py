@@ -1,6 +1,6 @@
 """
-Halves of a character in JSON text: senders that cut a long text short may cut an emoji in two, and no strict parser
-takes what is left.
+Halves of a character in JSON text: senders that cut a long text short may cut an emoji in two, and no
+strict parser takes what is left.
 """
 
 from __future__ import annotations

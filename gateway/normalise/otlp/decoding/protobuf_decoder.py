@@ -1,8 +1,8 @@
 """
 OTLP/protobuf into the plain items of `model`, slice by slice.
 
-A request is never parsed whole: it is cut at the borders of its own fields into requests of at most 512 KiB that
-together hold the same items.
+A request is never parsed whole: it is cut at the borders of its own fields into requests of at most 512 KiB
+that together hold the same items.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _told_ends(body: bytes, slices: Iterator[Slice[Span]]) -> Iterator[Slice[Spa
     """
     Slices that say which traces end with them, so that these need not wait in memory for the end of the body.
 
-    Two walks over the body; the first one parses without reading, which takes a tenth of the time of the second.
+    Two walks over the body; the first one parses without reading, which takes a tenth of the time of the
+    second.
     """
     ends = trace_ends.TraceEnds()
     for number, piece in enumerate(pieces(body, _PATH)):

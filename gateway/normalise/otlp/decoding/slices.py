@@ -1,4 +1,4 @@
-"""What a decoder hands over at a time: a piece of a payload, so that an event loop gets its turn between two."""
+"""What a decoder yields at a time: a piece of a payload, so that the event loop gets its turn between two."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """
 Where the traces of a large payload end: what has ended need not wait in memory for the rest of the body.
 
-A decoder walks ahead and tells which trace it saw in which slice; the slices then say which traces end with them.
+A decoder walks ahead and tells which trace it saw in which slice; the slices then say which traces end with
+them.
 """
 
 from __future__ import annotations

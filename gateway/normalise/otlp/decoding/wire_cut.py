@@ -1,8 +1,9 @@
 """
 Cuts an encoded protobuf request into smaller requests of the same type.
 
-A message cut between two of its fields is two messages: so a large request is cut at its items, and what stands beside
-them (resource, scope) goes along with every piece. Knows field numbers and lengths, and no message type.
+A message cut between two of its fields is two messages: so a large request is cut at its items, and what
+stands beside them (resource, scope) goes along with every piece. Knows field numbers and lengths, and no
+message type.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def pieces(body: bytes, path: tuple[int, ...], limit: int = MAX_SLICE) -> Iterat
     """
     Requests of at most `limit` bytes where the items allow it, which together hold what `body` holds.
 
-    `path` names the repeated fields to descend through; the last one holds the items, which are never cut. An empty
-    piece now and then holds nothing: it is the caller's turn to do something else.
+    `path` names the repeated fields to descend through; the last one holds the items, which are never cut.
+    An empty piece now and then holds nothing: it is the caller's turn to do something else.
     """
     if len(body) <= limit:
         yield body
@@ -76,7 +77,8 @@ def _split(message: memoryview, number: int) -> Generator[bytes, None, tuple[byt
         else:
             raise BadPayload(f"body: no protobuf field at byte {begin} of a message of {size} bytes")
         if at > size:
-            raise BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
+            where = f"at byte {begin} runs past the end of its message of {size} bytes"
+            raise BadPayload(f"body: a field {where}")
         if tag == wanted:
             parts.append(start)
             parts.append(at)

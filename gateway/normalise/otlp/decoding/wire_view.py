@@ -1,8 +1,8 @@
 """
 The OTLP message classes with one change: an item's attributes stay encoded, each a run of bytes.
 
-Protobuf's own objects for a key and its value cost more than all else that is done to a span (measured: 10 us of 12 for
-fifteen attributes). The bytes on the wire are the same; `protobuf_decoder` reads them.
+Protobuf's own objects for a key and its value cost more than all else that is done to a span (measured: 10
+us of 12 for fifteen attributes). The bytes on the wire are the same; `protobuf_decoder` reads them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def _build() -> descriptor_pool.DescriptorPool:
 
 
 def _encode_attributes(message: descriptor_pb2.DescriptorProto) -> None:
-    # Events and links (nested types) keep the classes they have: few of them are read, all of them are checked.
+    # Events and links (nested types) keep the classes they have: few of them are read, all of them are
+    # checked.
     for field in message.field:
         if field.name == "attributes" and field.type_name == _KEY_VALUE:
             field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES

@@ -1,7 +1,8 @@
 """
 The log events that are AI calls, collected from the products.
 
-Everything else that these products log (prompts, tools, turns, sub-agents, compactions) repeats a call or is none.
+Everything else that these products log (prompts, tools, turns, sub-agents, compactions) repeats a call or
+is none.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ def _is_call(attributes: Attributes) -> bool:
     if operation is not None:
         return operation in operations.BY_NAME
     named = semconv.first_text(attributes, (*LOGGED.model, *LOGGED.response_model, *LOGGED.provider))
-    reported = semconv.first_name(attributes, (*LOGGED.tokens.input, *LOGGED.tokens.output, *semconv.ERROR_TYPE))
+    figures = (*LOGGED.tokens.input, *LOGGED.tokens.output)
+    reported = semconv.first_name(attributes, (*figures, *semconv.ERROR_TYPE))
     return named is not None and reported is not None
 
 
 _EVENTS = {name: (product, event) for product in PRODUCTS for name, event in product.events.items()}
 _DETAILS = {
-    product: LogEvent(dialect=product.details, is_call=_is_call) for product in PRODUCTS if product.details is not None
+    product: LogEvent(dialect=product.details, is_call=_is_call)
+    for product in PRODUCTS
+    if product.details is not None  # the others write it as the conventions say
 }
 _NAMING = tuple([product.event_name for product in PRODUCTS if product.event_name is not None])
 _UNDERSTOOD = tuple([beginning for product in PRODUCTS for beginning in product.event_beginnings])
@@ -46,7 +50,7 @@ def is_understood(name: str) -> bool:
 
 
 def event_name(record: LogRecord, sender: Product) -> str:
-    """The event's name: by attribute, else by the record's own field, else the body; whole where it lacks a part."""
+    """The event's whole name: by attribute, else by the record's own field, else the body."""
     name = values.text(record.attributes.get("event.name")) or record.event_name or record.body
     for whole_name in _NAMING:
         name = whole_name(record, name, sender.source)

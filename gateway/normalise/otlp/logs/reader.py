@@ -99,7 +99,7 @@ class LogReader:
         dialect, attributes = event.dialect, record.attributes
         call = _inference(record, product, event)
         self._senders.sign(call, product, record.resource, attributes)
-        self._outcome.note_session(call, semconv.first_text(record.resource.attributes, semconv.RESOURCE_SESSION))
+        self._outcome.note_session(call, self._senders.caller.session)
         identity = of_call(
             call,
             response_id=semconv.first_text(attributes, dialect.response_id),
@@ -160,9 +160,8 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
         "cost": FIELD_NAMES["cost"],
         **{f"{field}_tokens": getattr(dialect.tokens, field) for field in Tokens._fields},
     }
-    why = {
-        field: name for field, names in tables.items() if (name := semconv.first_name(attributes, names)) is not None
-    }
+    found = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
+    why = {field: name for field, name in found.items() if name is not None}
     for field, part in (("input_tokens", "cache or tool prompts"), ("output_tokens", "reasoning")):
         if field in why and getattr(call, field) != semconv.count(attributes[why[field]], why[field]):
             why[field] += f" + {part} (the dialect, the total or the figures say that it excludes it)"

@@ -1,4 +1,4 @@
-"""Which metric points can count at all: sums that only grow and histograms' sums, with a stated temporality."""
+"""Which metric points can count: sums that only grow and histograms' sums, with a stated temporality."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Countable:
 
     def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
         """What the metric says of all its points. Gauges, summaries and sums that may fall are no usage."""
-        self.counts = (kind in _HISTOGRAMS or (kind == "sum" and monotonic)) and temporality in (DELTA, CUMULATIVE)
+        is_counter = kind in _HISTOGRAMS or (kind == "sum" and monotonic)
+        self.counts = is_counter and temporality in (DELTA, CUMULATIVE)
         self._cumulative = temporality == CUMULATIVE
 
     def point(

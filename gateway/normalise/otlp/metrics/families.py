@@ -1,8 +1,8 @@
 """
 The metric families that count tokens or money, collected from the products.
 
-Everything else that a metric can say of AI (durations, counts, per-call distributions of what a family counts already)
-is no usage.
+Everything else that a metric can say of AI (durations, counts, per-call distributions of what a family
+counts already) is no usage.
 """
 
 from __future__ import annotations

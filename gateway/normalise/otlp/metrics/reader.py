@@ -1,5 +1,6 @@
 """
-Metric points of the token and cost families: deltas become records, cumulative points go to the log as they are.
+Metric points of the token and cost families: deltas become records, cumulative points go to the log as they
+are.
 
 What counts is in `families`; what a cumulative point adds to the one before is worked out by the log.
 """
@@ -42,12 +43,13 @@ class PointReader:
         self._senders = Senders(outcome, options)
         self._series = SeriesKeys()
         self._meter: tuple[Resource, Scope] | None = None
-        self._counted: dict[str, str] = {}  # by kind of token: which of the two families of the meter counts it
+        self._counted: dict[str, str] = {}  # by kind of token: the family of the meter that counts it
 
     def take(self, place: int, point: Point) -> None:
         """Every point ends up in exactly one term of the books."""
         for product in shape_of(point.attributes).taken_by:
-            if product.take_point is not None and product.take_point(place, point, self._outcome, tags={}, device=None):
+            take = product.take_point
+            if take is not None and take(place, point, self._outcome, tags={}, device=None):
                 return
         found = find_family(point.name)
         if found is None:
@@ -83,16 +85,16 @@ class PointReader:
             self._outcome.ignored[MERGED] += 1
             return
         token_type = _token_type(family, point)
-        if token_type == token_types.TOTAL or (token_type is not None and self._is_repeated(point, token_type)):
-            self._outcome.ignored[MERGED] += 1
-        elif token_type is None and family.unit == TOKEN_UNIT:
+        if token_type is None and family.unit == TOKEN_UNIT:
             self._unrecognised(point)
+        elif token_type == token_types.TOTAL or self._is_repeated(point, token_type):
+            self._outcome.ignored[MERGED] += 1
         else:
             self._keep(point, product, family, token_type)
 
-    def _is_repeated(self, point: Point, token_type: str) -> bool:
-        """Whether a meter counts the same tokens in the old family and in the new one: the first to come counts."""
-        if point.name != TOKEN_USAGE and not point.name.startswith(INFERENCE_USAGE):
+    def _is_repeated(self, point: Point, token_type: str | None) -> bool:
+        """Whether the meter counts these tokens in the other of two families: the first to come counts."""
+        if token_type is None or (point.name != TOKEN_USAGE and not point.name.startswith(INFERENCE_USAGE)):
             return False
         meter = (point.resource, point.scope)
         if meter != self._meter:  # the same one in the next piece of a large payload is equal, not identical

@@ -32,12 +32,12 @@ class SeriesKeys:
 
 
 def apart(outside: Mapping[str, object]) -> bytes:
-    """What is left of attributes that nobody may read: enough to tell two series apart, too little to tell them."""
+    """A hash of attributes that nobody may read: enough to tell two series apart, too little to read them."""
     return blake2b(canonical(outside), digest_size=KEY_BYTES).digest() if outside else b""
 
 
 def canonical(value: object) -> bytes:
-    """Any attribute value as bytes that no other value shares: tagged with its type and length, keys sorted."""
+    """An attribute value as bytes that no other value shares: tagged with type and length, keys sorted."""
     if isinstance(value, str):
         return _tagged(b"s", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""One span that is an AI call, as an inference record and what is needed to settle it among its neighbours."""
+"""One span that is an AI call: its inference record, and what is needed to settle it among its neighbours."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ NO_TOKENS = Tokens()
 def call_of(place: int, span: Span, shape: AttributeShape, product: Product, operation: str) -> SpanCall:
     """The call that a span describes by itself. BadValue when its figures cannot be."""
     attributes, dialect = span.attributes, product.spans
-    more = _contained(attributes, shape, dialect) if shape.containers or dialect.more is not None else _NOTHING
+    more = _NOTHING
+    if shape.containers or dialect.more is not None:
+        more = _contained(attributes, shape, dialect)
     model_names = shape.request_model if dialect.model is None else dialect.model
     request_model = semconv.first_text(attributes, model_names) or more.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
@@ -162,8 +164,10 @@ def _tokens(
 
 def _completed(stated: Tokens, more: Fields) -> Tokens:
     """The counts that attributes state by themselves, and where they do not, those that a container holds."""
-    missing = [field for field, number in zip(Tokens._fields, stated, strict=True) if number is None and field in more]
-    return stated._replace(**{field: semconv.count(more[field], field) for field in missing}) if missing else stated
+    missing = [field for field in Tokens._fields if field in more and getattr(stated, field) is None]
+    if not missing:
+        return stated
+    return stated._replace(**{field: semconv.count(more[field], field) for field in missing})
 
 
 def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
@@ -186,4 +190,5 @@ def _ids(attributes: Attributes, dialect: SpanDialect) -> tuple[str | None, str 
 
 
 def _exception_type(span: Span) -> str | None:
-    return next((kind for event in span.events if (kind := values.text(event.attributes.get("exception.type")))), None)
+    kinds = (values.text(event.attributes.get("exception.type")) for event in span.events)
+    return next((kind for kind in kinds if kind), None)

@@ -1,4 +1,4 @@
-"""Why a record says what it says: for each field the attribute behind it and the rule that was applied (`--why`)."""
+"""Why a record says what it says (`--why`): for each field the attribute behind it and the rule applied."""
 
 from __future__ import annotations
 
@@ -46,9 +46,8 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
         "cache_write_tokens": own.cache_write if own else FIELD_NAMES["cache_write"],
         "reasoning_tokens": own.reasoning if own else FIELD_NAMES["reasoning"],
     }
-    why = {
-        field: name for field, names in tables.items() if (name := semconv.first_name(attributes, names)) is not None
-    }
+    found = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
+    why = {field: name for field, name in found.items() if name is not None}
     for field, contained in _CONTAINED.items():
         if field not in why and (container := _container(attributes, contained)) is not None:
             why[field] = f"{container} ({contained})"
@@ -85,7 +84,8 @@ def _add_rules(why: dict[str, str], attributes: Attributes, call: SpanCall, dial
             why["input_tokens"] += " + cache (dialect: input excludes cache)"
         else:
             why["input_tokens"] += " + cache (the total, or a cache above the input, says that input excludes it)"
-    if "output_tokens" in why and tokens.reasoning and tokens.output != _stated(attributes, why["output_tokens"]):
+    counts_reasoning = "output_tokens" in why and tokens.reasoning
+    if counts_reasoning and tokens.output != _stated(attributes, why["output_tokens"]):
         why["output_tokens"] += " + reasoning (output excludes it)"
 
 

@@ -1,8 +1,8 @@
 """
 Spans of every dialect into inference records: the trace side of one payload.
 
-A span is read once when it comes; which spans describe one call, and what they inherit from one another, is settled
-when the last one was read.
+A span is read once when it comes; which spans describe one call, and what they inherit from one another, is
+settled when the last one was read.
 """
 
 from __future__ import annotations
@@ -184,7 +184,13 @@ class SpanReader:
         if call.resource_caller.session is not None:
             self._outcome.note_session(record, call.resource_caller.session)
         own = call.own_id
-        identity = of_call(record, response_id=call.response_id, shared_id=call.shared_id, span=own is None, own_id=own)
+        identity = of_call(
+            record,
+            response_id=call.response_id,
+            shared_id=call.shared_id,
+            span=own is None,
+            own_id=own,
+        )
         self._outcome.add(record, identity, call.why, device=call.device)
 
 
@@ -221,7 +227,9 @@ def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
         if other is None:
             last[call.run_id] = call
             continue
-        later, earlier = (call, other) if (call.record.end_time or 0) >= (other.record.end_time or 0) else (other, call)
-        last[call.run_id] = later
-        repeated.add(earlier.place)
+        if (call.record.end_time or 0) >= (other.record.end_time or 0):
+            last[call.run_id] = call
+            repeated.add(other.place)
+        else:
+            repeated.add(call.place)
     return repeated

@@ -1,8 +1,8 @@
 """
 The spans of one payload as trees: what a span inherits from those around it, and which describe one call.
 
-Keeps a light node for each span; knows nothing of dialects. All walks are loops: a chain of spans may be as long as a
-payload is large.
+Keeps a light node for each span; knows nothing of dialects. All walks are loops: a chain of spans may be as
+long as a payload is large.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str, str]  # trace id, span id
 
 
 class Above(NamedTuple):
-    """What stands above a span: identity and agent by nearness, and the nearest enclosing call of each class."""
+    """What is above a span: identity and agent by nearness, and the nearest enclosing call of each class."""
 
     caller: Caller = NOBODY
     agent: str | None = None
@@ -62,7 +62,7 @@ class TraceTree:
         return above
 
     def drop_twins(self) -> Generator[None, None, set[int]]:
-        """Settle calls within calls; returns the places of those that describe a call another one describes better."""
+        """Settle calls within calls; returns the places of those that another one describes better."""
         enclosing: list[SpanCall] = []
         enclosed: set[int] = set()
         for number, node in enumerate(self.nodes.values(), start=1):
@@ -109,9 +109,11 @@ class KeptCalls(NamedTuple):
 
 def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     """
-    Keep the innermost call that has usage, with failed ones beside it; none below has usage: keep the outer, if it has.
+    Keep the innermost call that has usage, with failed ones beside it; none below has usage: keep the
+    outer, if it has.
 
-    From a dropped twin, when it stands for exactly one kept call, come identity, cost and the fuller set of tokens.
+    From a dropped twin, when it stands for exactly one kept call, come identity, cost and the fuller set of
+    tokens.
     """
     below: dict[int, KeptCalls] = {}  # by place of the call
     for call in _inside_out(outermost):
@@ -172,5 +174,5 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
 
 def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
     if kept.why is not None and twin.why is not None:
-        taken = {field: f"{why} (of a dropped twin)" for field, why in twin.why.items() if field.endswith(ending)}
-        kept.why |= taken
+        taken = {field: why for field, why in twin.why.items() if field.endswith(ending)}
+        kept.why |= {field: f"{why} (of a dropped twin)" for field, why in taken.items()}

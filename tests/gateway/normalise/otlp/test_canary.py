@@ -1,8 +1,8 @@
 """
 Prompts never leave the decoder: every OTLP case with canaries in every place that can hold content.
 
-The places are the names of reference section B9 and their relatives, span events, log bodies, status messages, links,
-exemplars, and metadata that is called like content.
+The places are the names of reference section B9 and their relatives, span events, log bodies, status
+messages, links, exemplars, and metadata that is called like content.
 """
 
 from __future__ import annotations

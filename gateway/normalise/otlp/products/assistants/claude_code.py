@@ -26,7 +26,8 @@ _CALL = "llm_request"
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    return operations.CHAT if _CALL in (span.attributes.get("span.type"), span.name.rpartition(".")[2]) else None
+    is_call = _CALL in (span.attributes.get("span.type"), span.name.rpartition(".")[2])
+    return operations.CHAT if is_call else None
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
@@ -39,7 +40,7 @@ def _refine(span: Span, record: Inference) -> None:
 
 
 def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
-    """The name with the prefix that the attribute lacks; body and scope have it, where no collector took them."""
+    """The name with the prefix that the attribute lacks; body and scope have it if no collector took them."""
     whole = _PREFIX + name.removeprefix(_PREFIX)
     is_own = record.body == whole or record.scope.name.startswith(_SCOPE)
     return whole if is_own or (source == SOURCE and whole in _EVENTS) else name

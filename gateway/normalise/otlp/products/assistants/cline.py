@@ -10,7 +10,10 @@ from gateway.normalise.otlp.product import MONEY_UNIT, LogDialect, LogEvent, Met
 _LOGGED = LogDialect(
     provider=("provider",),
     tokens=TokenNames(
-        input=("tokensIn",), output=("tokensOut",), cache_read=("cacheReadTokens",), cache_write=("cacheWriteTokens",)
+        input=("tokensIn",),
+        output=("tokensOut",),
+        cache_read=("cacheReadTokens",),
+        cache_write=("cacheWriteTokens",),
     ),
     without_cache=True,
 )

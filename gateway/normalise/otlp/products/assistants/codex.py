@@ -33,7 +33,8 @@ def _is_completed(attributes: Attributes) -> bool:
     # Two such records come per call, and only one of them has counts.
     if attributes.get("event.kind") != "response.completed":
         return False
-    return any(semconv.first_count(attributes, names) is not None for names in (_TOKENS.input, _TOKENS.output))
+    token_counts = (semconv.first_count(attributes, names) for names in (_TOKENS.input, _TOKENS.output))
+    return any(count is not None for count in token_counts)
 
 
 def _has_failed(attributes: Attributes) -> bool:

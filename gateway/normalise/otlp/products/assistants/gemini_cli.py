@@ -1,7 +1,9 @@
 """
-Gemini CLI: each call is logged twice, by an event of its own and by one of the conventions with the response's id.
+Gemini CLI: each call is logged twice, by an event of its own and by one of the conventions with the
+response's id.
 
-Both carry the same `event.timestamp` and model; their record times may be a millisecond apart. Its spans repeat them.
+Both carry the same `event.timestamp` and model; their record times may be a millisecond apart. Its spans
+repeat them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class GeminiTwins:
 
     def __init__(self) -> None:
         self._calls: list[tuple[int, LogRecord, LogEvent]] = []
-        self._twins: defaultdict[Hashable, dict[str | None, deque[LogRecord]]] = defaultdict(dict)  # by session, too
+        # By what twins share, then by session.
+        self._twins: defaultdict[Hashable, dict[str | None, deque[LogRecord]]] = defaultdict(dict)
 
     def hold(self, place: int, record: LogRecord, event: LogEvent) -> None:
         self._calls.append((place, record, event))

@@ -1,4 +1,4 @@
-"""LangSmith's OTel exporter: runs of every kind under operation names of the conventions, details as Python text."""
+"""LangSmith's OTel exporter: runs of every kind under names of the conventions, details as Python text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KIND = "langsmith.span.kind"
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    """Its exporter calls prompt templates `chat` and retrievers `embeddings`; the kind of run tells them apart."""
+    """The kind of run decides: its exporter calls prompt templates `chat` and retrievers `embeddings`."""
     kind = values.text(span.attributes.get(_KIND))
     return by_operation_name(span, shape) if kind in (None, "llm", "embedding") else None
 

@@ -1,4 +1,4 @@
-"""OpenInference (Phoenix, Envoy's spans): LLM, EMBEDDING and RERANKER spans are calls, and one SDK's AGENT spans."""
+"""OpenInference (Phoenix, Envoy): LLM, EMBEDDING and RERANKER spans are calls, and one SDK's AGENT spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from gateway.normalise.reading import operations, values
 
 _KIND = "openinference.span.kind"
 _OPERATIONS = {"LLM": operations.CHAT, "EMBEDDING": operations.EMBEDDINGS}
-_CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"  # its AGENT spans are the only carrier of usage
+# Its AGENT spans are the only carrier of usage.
+_CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"
 _HOLDS_CACHE_SINCE = (0, 1, 13)  # the input of these spans
 _RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
@@ -21,8 +22,8 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     kind = (values.text(span.attributes.get(_KIND)) or "").upper()
     if kind == "RERANKER":
         return operations.RERANK if has_usage(span, shape) else None
-    if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK and (has_usage(span, shape) or failed(span, shape)):
-        return "invoke_agent"
+    if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK:
+        return "invoke_agent" if has_usage(span, shape) or failed(span, shape) else None
     return _OPERATIONS.get(kind)
 
 

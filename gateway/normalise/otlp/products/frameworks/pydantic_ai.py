@@ -14,7 +14,7 @@ _STREAM = {"stream": True}
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    """Logfire sends a span that has only begun as one of its own, and what a stream brought as another beside it."""
+    """None for what Logfire sends beside a call: a span that has only begun, one that begins a stream."""
     if span.attributes.get(_SPAN_TYPE) == "pending_span" or _is_run(span):
         return None
     if _begins_stream(span.attributes) and not has_usage(span, shape) and not failed(span, shape):

@@ -11,7 +11,8 @@ _NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.ca
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     # Strands writes its own name where the provider should be, so the model's name decides.
-    # Since version 1.54 it puts the cache into the input itself, and writes the conventions' names for it as well.
+    # Since version 1.54 it puts the cache into the input itself, and writes the conventions' names for it
+    # as well.
     if model is None or not _NEW_NAMES.isdisjoint(span.attributes):
         return False
     # `anthropic/claude-sonnet-4` is a name of LiteLLM's, which counts as OpenAI does.

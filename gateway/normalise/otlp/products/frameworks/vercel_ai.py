@@ -10,7 +10,11 @@ from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
 from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
 from gateway.normalise.reading import operations, values
 
-_OPERATIONS = (("doGenerate", operations.CHAT), ("doStream", operations.CHAT), ("doEmbed", operations.EMBEDDINGS))
+_OPERATIONS = (
+    ("doGenerate", operations.CHAT),
+    ("doStream", operations.CHAT),
+    ("doEmbed", operations.EMBEDDINGS),
+)
 # What the SDK's providers add to a usage object that has no names for it (up to version 5), any of them.
 _PROVIDER_NAMES = {
     "cache_read": ("cacheReadInputTokens", "cachedPromptTokens", "promptCacheHitTokens"),

@@ -34,10 +34,11 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 def _cached_id(attributes: Attributes) -> str | None:
     """
-    The id that the generic callback gives such an answer, too, or that of the call where the spans say what it was.
+    The id that the generic callback gives such an answer, too, or that of the call where the spans say what
+    it was.
 
-    The older spans say nothing: only where the answer has no id of its own (embeddings) does it have one made up. Any
-    other repeats the first call's, and is that call again.
+    The older spans say nothing: only where the answer has no id of its own (embeddings) does it have one
+    made up. Any other repeats the first call's, and is that call again.
     """
     response_id = values.text(attributes.get("gen_ai.response.id"))
     if response_id is not None and _CACHE_HIT.fullmatch(response_id):

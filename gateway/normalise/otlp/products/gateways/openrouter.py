@@ -1,8 +1,8 @@
 """
 OpenRouter's broadcast: the span `LLM Generation` is the call; attempts and the inner generation repeat it.
 
-Its users may give that span another name (`trace.generation_name`): then it is the one that names a model, which the
-spans around it do not.
+Its users may give that span another name (`trace.generation_name`): then it is the one that names a model,
+which the spans around it do not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Another Tollhouse: its spans and metric points are taken as they are, under the id that they have there.
 
-No dialect, no price. The attribute names are those that `exporters.otlp` writes: the semantic conventions where they
-have one, else `tollhouse.*`.
+No dialect, no price. The attribute names are those that `exporters.otlp` writes: the semantic conventions
+where they have one, else `tollhouse.*`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
 
 
 def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
-    """Trace and span id as the source gave them: ids cut from the hash of the record's stand for missing ones."""
+    """Trace and span id as the source gave them: those cut from the record's id stand for None."""
     trace_id, span_id = span.trace_id, span.span_id
     stand_in_trace, stand_in_span = stand_in_ids(record_id)
     if trace_id == stand_in_trace.hex():
@@ -153,7 +153,9 @@ def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
     if span_id == stand_in_span.hex():
         span_id = None
     attributes = span.attributes
-    return _text(attributes, "tollhouse.trace_id") or trace_id, _text(attributes, "tollhouse.span_id") or span_id
+    stated_trace = _text(attributes, "tollhouse.trace_id")
+    stated_span = _text(attributes, "tollhouse.span_id")
+    return stated_trace or trace_id, stated_span or span_id
 
 
 def _text(attributes: Attributes, name: str) -> str | None:
