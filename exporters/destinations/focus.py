@@ -219,7 +219,7 @@ def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
     reported, estimated = row[len(COUNTS) : len(COUNTS) + 2]
     is_spend = key.status != "cached"
     cost = {"reported": reported, "estimated": estimated}.get(key.cost_source, 0) if is_spend else 0
-    calls, given, made, read, wrote, _ = row[: len(COUNTS)]
+    calls, input_tokens, output_tokens, cache_read, cache_write, _ = row[: len(COUNTS)]
     return Charge(
         start=datetime.fromtimestamp(hour, UTC),
         cost=money.text(cost),
@@ -230,10 +230,10 @@ def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
         tags={name: value for name in TAGS if (value := getattr(key, name))},
         cost_source=key.cost_source,
         calls=calls,
-        input_tokens=given,
-        output_tokens=made,
-        cache_read_tokens=read,
-        cache_write_tokens=wrote,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
     )
 
 

@@ -182,7 +182,13 @@ class BillingSync:
             )
         return plan
 
-    async def _changed(self, since: datetime, until: datetime, *, all: bool = False) -> AsyncIterator[list[Hour]]:
+    async def _changed(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        all: bool = False,
+    ) -> AsyncIterator[list[Hour]]:
         """By day, the hours that differ from what was sent of them; with `all`, every hour that has rows."""
         day = since
         while day < until:

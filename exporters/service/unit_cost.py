@@ -116,7 +116,11 @@ class UnitCostExporter:
         }
         return await self._streams.find(sorted(places))
 
-    def _runs(self, records: Sequence[tuple[int, UnitCostOperation]], totals: Totals) -> Iterator[OperationRun]:
+    def _runs(
+        self,
+        records: Sequence[tuple[int, UnitCostOperation]],
+        totals: Totals,
+    ) -> Iterator[OperationRun]:
         run: OperationRun | None = None
         for number, record in records:
             operation, once = self._sent_as(record, totals)

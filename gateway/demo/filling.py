@@ -72,7 +72,11 @@ async def fill(
 
 
 @asynccontextmanager
-async def _open_empty(directory: Path, clock: Clock, registry_clock: Clock) -> AsyncIterator[tuple[Storage, Registry]]:
+async def _open_empty(
+    directory: Path,
+    clock: Clock,
+    registry_clock: Clock,
+) -> AsyncIterator[tuple[Storage, Registry]]:
     # Nothing is held open: no later report fills in what an earlier one left out.
     config = Config(data_dir=directory, spool=SpoolSettings(hold=0.0))
     async with open_storage(config, clock=clock, registry_clock=registry_clock) as storage:
@@ -95,7 +99,13 @@ async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock:
     return await Inspector(sources, registry.insights, clock).inspect()
 
 
-async def _send(storage: Storage, month: Month, book: PriceBook, clock: Clock, progress: Callable[[int], None]) -> None:
+async def _send(
+    storage: Storage,
+    month: Month,
+    book: PriceBook,
+    clock: Clock,
+    progress: Callable[[int], None],
+) -> None:
     intake = Intake(storage.log, attribution=Attribution(Config()), prices=book, shadows=Shadows(clock))
     bearer = Bearer("demo", frozenset({INGEST}))
     sent = 0

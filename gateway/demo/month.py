@@ -84,7 +84,7 @@ class Month:
             yield from self._session(day, workload, calls)
 
     def _session(self, day: int, workload: Workload, calls: int) -> Iterator[Report]:
-        """One session, or one call. Each turn holds the ones before it."""
+        """One session, or one call. The input of each turn includes the turns before it."""
         rng = self._random
         hours = self._hours[workload.office]
         hour = self._plants.hour(day, workload)
@@ -93,16 +93,23 @@ class Month:
         at = (day + hour * 3600) * NS + rng.randrange(3600 * NS)
         session = f"{workload.source}-{rng.getrandbits(64):016x}" if workload.turns > 1 else None
         user = rng.choice(workload.users) if workload.users else None
-        given = self._tokens(workload.given)
-        held = 0
+        input_tokens = self._tokens(workload.input_tokens)
+        cached_tokens = 0
         for _ in range(calls):
             if not self._period.begin * NS <= at < self._period.end * NS:
                 return
-            made = self._tokens(workload.made)
-            turn = Turn(at=at, given=given, made=made, held=held, session=session, user=user)
+            output_tokens = self._tokens(workload.output_tokens)
+            turn = Turn(
+                at=at,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cached_tokens=cached_tokens,
+                session=session,
+                user=user,
+            )
             yield from self._reports(day, workload, turn)
-            held = given
-            given += made + self._tokens(max(80, workload.given // 30))
+            cached_tokens = input_tokens
+            input_tokens += output_tokens + self._tokens(max(80, workload.input_tokens // 30))
             at += rng.randrange(15 * NS, 90 * NS)
 
     def _reports(self, day: int, workload: Workload, turn: Turn) -> Iterator[Report]:
@@ -121,7 +128,7 @@ class Month:
 
     def _call(self, workload: Workload, turn: Turn) -> Inference:
         rng = self._random
-        took = int((0.4 + 0.012 * turn.made) * NS * rng.lognormvariate(0, 0.4))
+        took = int((0.4 + 0.012 * turn.output_tokens) * NS * rng.lognormvariate(0, 0.4))
         call = Inference(
             id=b"",
             source=workload.source,
@@ -145,11 +152,12 @@ class Month:
             call.status, call.error_type = "error", rng.choice(("429", "500", "timeout"))
             return call
         call.status = "cached" if chance < ERRORS + CACHED and workload.reports else "ok"
-        call.response_model, call.input_tokens, call.output_tokens = workload.model, turn.given, turn.made
+        call.response_model = workload.model
+        call.input_tokens, call.output_tokens = turn.input_tokens, turn.output_tokens
         if workload.caches:
-            call.cache_read_tokens = turn.held if turn.held >= 1024 else 0
+            call.cache_read_tokens = turn.cached_tokens if turn.cached_tokens >= 1024 else 0
             if workload.provider == "anthropic":
-                call.cache_write_tokens = turn.given - call.cache_read_tokens
+                call.cache_write_tokens = turn.input_tokens - call.cache_read_tokens
         return call
 
     def _reported(self, workload: Workload, call: Inference) -> str | None:
@@ -168,7 +176,7 @@ class Month:
         return call, of_call(call, response_id=call.request_id, own_id=call.request_id)
 
     def _counters(self, call: Inference) -> Iterator[Report]:
-        """What coding assistants report in metrics beside their events: shadows, which the intake recognises."""
+        """Metrics of coding assistants beside their events: shadows, which the intake recognises."""
         if call.status != "ok" or self._random.random() > 0.2:
             return
         amounts: tuple[tuple[str, str | None, str, int | str | None], ...] = (
@@ -178,10 +186,20 @@ class Month:
         for name, kind, unit, value in amounts:
             if value is not None:
                 metric = UsageMetric(
-                    id=self._random.randbytes(16), source=call.source, name=name, model=call.response_model,
-                    token_type=kind, value=value, unit=unit, start_time=call.start_time, end_time=call.end_time,
-                    session=call.session, user=call.user, team=call.team, device=call.device,
-                )  # fmt: skip
+                    id=self._random.randbytes(16),
+                    source=call.source,
+                    name=name,
+                    model=call.response_model,
+                    token_type=kind,
+                    value=value,
+                    unit=unit,
+                    start_time=call.start_time,
+                    end_time=call.end_time,
+                    session=call.session,
+                    user=call.user,
+                    team=call.team,
+                    device=call.device,
+                )
                 yield metric, Identity(metric.id)
 
     def _tokens(self, usual: int) -> int:

@@ -41,19 +41,25 @@ LATE_DAYS = 12  # most of what is planted goes on for the last days of the month
 DEAR_MODEL = "claude-opus-4-1"
 DEAR_USER = "ben"
 UNKNOWN = Workload(
-    source="otel", provider="acme", model="acme-large-2026", team="research", service="trials", share=3, given=1500,
-    made=300,
-)  # fmt: skip
+    source="otel",
+    provider="acme",
+    model="acme-large-2026",
+    team="research",
+    service="trials",
+    share=3,
+    input_tokens=1500,
+    output_tokens=300,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One call of a session before it is a record. `held` is what of its input the turn before it held."""
+    """One call of a session before it is a record. `cached_tokens` are its input from the turn before."""
 
     at: int
-    given: int
-    made: int
-    held: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
     session: str | None
     user: str | None
 
@@ -104,8 +110,9 @@ class Plants:
         is_doubled = "doubled-source" in self.words and workload is SUPPORT and day >= self._late
         if not is_doubled or call.status != "ok":
             return None
+        start = (call.start_time or 0) + NS
         return msgspec.structs.replace(
-            call, source="openinference", request_id=None, cost=None, start_time=(call.start_time or 0) + NS, tags={}
+            call, source="openinference", request_id=None, cost=None, start_time=start, tags={}
         )
 
     def _storms(self, day: int, workload: Workload) -> bool:

@@ -9,7 +9,7 @@ PEOPLE = ("ada", "ben", "chen", "dina", "emre", "faye", "goran", "hana", "ivo", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One stream of calls. `given` and `made` are typical tokens, `turns` the calls of a session."""
+    """One stream of calls, with the typical tokens of a call; `turns` are the calls of a session."""
 
     source: str
     provider: str
@@ -18,8 +18,8 @@ class Workload:
     service: str | None = None
     users: tuple[str, ...] = ()
     share: float
-    given: int
-    made: int
+    input_tokens: int
+    output_tokens: int
     turns: int = 1
     caches: bool = False  # later turns of a session read the earlier ones from the provider's cache
     reports: bool = False  # the source reports a cost of its own
@@ -34,7 +34,7 @@ def _assistant(
     """A coding assistant: long conversations that grow, read from the cache turn after turn."""
     return Workload(
         source=source, provider=provider, model=model, team="engineering", users=people, share=share,
-        given=9000, made=600, turns=8, caches=True, office=True, device=True, reports=reports,
+        input_tokens=9000, output_tokens=600, turns=8, caches=True, office=True, device=True, reports=reports,
     )  # fmt: skip
 
 
@@ -45,16 +45,23 @@ def _service(
     team: str,
     service: str,
     share: float,
-    given: int,
-    made: int,
+    input_tokens: int,
+    output_tokens: int,
     *,
     reports: bool = False,
 ) -> Workload:
     """Calls of a program, each for itself."""
     return Workload(
-        source=source, provider=provider, model=model, team=team, service=service, share=share, given=given, made=made,
+        source=source,
+        provider=provider,
+        model=model,
+        team=team,
+        service=service,
+        share=share,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
         reports=reports,
-    )  # fmt: skip
+    )
 
 
 CLAUDE_CODE = _assistant("claude_code", "anthropic", "claude-sonnet-4-5", 12, people=PEOPLE[:6], reports=True)
@@ -64,7 +71,7 @@ SUMMARIES = _service("helicone", "openai", "gpt-4.1", "docs", "summaries", 10, 5
 INVOICES = _service("pydantic_ai", "openai", "gpt-4.1-mini", "finance", "invoices", 2, 2100, 240)
 TUTOR = Workload(
     source="langfuse", provider="anthropic", model="claude-haiku-4-5", team="learning", service="tutor",
-    users=PEOPLE[:8], share=8, given=3200, made=380, turns=6, caches=True,
+    users=PEOPLE[:8], share=8, input_tokens=3200, output_tokens=380, turns=6, caches=True,
 )  # fmt: skip
 
 WORKLOADS = (
@@ -79,7 +86,17 @@ WORKLOADS = (
     _assistant("cline", "anthropic", "claude-sonnet-4-5", 2, people=PEOPLE[3:7]),
     _assistant("copilot_chat", "openai", "gpt-4.1", 2, people=PEOPLE[:5]),
     _assistant("copilot_cli", "openai", "gpt-4.1", 1, people=PEOPLE[5:8]),
-    _service("openrouter", "anthropic", "claude-haiku-4-5", "research", "reviews", 3, 2400, 350, reports=True),
+    _service(
+        "openrouter",
+        "anthropic",
+        "claude-haiku-4-5",
+        "research",
+        "reviews",
+        3,
+        2400,
+        350,
+        reports=True,
+    ),
     _service("portkey", "openai", "gpt-4o-mini", "support", "triage", 4, 900, 60, reports=True),
     _service("openinference", "openai", "gpt-4o-mini", "search", "ranking", 3, 1500, 40),
     _service("openllmetry", "openai", "gpt-4o", "docs", "translate", 2, 1100, 900),

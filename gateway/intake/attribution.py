@@ -48,7 +48,7 @@ class Attribution:
             self._protect_emails(record)
 
     def default_user(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> str | None:
-        """The user of reports of the same sender that name none; None if neither labels nor rules give one."""
+        """The user of reports of this sender that name none; None if neither labels nor rules give one."""
         if not (labels or device_labels or self._rules):
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
@@ -56,7 +56,7 @@ class Attribution:
         return None if user is None else self._emails.protected(user)
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
-        """Labels become tags that are missing; e-mail addresses in any of its texts are treated as configured."""
+        """Labels become tags that are missing; e-mail addresses in its texts are treated as configured."""
         for name, value in labels.items():
             if name not in event.tags:
                 put(event.tags, name, value)

@@ -41,7 +41,11 @@ class Deposits:
             )
         )
 
-    async def operations(self, records: Sequence[UnitCostOperation], identities: Sequence[Identity]) -> Receipt:
+    async def operations(
+        self,
+        records: Sequence[UnitCostOperation],
+        identities: Sequence[Identity],
+    ) -> Receipt:
         return await self._keep(UNIT_COST, records, identities)
 
     async def drop(self, record: BillingDrop, identity: Identity) -> Receipt:

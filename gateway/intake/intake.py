@@ -48,7 +48,8 @@ class Intake:
         SpoolFull and SpoolUnavailable rise to the receiver: the payload is not acknowledged.
 
         A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and
-        what was kept of it is known by then: everything that could not be recognised again is in the last part.
+        what was kept of it is known by then: everything that could not be recognised again is in the last
+        part.
         """
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
@@ -66,7 +67,13 @@ class Intake:
             rejected=sum(receipt.rejected for receipt in receipts),
         )
 
-    async def _keep(self, outcome: Outcome, bearer: Bearer, pending: PendingChange, before: Sequence[str]) -> Receipt:
+    async def _keep(
+        self,
+        outcome: Outcome,
+        bearer: Bearer,
+        pending: PendingChange,
+        before: Sequence[str],
+    ) -> Receipt:
         if self._device_assignment is not None:
             await self._device_assignment.assign(outcome, bearer)
         for place, record in enumerate(outcome.records, start=1):

@@ -105,16 +105,16 @@ class PriceBook:
         low, high, rate, tiers = self._memo.get(key, _NEVER)
         if not low <= time < high:
             low, high, rate, tiers = self._remember(key, time)
-        given = record.input_tokens
-        if rate is None or given is None:
+        input_tokens = record.input_tokens
+        if rate is None or input_tokens is None:
             return None
         for above, dearer in tiers:
-            if given > above:
+            if input_tokens > above:
                 rate = dearer
                 break
         return _cost(
             rate,
-            given,
+            input_tokens,
             record.output_tokens,
             record.cache_read_tokens or 0,
             record.cache_write_tokens or 0,
@@ -200,29 +200,36 @@ class PriceBook:
 
 
 def _cost(
-    rate: Rate, given: int, made: int | None, read: int, written: int, thought: int, calls: int = 1
+    rate: Rate,
+    input_tokens: int,
+    output_tokens: int | None,
+    cache_read_tokens: int,
+    cache_write_tokens: int,
+    reasoning_tokens: int,
+    calls: int = 1,
 ) -> str | None:
-    input_, output, cache_read, cache_write, reasoning, per_request, digits = rate
-    if input_ is None:
+    """Decimal text; None if a price or count that it needs is unknown, or the counts contradict each other."""
+    input_price, output_price, read_price, write_price, reasoning_price, per_request, digits = rate
+    if input_price is None:
         return None
     total = per_request * calls
-    if read or written:
-        if (read and cache_read is None) or (written and cache_write is None):
+    if cache_read_tokens or cache_write_tokens:
+        if (cache_read_tokens and read_price is None) or (cache_write_tokens and write_price is None):
             return None
-        total += read * (cache_read or 0) + written * (cache_write or 0)
-        given -= read + written
-    if given < 0:
+        total += cache_read_tokens * (read_price or 0) + cache_write_tokens * (write_price or 0)
+        input_tokens -= cache_read_tokens + cache_write_tokens
+    if input_tokens < 0:
         return None
-    total += given * input_
-    if output is not None:
-        if made is None or made < 0:
+    total += input_tokens * input_price
+    if output_price is not None:
+        if output_tokens is None or output_tokens < 0:
             return None
-        if reasoning is not None and thought:
-            if thought > made:
+        if reasoning_price is not None and reasoning_tokens:
+            if reasoning_tokens > output_tokens:
                 return None
-            total += thought * (reasoning - output)
-        total += made * output
-    elif made:
+            total += reasoning_tokens * (reasoning_price - output_price)
+        total += output_tokens * output_price
+    elif output_tokens:
         return None
     if not total:
         return "0"

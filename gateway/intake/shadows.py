@@ -36,7 +36,12 @@ class Shadows:
     `default_user` gives for records read again after a start what callers of `note` give for new ones.
     """
 
-    def __init__(self, clock: Clock, *, default_user: Callable[[Inference], str | None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        default_user: Callable[[Inference], str | None] = lambda _: None,
+    ) -> None:
         self._clock = clock
         self._default_user = default_user
         self._last_reports: dict[Reporter, float] = {}
@@ -80,7 +85,7 @@ class Shadows:
             metric.shadow = True
 
     async def remember(self, log: Log) -> None:
-        """Note the calls of the newest closed entries, from before a restart; `follow` notes the open ones."""
+        """Note the calls of the newest closed entries after a restart; `follow` notes the open ones."""
         since = self._clock.now() - WINDOW_S
         last = log.closed_below(AI_TELEMETRY) - 1
         for first in range(max(1, self._known + 1, last - REMEMBERED), last + 1, STEP):

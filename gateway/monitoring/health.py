@@ -1,8 +1,8 @@
 """
 `/livez` and `/readyz`: read from the last real commit, not from a flag.
 
-Ready means exactly that Tollhouse can accept and keep. Routes, keys and clocks are reported beside it and never
-change it: a parked route is no reason to turn senders away.
+Ready means exactly that Tollhouse can accept and keep. Routes, keys and clocks are reported beside it and
+never change it: a parked route is no reason to turn senders away.
 """
 
 from __future__ import annotations

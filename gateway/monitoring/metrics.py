@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -70,39 +71,28 @@ class Metrics:
     """Implements spool.log.Observer; every method returns at once."""
 
     def __init__(self) -> None:
-        self.registry = _Registry()
-        ProcessCollector(registry=self.registry)
+        registry = self.registry = _Registry()
+        ProcessCollector(registry=registry)
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         self._records = {
-            term: Counter(
-                f"tollhouse_records_{name}", help, ["topic", *([label] if label else [])], registry=self.registry
-            )
+            term: counter(f"tollhouse_records_{name}", help, ["topic", label] if label else ["topic"])
             for term, (name, label, help) in _TERMS.items()
         }
-        self._left_out = Counter(
+        self._left_out = counter(
             "tollhouse_tags_left_out",
             "Tags that were not kept: over a bound, or under a name of content or of a secret",
             ["topic"],
-            registry=self.registry,
         )
-        self._commit = Histogram(
-            "tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS, registry=self.registry
-        )
-        self._flush = Histogram(
-            "tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS, registry=self.registry
-        )
-        self._requests = Counter("tollhouse_requests", "Answered requests", ["door", "status"], registry=self.registry)
-        self._details: set[str] = set()
-        self._claimed = Counter(
-            "tollhouse_records_claimed_device",
-            "Records that named a device whose key they did not come under",
-            registry=self.registry,
-        )
+        self._commit = histogram("tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS)
+        self._flush = histogram("tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS)
+        self._requests = counter("tollhouse_requests", "Answered requests", ["door", "status"])
         self._request_children: dict[tuple[str, int | str], Counter] = {}
-        self.lag = LoopLag(
-            Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=self.registry)
-        )
+        self._claimed = counter("tollhouse_records_claimed_device", "Records that named a device without its key")
+        self._details: set[str] = set()
+        lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
+        self.lag = LoopLag(lag)
         self._snapshot = _SnapshotCollector()
-        self.registry.register(self._snapshot)
+        registry.register(self._snapshot)
 
     def committed(self, commit: Commit) -> None:
         self._commit.observe(commit.seconds)
@@ -142,7 +132,12 @@ class Metrics:
 class Exposition:
     """The text of `/metrics`, rendered at most once a second."""
 
-    def __init__(self, metrics: Metrics, read: Callable[[], Awaitable[Snapshot]], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        read: Callable[[], Awaitable[Snapshot]],
+        now: Callable[[], float],
+    ) -> None:
         self._metrics = metrics
         self._read = read
         self._now = now
@@ -189,8 +184,9 @@ class _SnapshotCollector:
         yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
         yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
         yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
-        yield _gauge("tollhouse_duplicate_window_seconds", "How far back repeats are known", stats.duplicate_window_s)
-        failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a key that opens anything")
+        window_s = stats.duplicate_window_s
+        yield _gauge("tollhouse_duplicate_window_seconds", "How far back repeats are known", window_s)
+        failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a valid key")
         failed.add_metric([], self.snapshot.failed_attempts)
         yield failed
         yield from self._routes(self.snapshot.routes)
@@ -201,12 +197,12 @@ class _SnapshotCollector:
 
     @staticmethod
     def _routes(routes: Sequence[RouteState]) -> Iterator[Metric]:
-        delivered = CounterMetricFamily("tollhouse_route_delivered", "Records that arrived", labels=["route"])
-        dead = CounterMetricFamily("tollhouse_route_dead", "Records set aside", labels=["route"])
-        refused = CounterMetricFamily("tollhouse_route_refused", "Records a partial success refused", labels=["route"])
-        queued = GaugeMetricFamily("tollhouse_route_queued_records", "Records on their way", labels=["route"])
-        oldest = GaugeMetricFamily("tollhouse_route_oldest_age_seconds", "Age of the oldest of them", labels=["route"])
-        state = GaugeMetricFamily("tollhouse_route_state", "1 for the state it is in", labels=["route", "state"])
+        delivered = _route_counter("delivered", "Records that arrived")
+        dead = _route_counter("dead", "Records set aside")
+        refused = _route_counter("refused", "Records a partial success refused")
+        queued = _route_gauge("queued_records", "Records on their way")
+        oldest = _route_gauge("oldest_age_seconds", "Age of the oldest of them")
+        state = _route_gauge("state", "1 for the state it is in", "state")
         for route in routes:
             delivered.add_metric([route.name], route.delivered)
             dead.add_metric([route.name], route.dead)
@@ -216,6 +212,14 @@ class _SnapshotCollector:
             for name in ROUTE_STATES:
                 state.add_metric([route.name, name], float(name == route.state))
         yield from (delivered, dead, refused, queued, oldest, state)
+
+
+def _route_counter(name: str, help: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"tollhouse_route_{name}", help, labels=["route"])
+
+
+def _route_gauge(name: str, help: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"tollhouse_route_{name}", help, labels=["route", *labels])
 
 
 def _gauge(name: str, help: str, value: float) -> Metric:
