@@ -1,4 +1,4 @@
-"""Hours of AI cost and what a billing connection was last told of them: a changed hour is found and sent again."""
+"""Hours of AI cost and what was last sent of them over a billing connection: a changed hour is sent again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SentHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingPlan:
-    """What a span of hours comes to in drops: `cost` is exact decimal text, `sent` the hours that were accepted."""
+    """What a span of hours amounts to in drops. `cost` is exact decimal text, `sent` counts the accepted hours."""
 
     hours: int
     rows: int
@@ -31,10 +31,12 @@ class BillingPlan:
 
 
 class BillingHours(Protocol):
+    """What was accepted over each connection."""
+
     async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
         """By their start, the hours that begin in [since, until)."""
         ...
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """They were accepted."""
+        """Keep what was accepted, in place of what was sent for the same hours before."""
         ...

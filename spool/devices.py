@@ -1,8 +1,8 @@
 """
-Devices as the house keeps them: rows in memory for every door, on disk before anybody is told.
+Devices as they are kept: all rows in memory, and durable before a change is answered.
 
-Knows no policy and no protocol: who may enrol, and what an answer says, is the gateway's. Changes that wait together
-are written together in one transaction, their audit rows first.
+Knows no policy and no protocol: who may enrol, and how it is answered, is decided in the gateway. Changes that wait
+together are written in one transaction, their audit rows first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def is_device_id(text: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """
-    One device. A change is a new row; `version` grows with everything that upstream should hear of.
+    One device. A change is a new row; `version` grows with every change that is sent upstream.
 
-    `facts_version` is the version at which what an enrolment says last changed, `sent_version` the one upstream has.
+    `facts_version` is the version at which a field of the enrolment last changed, `sent_version` the one upstream has.
     """
 
     id: str
@@ -45,8 +45,8 @@ class Device:
     agent_version: str = ""
     user: str = ""
     fingerprint: str = field(default="", repr=False)
-    labels: Mapping[str, str] = field(default_factory=dict)  # what the device says of itself
-    operator_labels: Mapping[str, str] = field(default_factory=dict)  # stronger
+    labels: Mapping[str, str] = field(default_factory=dict)  # as the device reports them
+    operator_labels: Mapping[str, str] = field(default_factory=dict)  # set by operators, stronger
     generation: int = 1  # of its key: a reset or a revocation ends all keys before
     has_key: bool = False
     key_used: bool = False
@@ -62,7 +62,7 @@ class Device:
     facts_version: int = 1
     sent_version: int = 0
     upstream_id: str | None = None
-    held: str | None = None  # the upstream's words when it refused this row
+    held: str | None = None  # why the upstream refused this row
 
     @property
     def all_labels(self) -> Mapping[str, str]:
@@ -93,12 +93,12 @@ class Unenrolled:
 
 
 class DeviceRows(Protocol):
-    """Where the rows lie."""
+    """The rows as an engine keeps them."""
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
 
     async def write(self, devices: Sequence[Device], names: Sequence[Unenrolled], gone: Sequence[str]) -> None:
-        """One transaction: rows put in the place of those before, names that are `gone` removed."""
+        """In one transaction: replace rows by id and names by name, and remove the names in `gone`."""
         ...
 
 
@@ -121,7 +121,7 @@ class _Batch:
 
 
 class DeviceTable:
-    """One per open data directory. `auditor` writes down changes that are worth it, before they are made."""
+    """All devices of one storage. `auditor` adds the audit rows of changes before they are written."""
 
     def __init__(self, rows: DeviceRows) -> None:
         self._rows = rows
@@ -158,7 +158,7 @@ class DeviceTable:
 
     async def keep(self, device: Device, change: AuditedChange | None = None) -> None:
         """
-        Everybody sees the row at once; on disk when it returns. SpoolUnavailable: the row is as it was.
+        Replace a row: visible at once, durable when this returns. SpoolUnavailable: the row is as it was.
 
         Between reading a row and keeping the new one the caller must not wait, so two first contacts are one device.
         """
@@ -175,13 +175,13 @@ class DeviceTable:
         await asyncio.shield(batch.done)
 
     def touch(self, device: Device) -> None:
-        """Everybody sees the row at once; on disk within seconds. For what may be lost: when it was last heard."""
+        """Replace a row: visible at once, durable within seconds. For what may be lost: when it was last seen."""
         self._devices[device.id] = device
         self._batch.ids.add(device.id)
         self._flush_soon()
 
     def note_unenrolled(self, name: str, *, key: str, now: float) -> None:
-        """Telemetry named a device that could not be enrolled; the newest names are remembered."""
+        """Keep the name of a device that telemetry named and that could not be enrolled; the newest names are kept."""
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
         self._unenrolled[name] = Unenrolled(name=name, first_seen=first, last_seen=now, count=count + 1, key=key)
@@ -192,12 +192,12 @@ class DeviceTable:
         self._flush_soon()
 
     async def changes(self) -> None:
-        """Wait until rows were written since the last call; for one reader."""
+        """Wait until rows have been written since the last call; for one reader."""
         await self._news.wait()
         self._news.clear()
 
     async def flush(self) -> None:
-        """Write what is only touched; what cannot be written now is tried again later."""
+        """Write what was only touched; what cannot be written now is tried again later."""
         if self._batch:
             self._begin()
         if self._task is not None:
@@ -223,7 +223,7 @@ class DeviceTable:
     def _flush_soon(self) -> None:
         """A timer that runs only while there is something to write."""
         if not self._closing and (self._flusher is None or self._flusher.done()):
-            self._flusher = asyncio.create_task(self._flush_later(), name="devices heard")
+            self._flusher = asyncio.create_task(self._flush_later(), name="devices seen")
 
     async def _flush_later(self) -> None:
         await asyncio.sleep(FLUSH_EVERY_S)
@@ -231,12 +231,12 @@ class DeviceTable:
             self._begin()
 
     async def _write_all(self) -> None:
-        await asyncio.sleep(0)  # whoever comes in the same turn of the loop joins
+        await asyncio.sleep(0)  # changes of the same turn of the loop join
         while self._batch:
             batch, self._batch = self._batch, _Batch()
             try:
                 await self._write(batch)
-            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
                 if not isinstance(error, SpoolError):
                     _log.exception("devices could not be written", extra={"action": "devices_fault"})
                 self._failed(batch, error)
@@ -258,7 +258,7 @@ class DeviceTable:
     def _failed(self, batch: _Batch, error: Exception) -> None:
         self._batch.names |= batch.names
         self._batch.gone |= batch.gone - batch.names
-        if not batch.waiting:  # nobody was promised anything: tried again with the next
+        if not batch.waiting:  # nobody waits for an answer: tried again with the next
             self._batch.ids |= batch.ids
             _log.warning("devices were not written: %s", error, extra={"action": "devices_not_written"})
             self._flush_soon()

@@ -1,4 +1,4 @@
-"""What can go wrong below the doors, named for whose move is next."""
+"""What can go wrong in the storage, named for whose move is next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SpoolUnavailable(SpoolError):
 
 
 class LedgerLost(SpoolUnavailable):
-    """The sums were damaged and begin anew: whoever asked asks again and sees them grow."""
+    """The sums were damaged and are counted again from the log: the caller repeats and sees them grow."""
 
 
 class SpoolLocked(SpoolError):
@@ -44,7 +44,7 @@ class NotAllowed(SpoolError):
 
 
 class Invalid(NotAllowed):
-    """A value breaks the rule that the message states, whatever the state of the house."""
+    """A value breaks the rule that the message states, whatever is kept."""
 
 
 class AlreadyThere(NotAllowed):

@@ -1,5 +1,5 @@
 """
-Pages of sorted and filtered rows: what a list asks of whoever holds the rows, and the answer.
+Pages of sorted and filtered rows: what a list asks of the storage, and the answer.
 
 Pages are cut by keyset, never by offset: a walk in either direction sees every row whose sort key did not change
 exactly once, whatever others insert and delete meanwhile.
@@ -107,7 +107,8 @@ def cut_page(
     keys = [each[:2] for each in ranked]
     # Counted in rising order; in a falling list the page is the mirror image.
     falling = order == DESCENDING
-    start, end = _bounds(keys, position, limit, from_end=falling != (position is not None and position.backward))
+    backward = position is not None and position.backward
+    start, end = _bounds(keys, position, limit, from_end=falling != backward)
     cut = ranked[start:end]
     before, after = start > 0, end < len(ranked)
     if falling:
@@ -125,7 +126,7 @@ def cut_page(
 def _bounds(
     keys: Sequence[tuple[tuple[int, Any], Any]], position: Position | None, limit: int, *, from_end: bool
 ) -> tuple[int, int]:
-    """The page's range among rising keys; `from_end`: it lies below the position, else above it."""
+    """The page's range among rising keys; `from_end`: it is below the position, else above it."""
     start, end = 0, len(keys)
     if position is not None:
         key = (_rank(position.value), position.identity)

@@ -1,5 +1,5 @@
 """
-The normalised record types: the one vocabulary that doors, spool and destinations share.
+The normalised record types: the one vocabulary that receivers, storage and destinations share.
 
 A record is packed as a tagged msgpack array, so fields are only ever added at the end and always with a default: an
 entry written by an older version stays readable. Times are nanoseconds since the epoch, money is decimal text, unknown
@@ -26,7 +26,7 @@ NS = 1_000_000_000
 MAX_TAGS = 32  # of one record
 
 
-# Not frozen: the intake fills in attribution and price before anybody else sees a record, and msgspec.structs.replace
+# Not frozen: the intake fills in attribution and price before a record is kept, and msgspec.structs.replace
 # costs more than a whole price look-up.
 class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     """One AI call. Input includes cached tokens, output includes reasoning."""

@@ -45,9 +45,9 @@ class StorageOptions:
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """
-    An open storage. `close` finishes what is being written and lets go of the data directory, whatever of it fails.
+    An open storage. `close` finishes what is being written and releases the data directory, whatever of it fails.
 
-    `registry` is None while its file is damaged, and `registry_problem` says so in words for the operator: the log
+    `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the log
     goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes when the log
     had to be begun anew: progress through a log of another incarnation means nothing. `secret` is the installation's.
     """

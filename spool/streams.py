@@ -1,8 +1,8 @@
 """
-Unit-cost streams as the house keeps them: what each stream is, and the total of each of its records.
+Unit-cost streams: what each stream is, and the total of each of its records.
 
-Totals move in the same transaction as the operations that move them, and in the order of the log; here is what each
-operation does, whatever the tables lie in. Records that are equal in everything but their value are the same record.
+Totals move in the same transaction as the operations that move them, and in the order of the log. Here is what each
+operation does, whatever engine keeps the rows. Records that are equal in all but their value are the same record.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Total:
 
 
 class StreamRows(Protocol):
-    """Where streams and totals lie, within one transaction."""
+    """The rows of streams and totals, within one transaction."""
 
     def stream(self, name: str) -> Stream | None: ...
 
@@ -87,7 +87,7 @@ class StreamReader(Protocol):
     async def totals(self, stream: str) -> Sequence[Total]: ...
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
-        """Totals by (stream, key); those that are there."""
+        """The totals that exist, by (stream, key)."""
         ...
 
     async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
@@ -112,13 +112,13 @@ def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: flo
 
 
 def stream_of(operation: UnitCostOperation) -> Stream:
-    """What an operation says its stream is."""
-    says_keys = operation.operation in (SUM, REPLACE) or bool(operation.dimensions)
+    """The stream as an operation describes it."""
+    names_keys = operation.operation in (SUM, REPLACE) or bool(operation.dimensions)
     return Stream(
         name=operation.stream,
         type=operation.stream_type,
         granularity=operation.granularity,
-        keys=tuple(sorted(operation.dimensions)) if says_keys else None,
+        keys=tuple(sorted(operation.dimensions)) if names_keys else None,
     )
 
 
@@ -151,7 +151,7 @@ def rounded_text(value: Decimal) -> str:
 
 class StreamBook:
     """
-    What every stream is, in memory for the doors: two first requests that disagree cannot both be taken.
+    What every stream is, in memory for the receivers: two first requests that disagree cannot both be taken.
 
     A claim holds until its operations are on disk or given up.
     """
@@ -169,7 +169,7 @@ class StreamBook:
 
     @contextmanager
     def claim(self, stream: Stream) -> Iterator[None]:
-        """The caller has made sure that `stream` agrees with what `find` says."""
+        """The caller has checked that `stream` agrees with what `find` returns."""
         name = stream.name
         _, users = self._claimed.get(name, (stream, 0))
         self._claimed[name] = stream, users + 1
@@ -182,22 +182,22 @@ class StreamBook:
                 self._claimed[name] = now, users - 1
 
     def forget(self, name: str) -> None:
-        """The stream was dropped."""
+        """Forget a stream that was dropped."""
         self._known.pop(name, None)
 
     def learn(self, operations: Iterable[UnitCostOperation]) -> None:
-        """Operations that came into the log on another way."""
+        """Take in operations that reached the log without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
             self._known[operation.stream] = merged(known, stream_of(operation))
 
 
-def merged(known: Stream | None, said: Stream) -> Stream:
-    """What is known stays; what was open is filled."""
+def merged(known: Stream | None, described: Stream) -> Stream:
+    """The known stream, its open fields filled from the description."""
     if known is None:
-        return said
-    keys = said.keys if known.keys is None else known.keys
-    return replace(known, granularity=known.granularity or said.granularity, keys=keys)
+        return described
+    keys = described.keys if known.keys is None else known.keys
+    return replace(known, granularity=known.granularity or described.granularity, keys=keys)
 
 
 def _define(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
@@ -233,12 +233,18 @@ def _put(rows: StreamRows, operation: UnitCostOperation, now: float, since: floa
 
 
 def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
-    """Everything of the period that has what the operation names."""
+    """Remove every total of the period that has the element and dimensions that the operation names."""
     known = rows.stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
     for total in rows.totals_at(operation.stream, start):
         if operation.element_name not in (None, total.element_name):
             continue
-        if all(set(total.dimensions.get(name, ())) == set(values) for name, values in operation.dimensions.items()):
+        if _has_dimensions(total, operation):
             rows.remove_total(operation.stream, total.key)
+
+
+def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
+    """Whether a total has the same values as the operation in every dimension that the operation names."""
+    named = operation.dimensions.items()
+    return all(set(values) == set(total.dimensions.get(name, ())) for name, values in named)

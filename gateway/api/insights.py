@@ -118,7 +118,7 @@ async def update_insight(request: KeyRequest[InsightChanges]) -> Result:
     changes = {name: str(value) for name, value in given.items() if value is not None}
     status = changes.pop("status", None)
     table = _registry(request).insights
-    insight = await table.change(request.word("id"), status=status, said=changes, actor=request.actor)
+    insight = await table.change(request.word("id"), status=status, fields=changes, actor=request.actor)
     return {"insight": shown(insight)}
 
 

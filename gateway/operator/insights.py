@@ -59,7 +59,7 @@ async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     given = request.body
     table = request.registry.insights
     changes: dict[str, Any] = {} if given.effort is None else {"effort": given.effort}
-    insight = await table.change(request.word("id"), status=given.status, said=changes, actor=request.actor)
+    insight = await table.change(request.word("id"), status=given.status, fields=changes, actor=request.actor)
     return {"insight": shown(insight)}
 
 

@@ -20,8 +20,8 @@ def costs(rows: LedgerRows, query: CostQuery) -> list[CostRow]:
     found = []
     for start, end in periods(query):
         totals: dict[tuple[str | None, ...], _Total] = {}
-        spans = _spans(int(start.timestamp()), int(end.timestamp()), daily=state["daily"], hourly=state["hourly"])
-        for width, low, high in spans:
+        since, before = int(start.timestamp()), int(end.timestamp())
+        for width, low, high in _spans(since, before, daily=state["daily"], hourly=state["hourly"]):
             for each in rows.totals(width, low, high, query):
                 total = totals.setdefault(each.group, _Total())
                 total.add(each.status, each.cost_source, each.measures)
@@ -34,13 +34,15 @@ def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
     start = query.since.astimezone(query.zone)
     until = query.until.astimezone(query.zone)
     while start.astimezone(UTC) < until.astimezone(UTC):
-        end = min(_next(start, query.granularity) if query.granularity != TOTAL else until, until, key=_instant)
+        end = until
+        if query.granularity != TOTAL:
+            end = min(_next(start, query.granularity), until, key=_instant)
         yield start.astimezone(UTC), end.astimezone(UTC)
         start = end.astimezone(query.zone)
 
 
 class _Total:
-    """Rows of one group, whose status and cost source say what their money means."""
+    """Rows of one group, whose status and cost source decide what their money means."""
 
     def __init__(self) -> None:
         self._cost = self._reported = self._estimated = self._saved = 0

@@ -86,7 +86,7 @@ class Ledger:
         return self
 
     def needs(self, topic: str) -> int | None:
-        """The lowest number of a topic that the log must keep for the ledger (a holder, see spool.log.retention)."""
+        """The lowest number of a topic that the log must keep for the ledger (see spool.log.retention)."""
         return self._reach if topic == AI_TELEMETRY else None
 
     async def follow(self, log: ReadableLog) -> None:
@@ -138,7 +138,7 @@ class Ledger:
         self._reach = last + 1
 
     async def tidy(self) -> int:
-        """Sum up days that are over and let go of hours that are old; returns the rows that went."""
+        """Sum up days that are over and remove hours that are old; how many sums were removed."""
         async with self._turn:
             if (await self._state())["rebuilding"]:
                 return 0

@@ -47,7 +47,7 @@ class CostRow:
     calls: int
     errors: int
     cached: int
-    unpriced: int  # calls whose cost nobody knows
+    unpriced: int  # calls of unknown cost
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int

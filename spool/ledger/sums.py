@@ -39,7 +39,7 @@ _REPORTED, _ESTIMATED = len(COUNTS), len(COUNTS) + 1
 _LATENCY_MS = _ESTIMATED + 1
 WIDTH = _LATENCY_MS + len(LATENCY)
 
-# Far beyond any call, far below what 64 bits can add up: one broken sender must not overflow everybody's sums.
+# Far beyond any call, far below what 64 bits can add up: one broken sender must not overflow the sums.
 MAX_TOKENS = 10**12
 MAX_MONEY = 10**7 * money.UNIT
 
@@ -91,7 +91,7 @@ _Values = tuple[
 
 
 class HourlySums:
-    """Adds up entries. `skip` says of a record's number and hour that it has been counted already."""
+    """Adds up entries. `skip`: whether the record of a number and hour has been counted already."""
 
     def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
         self.hours: dict[int, dict[_Values, Measures]] = {}
@@ -210,7 +210,7 @@ def size(given: int | None, made: int | None) -> int:
 
 
 def sized(size: int) -> tuple[int, bool]:
-    """What a size other than INPUT_UNKNOWN says: the number that the input is beyond, and whether output is known."""
+    """The number that the input is beyond, and whether the output is known; for a size other than INPUT_UNKNOWN."""
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 

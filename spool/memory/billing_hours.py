@@ -12,9 +12,8 @@ class MemoryBillingHours:
         self._sent: dict[tuple[str, int], SentHour] = {}
 
     async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
-        return {
-            start: hour for (of, start), hour in self._sent.items() if of == connection_id and since <= start < until
-        }
+        own = [hour for (connection, _), hour in self._sent.items() if connection == connection_id]
+        return {hour.start: hour for hour in own if since <= hour.start < until}
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
         self._sent.update({(connection_id, hour.start): hour for hour in hours})

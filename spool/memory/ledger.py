@@ -65,15 +65,16 @@ class MemoryLedgerRows:
         return min(self.starts(HOUR_S, since), default=None)
 
     def sum_up_day(self, day: int) -> None:
-        hours = [(number, measures) for start, number, measures in self._of(HOUR_S) if day <= start < day + DAY_S]
-        self.add(DAY_S, [(day, number, measures) for number, measures in hours])
+        end = day + DAY_S
+        hours = [(day, number, sums) for start, number, sums in self._of(HOUR_S) if day <= start < end]
+        self.add(DAY_S, hours)
 
     def drop_days(self, since: int) -> None:
         self._drop(lambda width, start: width == DAY_S and start >= since)
 
     def drop_hours(self, before: int) -> int:
-        hours = {place: first for place, first in self._firsts.items() if place[0] == HOUR_S and place[1] < before}
-        self.note_periods((DAY_S, start // DAY_S * DAY_S, first) for (_, start), first in hours.items())
+        hours = [place for place in self._firsts if place[0] == HOUR_S and place[1] < before]
+        self.note_periods([(DAY_S, place[1] // DAY_S * DAY_S, self._firsts[place]) for place in hours])
         self._forget_periods(hours)
         return self._drop(lambda width, start: width == HOUR_S and start < before)
 
@@ -151,8 +152,10 @@ def _added(first: Measures, second: Measures) -> Measures:
 
 
 def _passes(dimensions: Dimensions, query: CostQuery) -> bool:
-    included = all(_value(dimensions, name) in wanted for name, wanted in query.include.items())
-    return included and not any(_value(dimensions, name) in excluded for name, excluded in query.exclude.items())
+    for name, wanted in query.include.items():
+        if _value(dimensions, name) not in wanted:
+            return False
+    return not any(_value(dimensions, name) in unwanted for name, unwanted in query.exclude.items())
 
 
 def _value(dimensions: Dimensions, name: str) -> str:

@@ -189,6 +189,6 @@ class MemoryRegistry:
         """Nothing is open."""
 
 
-def _as_json(said: Mapping[str, object] | None) -> Mapping[str, object] | None:
-    """As it would be read back: what is said is not changed later by whoever said it."""
-    return None if said is None else json.loads(json.dumps(said))
+def _as_json(fields: Mapping[str, object] | None) -> Mapping[str, object] | None:
+    """A copy, as an engine that keeps JSON would read it back."""
+    return None if fields is None else json.loads(json.dumps(fields))

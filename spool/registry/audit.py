@@ -1,4 +1,4 @@
-"""The audit list: who changed what, from where and when. What it says of a change holds no secret."""
+"""The audit list: who changed what, from where and when. It holds no secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spool.registry.operators import Actor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedChange:
-    """A change as it is audited. `before` and `after` hold the fields that differ; None: there is nothing to say."""
+    """A change as it is audited. `before` and `after` hold the fields that differ; None if there are none."""
 
     actor: Actor
     action: str

@@ -1,7 +1,7 @@
 """
-Insights: what the house noticed, or people wrote down, about what AI costs. Values and rules; no file, no protocol.
+Insights: what detectors found, or people wrote down, about what AI costs. Values and rules; no file, no protocol.
 
-Statuses, efforts and field names are the published interface's (part 2.2); their order here is the order of a sort.
+Statuses, efforts and field names are those of the published interface (part 2.2); lists sort in the order here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CENT = Decimal("0.01")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An insight as a person or a detector says it. `cost_impact` is decimal text in dollars."""
+    """An insight as a person or a detector writes it. `cost_impact` is decimal text in dollars."""
 
     title: str
     description: str = ""
@@ -92,8 +92,8 @@ class Comment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """
-    What a look changed: insights that are new, found again, open again after they were addressed, and gone; and
-    findings for which there was no room.
+    What one run of the detectors changed: insights that are new, found again, open again after they were addressed,
+    and gone; and findings that were left out because there are too many insights.
     """
 
     new: int
@@ -104,7 +104,7 @@ class Merged:
 
 
 def checked(draft: Draft) -> Draft:
-    """The draft in its stored form; Invalid says which field breaks which rule."""
+    """The draft in its stored form; Invalid names the field and the rule."""
     title = draft.title.strip()
     if not title:
         raise Invalid("an insight needs a title")
@@ -148,7 +148,7 @@ def checked_comment(text: str) -> str:
 
 
 def dollars(amount: Decimal) -> str:
-    """An amount to the cent, as findings say it."""
+    """An amount to the cent, as findings show it."""
     return f"{amount.quantize(_CENT):f}"
 
 

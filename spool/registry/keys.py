@@ -43,7 +43,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """An organization API key as the house knows it; the secret itself is nowhere."""
+    """An organization API key as it is kept; the secret itself is not."""
 
     id: int
     name: str
@@ -114,7 +114,8 @@ def checked_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tupl
         raise Invalid("a key needs at least one scope or one managed use case")
     _known("scope", scopes, SCOPES)
     _known("use case", use_cases, USE_CASES)
-    return tuple(sorted(scopes, key=_ORDER.__getitem__)), tuple(name for name in USE_CASES if name in use_cases)
+    in_order = tuple(name for name in USE_CASES if name in use_cases)
+    return tuple(sorted(scopes, key=_ORDER.__getitem__)), in_order
 
 
 def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -131,7 +132,8 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def _known(word: str, names: set[str], catalogue: Collection[str]) -> None:
     for name in sorted(names - set(catalogue)):
         near = difflib.get_close_matches(name, catalogue, 1, 0.6)
-        raise Invalid(f"unknown {word} {name!r}; " + (f"did you mean {near[0]!r}?" if near else _catalogued(catalogue)))
+        hint = f"did you mean {near[0]!r}?" if near else _catalogued(catalogue)
+        raise Invalid(f"unknown {word} {name!r}; {hint}")
 
 
 def _catalogued(catalogue: Collection[str]) -> str:
@@ -141,4 +143,5 @@ def _catalogued(catalogue: Collection[str]) -> str:
 
 
 def _has_control(text: str, *, allowed: str = "") -> bool:
-    return any(unicodedata.category(mark) in ("Cc", "Cs", "Zl", "Zp") and mark not in allowed for mark in text)
+    marks = set(text) - set(allowed)
+    return any(unicodedata.category(mark) in ("Cc", "Cs", "Zl", "Zp") for mark in marks)

@@ -29,7 +29,7 @@ _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who changes something, and from where: what the audit list says of every change."""
+    """Who changes something, and from where, as the audit list shows it."""
 
     name: str
     address: str
@@ -100,8 +100,8 @@ def checked_password(password: str) -> str:
 def hashed(password: str) -> bytes:
     """Costs and salt with the hash; slow on purpose: call it off the loop."""
     salt = secrets.token_bytes(16)
-    costs = f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}$".encode()
-    return costs + salt.hex().encode() + b"$" + _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P).hex().encode()
+    digest = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
+    return f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${digest.hex()}".encode()
 
 
 def matches(password: str, kept: bytes) -> bool:

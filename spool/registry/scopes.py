@@ -141,5 +141,5 @@ def granted(*, scopes: Iterable[str] = (), use_cases: Iterable[str] = ()) -> fro
 
 
 def granting_use_case(scope: str) -> str | None:
-    """The use case that would grant a scope, for messages that say what to do."""
+    """The use case that would grant a scope, for messages that name what to do."""
     return next((name for name, scopes in USE_CASES.items() if scope in scopes), None)

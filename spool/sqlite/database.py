@@ -1,7 +1,7 @@
 """
 One SQLite file: the only connection that may write, on a thread of its own, and one that can only read.
 
-Everything that the house keeps on disk goes through here; nobody else knows aiosqlite.
+Everything that is kept on disk goes through here; no other module imports aiosqlite.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ T = TypeVar("T")
 # Every setting with the promise it buys. auto_vacuum and page_size only take hold before the first table.
 SETTINGS = (
     "PRAGMA page_size = 8192",  # entries are tens of kilobytes: half the overflow pages and index levels of 4096
-    "PRAGMA auto_vacuum = INCREMENTAL",  # deleted entries give their room back to the disk, a few pages at a time
+    "PRAGMA auto_vacuum = INCREMENTAL",  # the space of deleted entries goes back to the disk in steps
     "PRAGMA journal_mode = WAL",  # a commit is one append and one flush; readers never wait for it
     "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns: a 2xx means it is on disk
     "PRAGMA wal_autocheckpoint = 2000",  # 16 MiB of log before pages move: fewer, longer checkpoints at high rates
     "PRAGMA journal_size_limit = 67108864",  # a burst does not leave a large log file behind for ever
     "PRAGMA busy_timeout = 5000",  # only a backup or a reader's recovery ever holds the file
     "PRAGMA cell_size_check = ON",  # damage is found where it is, not where it leads
-    "PRAGMA trusted_schema = OFF",  # a file that somebody prepared runs no code
+    "PRAGMA trusted_schema = OFF",  # a prepared file runs no code
     "PRAGMA mmap_size = 0",  # a torn page is an error to handle, not a signal
 )
 
@@ -78,7 +78,7 @@ class Database:
 
     @classmethod
     async def open(cls, path: Path, prepare: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> Database:
-        """Open or create the file (mode 0600) and run `prepare`, the migrations, before anybody else sees it."""
+        """Open or create the file (mode 0600) and run `prepare`, the migrations, before it is used."""
         _create(path)
         writer = await _opened(lambda: _connect(path, durable=durable))
         try:
@@ -132,7 +132,7 @@ async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     try:
         await connection
     except BaseException:
-        # aiosqlite has told its thread to end but does not wait: its last word would come to a closed loop.
+        # aiosqlite asks its thread to end but does not wait: its last callback would reach a closed loop.
         await asyncio.to_thread(connection._thread.join)
         raise
     return connection

@@ -57,9 +57,9 @@ class SqliteDevices:
 
 
 def _row(device: Device) -> list[Any]:
-    return [
-        json.dumps(dict(value)) if name in _JSON else value for name in _COLUMNS for value in (getattr(device, name),)
-    ]
+    values = {name: getattr(device, name) for name in _COLUMNS}
+    values.update({name: json.dumps(dict(values[name])) for name in _JSON})
+    return list(values.values())
 
 
 def _device(row: Sequence[Any]) -> Device:

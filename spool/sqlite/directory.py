@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class DirectoryLock:
-    """Held until `release` or the end of the process: the kernel lets go of it however the process ends."""
+    """Held until `release` or the end of the process: the kernel releases it however the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
@@ -46,14 +46,14 @@ def lock_directory(directory: Path) -> DirectoryLock:
         who = f"process {holder}" if holder else "another process"
         message = f"{directory} is in use by {who}: stop it, or give this one its own data directory"
         raise SpoolLocked(message) from error
-    with suppress(OSError):  # who holds it is said for convenience: on a full disk it is not
+    with suppress(OSError):  # the holder's id is a convenience, which a full disk may cost
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return DirectoryLock(descriptor)
 
 
 def _make_private(directory: Path) -> None:
-    """Tighten what is ours (made here, empty, or locked before); somebody's own directory is only warned about."""
+    """Make a directory of ours private (made here, empty, or locked before); warn about any other."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = directory.stat().st_mode & 0o777
     if not mode & 0o077:

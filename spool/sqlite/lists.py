@@ -60,7 +60,8 @@ def _around(query: ListQuery, sort: str, downward: bool) -> tuple[str, str, list
         behind += "="
     # Null first, as in memory; a null would otherwise make every comparison with it unknown.
     key = f"({sort} IS NOT NULL, IFNULL({sort}, 0), {query.identity})"
-    at: list[object] = [position.value is not None, 0 if position.value is None else position.value, position.identity]
+    value = 0 if position.value is None else position.value
+    at: list[object] = [position.value is not None, value, position.identity]
     return f"{key} {ahead} (?, ?, ?)", f"{key} {behind} (?, ?, ?)", at
 
 

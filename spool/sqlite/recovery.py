@@ -1,8 +1,8 @@
 """
 Opening spool.sqlite whatever state it is in: the log always starts.
 
-A damaged file is moved aside, whole, and what can be read of it goes into a fresh one. What the house last knew of its
-contents stands in a note beside it, for a file of which nothing can be read.
+A damaged file is moved aside, whole, and what can be read of it goes into a fresh one. A note
+beside it holds the last known counts of its records, for a file of which nothing can be read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spool.sqlite.salvage import salvage
 from spool.sqlite.streams import forget_whole
 
 NOTE = "spool.note.json"  # records kept by topic, as of the last upkeep
-DAMAGED = "spool.damaged"  # says that the running log met damage: the next start salvages
+DAMAGED = "spool.damaged"  # exists after the running log met damage: the next start salvages
 INCARNATION = "incarnation"
 SMALL_TABLES = (
     "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",

@@ -1,5 +1,5 @@
 """
-The reserve: room on the disk that is given up when the disk is full, because deleting needs room too.
+The reserve: space on the disk that is given up when the disk is full, because deleting needs space too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Reserve:
         self._path = directory / FILE
 
     def restore(self) -> bool:
-        """Take the room again once there is twice as much; False while there is not."""
+        """Allocate it again once twice as much is free; False while it is not."""
         if self._held():
             return True
         if shutil.disk_usage(self._path.parent).free < 2 * SIZE:
@@ -41,13 +41,13 @@ class Reserve:
         return True
 
     def give_up(self) -> None:
-        """Let deleting have the room."""
+        """Free the space, so that deleting can use it."""
         if self._held():
             self._path.unlink(missing_ok=True)
             _log.warning("the disk is full: the reserve is given up", extra={"action": "reserve_given_up"})
 
     def give_up_when_full(self) -> None:
-        """At a start: SQLite cannot even read without room for the files that it keeps beside the database."""
+        """At a start: SQLite cannot even read without space for the files that it keeps beside the database."""
         if self.disk_is_full():
             self.give_up()
 

@@ -1,7 +1,7 @@
 """
-The insights of a registry and the comments on them; every change of a person with its audit row.
+The insights of a registry and the comments on them; every change by a person with its audit row.
 
-In the registry: what operators said must survive a ledger that is rebuilt, repriced or lost.
+Kept beside the keys: what operators wrote must survive a ledger that is rebuilt, repriced or lost.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from spool.registry.rows import RegistryRows
 
 KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
 
-_SAID = ("title", "description", "category", "link", "effort", "cost_impact")
+_DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
 
 class InsightTable:
-    """All verbs of an insight's life. One that raises (Invalid, NotAllowed, NotThere) has changed nothing."""
+    """Create, change and delete insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -70,21 +70,21 @@ class InsightTable:
         return await self._changes.change(work)
 
     async def change(
-        self, id: str, *, status: str | None = None, said: Mapping[str, str] | None = None, actor: Actor
+        self, id: str, *, status: str | None = None, fields: Mapping[str, str] | None = None, actor: Actor
     ) -> Insight:
-        """A new status, or new words in fields of a draft. A detector's own words come again with its next look."""
+        """Set a status, or fields of a draft. A detector writes its own fields again when it runs next."""
         if status is not None:
             checked_status(status)
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Insight:
             before = _read(rows, id)
-            words = {name: getattr(before, name) for name in _SAID} | dict(said or {})
-            after = replace(before, **asdict(checked(Draft(**words))), last_updated=now, touched=True)
+            drafted = {name: getattr(before, name) for name in _DRAFTED} | dict(fields or {})
+            after = replace(before, **asdict(checked(Draft(**drafted))), last_updated=now, touched=True)
             if status is not None:
                 after = replace(after, status=status, status_at=now)
             rows.put_insights([after])
-            names = [name for name in ("status", *_SAID) if getattr(before, name) != getattr(after, name)]
+            names = [name for name in ("status", *_DRAFTED) if getattr(before, name) != getattr(after, name)]
             was, is_now = ({name: getattr(each, name) for name in names} for each in (before, after))
             rows.add_audit(now, actor, "insight.change", id, before=was, after=is_now)
             return after
@@ -92,15 +92,17 @@ class InsightTable:
         return await self._changes.change(work)
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
-        """The ids of the insight and its comments. What a detector still finds comes back as a new insight."""
+        """
+        Delete it; the ids of the insight and its comments. What a detector still finds comes back as a new insight.
+        """
 
         def work(rows: RegistryRows) -> list[int]:
             before = _read(rows, id)
             comments = [comment.id for comment in rows.comments(id)]
             rows.delete_comments(id)
             rows.delete_insight(id)
-            said = {"title": before.title, "status": before.status}
-            rows.add_audit(self._changes.clock.now(), actor, "insight.delete", id, before=said)
+            was = {"title": before.title, "status": before.status}
+            rows.add_audit(self._changes.clock.now(), actor, "insight.delete", id, before=was)
             return comments
 
         return id, await self._changes.change(work)
@@ -131,18 +133,17 @@ class InsightTable:
                 raise NotThere("this insight has no comment with this id")
             after = replace(before, text=text, last_updated=now)
             rows.put_comment(after)
-            said = {"comment": comment}
-            rows.add_audit(now, actor, "insight.comment.change", id, after=said)
+            rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after
 
         return await self._changes.change(work)
 
     async def merge(self, findings: Sequence[Finding], *, looked_for: Collection[str]) -> Merged:
         """
-        Everything that one look of the detectors `looked_for` found; a finding's key begins with its detector and ":".
+        Take in everything that one run of the detectors `looked_for` found; a finding's key begins with "detector:".
 
         Status and comments stay. An addressed insight that returns is new again. What was not found stays, and is no
-        longer present. Where there is no room for more insights, findings are left out and counted.
+        longer present. Beyond MAX_INSIGHTS, findings are left out and counted.
         """
         now = self._changes.clock.now()
         found = {finding.key: finding for finding in findings}

@@ -34,7 +34,7 @@ _REMEMBERED_DELETIONS = 10_000
 
 
 class KeyTable:
-    """All verbs of a key's life. One that raises (Invalid, NotAllowed, NotThere) has changed nothing."""
+    """Create, change, find and delete keys. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -49,7 +49,7 @@ class KeyTable:
             self._remember(key)
 
     def find(self, secret: str) -> Key | None:
-        """The key of a secret, disabled ones too. Takes as long for a near miss as for a stranger."""
+        """The key of a secret, also when disabled; None if unknown or over. A near miss takes as long as any."""
         digest = self._digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
@@ -114,8 +114,7 @@ class KeyTable:
         actor: Actor,
     ) -> Key:
         """
-        Change what is given, leave the rest. Scopes take the place of the key's scopes or of its use cases, and the
-        other way round.
+        Change what is given, leave the rest. Scopes replace the key's scopes or use cases, and use cases do the same.
         """
         if scopes is not None or use_cases is not None:
             grant = checked_grant(scopes or (), use_cases or ())
@@ -160,7 +159,7 @@ class KeyTable:
         return await self._update(name, rotated, "key.rotate", actor), secret
 
     async def delete(self, name: str, *, confirm: str, actor: Actor) -> None:
-        """Cannot be undone; when it returns nobody passes with the key."""
+        """Delete a key for good; when it returns nobody passes with it."""
         if confirm != name:
             raise Invalid("to delete a key, confirm with its exact name")
 
@@ -246,7 +245,7 @@ def _check_free(rows: RegistryRows, key: Key) -> None:
 
 
 def _shown(key: Key) -> dict[str, object]:
-    """Return what the audit list says of a key: everything but its hashes."""
+    """Return what the audit list shows of a key: everything but its hashes."""
     return {
         "name": key.name,
         "status": key.status,

@@ -36,7 +36,7 @@ class OperatorTable:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._pepper = changes.secret("sessions and links")
-        # A guess costs 32 MiB and a fraction of a second: two at a time, whoever asks.
+        # A guess costs 32 MiB and a fraction of a second: at most two at a time.
         self._guesses = asyncio.Semaphore(2)
 
     async def all(self) -> Sequence[Operator]:
@@ -108,8 +108,9 @@ class OperatorTable:
             operator = await self.get(email.strip().lower())
         except NotThere:
             operator = None
+        kept = operator.password if operator else NOBODY
         async with self._guesses:
-            right = await asyncio.to_thread(matches, password[:4096], operator.password if operator else NOBODY)
+            right = await asyncio.to_thread(matches, password[:4096], kept)
         if operator is None or not right:
             return None
         return await self._begin(operator.email, operator.role, address, operator=True)

@@ -87,7 +87,11 @@ class SqliteLedgerRows:
             " WHERE h.start = ? AND k.kind = 'call' AND k.size <> ?"
         )
         rows = self._connection.execute(statement, (start, INPUT_UNKNOWN)).fetchall()
-        return [(number, Dimensions(*values[:_WIDTH]), _measures(values[_WIDTH:])) for number, *values in rows]
+        found = []
+        for number, *values in rows:
+            dimensions, columns = values[:_WIDTH], values[_WIDTH:]
+            found.append((number, Dimensions(*dimensions), _measures(columns)))
+        return found
 
     def oldest_hour(self, since: int) -> int | None:
         [start] = self._connection.execute("SELECT MIN(start) FROM hours WHERE start >= ?", (since,)).fetchone()
@@ -130,8 +134,9 @@ class SqliteLedgerRows:
         return self._connection.execute("DELETE FROM periods WHERE NOT frozen").rowcount
 
     def count_rows(self) -> int:
-        counts = [self._connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone() for table in TABLES.values()]
-        return sum(count for (count,) in counts)
+        statement = "SELECT (SELECT COUNT(*) FROM hours) + (SELECT COUNT(*) FROM days)"
+        [count] = self._connection.execute(statement).fetchone()
+        return int(count)
 
     def totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[GroupSum]:
         names = [_expression(name) for name in query.group_by]
@@ -149,9 +154,8 @@ class SqliteLedgerRows:
             yield GroupSum(group, status, cost_source, _measures(sums))
 
     def values(self, dimension: str, limit: int) -> Sequence[str]:
-        statement = (
-            f"SELECT DISTINCT {_expression(dimension)} AS value FROM keys k WHERE value <> '' ORDER BY value LIMIT ?"
-        )
+        column = _expression(dimension)
+        statement = f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' ORDER BY value LIMIT ?"
         return [value for (value,) in self._connection.execute(statement, (limit,))]
 
 

@@ -57,7 +57,7 @@ class SqliteLedger:
             raise SpoolUnavailable(f"{FILE}: {error}") from error
 
     async def _begin_anew(self, damaged: Database) -> bool:
-        """Put a new file in the place of a damaged one; False when somebody else who met the damage has done so."""
+        """Replace a damaged file by a new one; False when another caller who met the damage has done so."""
         async with self._repair:
             if self._database is not damaged:
                 return False
@@ -89,7 +89,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     # After a power cut the file may be some transactions back, and its reach with it: they are counted again.
     connection.execute("PRAGMA synchronous = NORMAL")
     prepare(connection)
-    SqliteLedgerRows(connection).state()  # damage there is met now and not later
+    SqliteLedgerRows(connection).state()  # damage there is found now and not later
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:

@@ -1,4 +1,4 @@
--- What the house noticed or people wrote down, and what operators made of it. Here and not beside the ledger's sums:
+-- What detectors found or people wrote down, and what operators made of it. Here and not beside the ledger's sums:
 -- statuses and comments are the operators' own and cannot be made again.
 
 CREATE TABLE insights (

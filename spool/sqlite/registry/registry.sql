@@ -1,6 +1,6 @@
 -- registry.sqlite: who may come in and who changed what. Secrets, passwords and tokens are kept as hashes alone.
 
--- Small facts about the house that belong to no row: the last access of the deployment's key.
+-- Small facts that belong to no row: the last access of the deployment's key.
 CREATE TABLE facts (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
@@ -56,7 +56,7 @@ CREATE TABLE links (
     ends_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Written in the transaction of the change it tells of; nothing deletes from it.
+-- Written in the transaction of the change; nothing deletes from it.
 CREATE TABLE audit (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     at      REAL NOT NULL,

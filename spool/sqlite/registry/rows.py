@@ -222,13 +222,13 @@ class SqliteRegistryRows:
 def _key(row: sqlite3.Row, secrets: Sequence[Secret]) -> Key:
     values = dict(row)
     del values["folded"]
-    values.update({name: json.loads(values[name]) for name in _JSON_OF_KEY})
-    values.update(scopes=tuple(values["scopes"]), use_cases=tuple(values["use_cases"]), secrets=tuple(secrets))
-    return Key(**values)
+    scopes, use_cases, labels = (json.loads(values.pop(name)) for name in _JSON_OF_KEY)
+    return Key(**values, scopes=tuple(scopes), use_cases=tuple(use_cases), labels=labels, secrets=tuple(secrets))
 
 
 def _key_row(key: Key) -> dict[str, object]:
-    row: dict[str, object] = {each.name: getattr(key, each.name) for each in fields(key) if each.name != "secrets"}
+    names = [each.name for each in fields(key) if each.name != "secrets"]
+    row: dict[str, object] = {name: getattr(key, name) for name in names}
     row.update({name: json.dumps(row[name]) for name in _JSON_OF_KEY})
     return {**row, "folded": folded(key.name)}
 

@@ -131,7 +131,7 @@ async def test_a_change_that_is_refused_changes_nothing(world: World) -> None:
     """Half a good change is none."""
     insight = await world.table.create(Draft(title="t"), actor=ADA)
     with pytest.raises(Invalid, match="cost_impact"):
-        await world.table.change(insight.id, status="addressed", said={"cost_impact": "1e999"}, actor=ADA)
+        await world.table.change(insight.id, status="addressed", fields={"cost_impact": "1e999"}, actor=ADA)
     with pytest.raises(Invalid, match="status must be one of"):
         await world.table.change(insight.id, status="done", actor=ADA)
     with pytest.raises(NotThere):
