@@ -96,7 +96,7 @@ def _insights(
         endpoint="insights",
         scope=scope,
         check=insights.check_media_type if takes else None,
-        parameters=None if lists else (),
+        checks_query=lists is None,
         body=takes,
         takes={JSON: takes} if takes else {},
         gives={} if lists else {status: {JSON: gives}},

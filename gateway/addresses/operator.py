@@ -11,14 +11,14 @@ from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import Result
 from gateway.operator import (
+    accounts,
     billing,
-    dead,
+    dead_letters,
     devices,
     findings,
     insights,
     keys,
     ledger,
-    people,
     sign_in,
     spool,
     streams,
@@ -45,8 +45,8 @@ def _call(
     repeated: tuple[str, ...] = (),
     status: int = 200,
 ) -> OperatorAddress:
-    # The page of a list and a report check the query themselves; a call with a body ignores it.
-    is_free = takes is not None or lists is not None or bool(repeated)
+    # Lists and reports check the query themselves; a call with a body ignores it.
+    ignores_query = takes is not None or lists is not None or bool(repeated)
     return OperatorAddress(
         methods=(method,),
         path=OPERATOR_API + path,
@@ -58,10 +58,10 @@ def _call(
         takes={JSON: takes} if takes else {},
         gives={} if lists else {status: {JSON: OBJECT}},
         lists=lists,
-        parameters=None if is_free else (*required, *optional),
         required=required,
         optional=optional,
         repeated=repeated,
+        checks_query=not ignores_query,
     )
 
 
@@ -112,12 +112,14 @@ OPERATOR_ADDRESSES = (
           required=("from", "to")),
     _call("POST", "/billing/push", OPERATOR, billing.push, "Send hours as billing drops", takes=billing.Push),
 
-    _call("GET", "/dead", VIEWER, dead.list_dead, "List dead letters", lists=dead.DEAD),
-    _call("GET", "/dead/{id}", VIEWER, dead.show_dead, "Show a dead letter's record"),
-    _call("POST", "/dead/retry", OPERATOR, dead.retry_dead, "Send dead letters again", takes=dead.Letters),
-    _call("POST", "/dead/discard", OPERATOR, dead.discard_dead, "Give dead letters up", takes=dead.Letters),
-    _call("GET", "/partial-refusals", VIEWER, dead.list_refusals, "List what partial successes refused",
-          lists=dead.REFUSALS),
+    _call("GET", "/dead", VIEWER, dead_letters.list_dead, "List dead letters", lists=dead_letters.DEAD),
+    _call("GET", "/dead/{id}", VIEWER, dead_letters.show_dead, "Show a dead letter's record"),
+    _call("POST", "/dead/retry", OPERATOR, dead_letters.retry_dead, "Send dead letters again",
+          takes=dead_letters.Letters),
+    _call("POST", "/dead/discard", OPERATOR, dead_letters.discard_dead, "Give dead letters up",
+          takes=dead_letters.Letters),
+    _call("GET", "/partial-refusals", VIEWER, dead_letters.list_refusals, "List what partial successes refused",
+          lists=dead_letters.REFUSALS),
 
     _call("GET", "/ignored", VIEWER, findings.list_ignored, "List unrecognised AI shapes",
           lists=findings.IGNORED),
@@ -142,12 +144,12 @@ OPERATOR_ADDRESSES = (
     _call("POST", "/insights/{id}/comments", OPERATOR, insights.comment_insight, "Comment on an insight",
           takes=insights.InsightComment),
 
-    _call("GET", "/operators", ADMIN, people.list_operators, "List operators", lists=people.OPERATORS),
-    _call("POST", "/operators", ADMIN, people.add_operator, "Add an operator",
-          takes=people.NewOperator, status=201),
-    _call("PATCH", "/operators/{email}", ADMIN, people.edit_operator, "Change an operator's role or password",
-          takes=people.OperatorChanges),
-    _call("DELETE", "/operators/{email}", ADMIN, people.remove_operator, "Remove an operator"),
-    _call("GET", "/audit", ADMIN, people.list_audit, "List every change", lists=people.AUDIT),
+    _call("GET", "/operators", ADMIN, accounts.list_operators, "List operators", lists=accounts.OPERATORS),
+    _call("POST", "/operators", ADMIN, accounts.add_operator, "Add an operator",
+          takes=accounts.NewOperator, status=201),
+    _call("PATCH", "/operators/{email}", ADMIN, accounts.edit_operator, "Change an operator's role or password",
+          takes=accounts.OperatorChanges),
+    _call("DELETE", "/operators/{email}", ADMIN, accounts.remove_operator, "Remove an operator"),
+    _call("GET", "/audit", ADMIN, accounts.list_audit, "List every change", lists=accounts.AUDIT),
 )
 # fmt: on

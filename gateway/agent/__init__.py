@@ -4,5 +4,5 @@
 Coding assistants differ in whether their settings can carry a header at all (Gemini CLI, Qwen Code and Copilot cannot),
 and a key in five settings files protects nothing from whoever can read them. So the agent takes telemetry from
 this machine without a key, on OpenTelemetry's default addresses. It listens on loopback alone, refuses browsers
-(`gateway.http.boundary`), and grants sending only, never reading.
+(`gateway.http.admission`), and grants sending only, never reading.
 """

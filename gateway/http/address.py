@@ -58,8 +58,8 @@ class Address:
     """
     One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax.
 
-    The order of the checks: content coding, method, `check`, key and `scope` (None: no key is asked for), `parameters`,
-    size, bytes in hand, body. Rows of one path share `endpoint` and `error_form`; those of the first row count.
+    The order of the checks: content coding, method, `check`, key and `scope` (None: no key is required), query, size,
+    bytes in hand, body. Rows of one path share `endpoint` and `error_form`; those of the first row count.
     """
 
     methods: tuple[str, ...]
@@ -72,7 +72,6 @@ class Address:
     key: KeyCarriage = IN_HEADER
     sole_scope: bool = False  # the key must have this scope and no other
     check: Check | None = None  # what is refused before the key is looked at: media types, unknown formats
-    parameters: tuple[str, ...] | None = None  # those allowed in the query; None: the handler checks it
     body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
     takes: Content = field(default_factory=dict)
     may_be_empty: bool = False  # an empty body stands for {}
@@ -81,6 +80,7 @@ class Address:
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
     error_form: ErrorForm = plain_error
+    checks_query: bool = False  # refuse parameters that are neither required nor optional, before the handler
     required: tuple[str, ...] = ()  # query parameters that must be given
     optional: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()  # query parameters that may be given more than once

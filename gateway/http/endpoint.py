@@ -95,8 +95,8 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
     if row.check is not None:
         row.check(request)
     bearer = admit(row, request, receivers)
-    if row.parameters is not None:
-        check_parameters(request, row.parameters)
+    if row.checks_query:
+        check_parameters(request, (*row.required, *row.optional))
     with receivers.budget.lease() as lease:
         admitted = KeyRequest[object](http=request, body=None, services=services, bearer=bearer, lease=lease)
         if row.body is not None:

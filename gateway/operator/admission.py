@@ -40,8 +40,8 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             admitted = await _admit_over_http(request, row, services)
         if row.role is not None and not at_least(admitted.role, row.role):
             raise Refusal(403, "role", f"this needs the role {row.role}; you have {admitted.role}")
-        if row.parameters is not None:
-            check_parameters(request, row.parameters)
+        if row.checks_query:
+            check_parameters(request, (*row.required, *row.optional))
         if row.body is not None:
             admitted.body = await read_body(request, row.body)
         result = await row.handler(admitted)
