@@ -123,23 +123,25 @@ def _small_number(raw: bytes, at: int, end: int) -> int | None:
 
 
 def _long_text(raw: bytes, at: int) -> str | None:
-    length, start = _varint(raw, at)
-    if start + length != len(raw) or raw[start] != _STRING:
+    start = _behind_length(raw, at)
+    if start is None or raw[start] != _STRING:
         return None
-    length, start = _varint(raw, start + 1)
-    return raw[start:].decode() if start + length == len(raw) else None
+    start = _behind_length(raw, start + 1)
+    return None if start is None else raw[start:].decode()
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends; a length that cannot be when it has no end."""
-    number = shift = 0
-    for place in range(at, min(at + 5, len(raw))):
-        byte = raw[place]
-        number |= (byte & 0x7F) << shift
+def _behind_length(raw: bytes, at: int) -> int | None:
+    """Where the value begins whose length stands there; None if it does not reach exactly to the end."""
+    size = len(raw)
+    length = shift = 0
+    while at < size and shift < 35:
+        byte = raw[at]
+        at += 1
+        length |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, place + 1
+            return at if at + length == size and length else None
         shift += 7
-    return len(raw) + 1, len(raw)
+    return None
 
 
 def _any_layout(raw: bytes) -> Pair:
