@@ -8,7 +8,7 @@ rejected alone; a body that is no export request is refused.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,21 +16,18 @@ import msgspec
 from msgspec import Raw
 
 from gateway.errors import BadPayload
-from gateway.normalise.otlp import admission
-from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding import lone_surrogates, trace_ends
+from gateway.normalise.otlp.decoding.json_attributes import Malformed, attributes_of, double, outside_of, whole_number
 from gateway.normalise.otlp.decoding.json_names import in_camel_case
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Slice
 from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
-from gateway.normalise.otlp.model import Attributes, LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
+from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.items import error_offset
 
 T = TypeVar("T")
-
-_LONGEST_NAME = 64  # of an attribute in a message
 
 _TEMPORALITIES = {"AGGREGATION_TEMPORALITY_DELTA": 1, "AGGREGATION_TEMPORALITY_CUMULATIVE": 2}
 _KINDS = {
@@ -40,10 +37,6 @@ _KINDS = {
     "gauge": "gauge",
     "summary": "summary",
 }
-
-
-class _Malformed(ValueError):
-    """One item that cannot be read. Its message names a field."""
 
 
 class _Place:
@@ -127,7 +120,7 @@ def _resource(resource: schema.JsonResource | None, where: str) -> Resource:
     """What all items below inherit: it cannot be rejected alone."""
     try:
         return Resource(attributes_of(resource.attributes if resource else None))
-    except _Malformed as error:
+    except Malformed as error:
         raise BadPayload(f"{where}.resource{error}") from None
 
 
@@ -179,106 +172,13 @@ def _item(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise _Malformed(f".{_path(error)}: not of the type that OTLP gives it") from None
+        raise Malformed(f".{_path(error)}: not of the type that OTLP gives it") from None
     except msgspec.DecodeError:
-        raise _Malformed(": no JSON, or text that is no Unicode") from None
-
-
-def attributes_of(pairs: Iterable[schema.KeyValue | None] | None) -> Attributes:
-    """Key-value pairs as a dict, without content; the last of a repeated key stays."""
-    attributes: Attributes = {}
-    for pair in pairs or ():
-        if pair is None or not pair.key or pair.value is None:
-            continue
-        name = pair.key
-        rule = RULES[name]
-        if rule is admission.SCALAR:
-            text = pair.value.stringValue
-            value = _number_or_bool(pair.value, name) if text is None else text
-            if value is not None and not (text is not None and len(text) > admission.MAX_VALUE):
-                attributes[name] = value
-        elif rule is not admission.DROPPED and (kept := _kept(pair.value, rule, name)) is not None:
-            attributes[name] = kept
-    return attributes
-
-
-def outside_of(pairs: Iterable[schema.KeyValue | None] | None, attributes: Attributes) -> dict[str, object]:
-    """The texts, numbers and lists of texts that are not among the attributes read."""
-    outside: dict[str, object] = {}
-    for pair in pairs or ():
-        if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
-            with suppress(_Malformed):  # what nobody reads rejects nothing
-                if (found := _plain(pair.value, pair.key)) is not None:
-                    outside[pair.key] = found
-    return outside
-
-
-def _plain(value: schema.Value, name: str) -> object:
-    if value.stringValue is not None:
-        return value.stringValue
-    number = _number_or_bool(value, name)
-    return _words(value.arrayValue, name) if number is None else number
-
-
-def _number_or_bool(value: schema.Value, name: str) -> int | float | bool | None:
-    try:
-        if value.intValue is not None:
-            return _whole(value.intValue, "intValue", -(1 << 63), 1 << 63)
-        return value.boolValue if value.doubleValue is None else _double(value.doubleValue, "doubleValue")
-    except _Malformed as error:
-        raise _Malformed(f".attributes.{name[:_LONGEST_NAME]}{error}") from None
-
-
-def _kept(value: schema.Value, rule: str, name: str) -> Any:
-    if rule is admission.REDUCED:
-        return None if value.stringValue is None else admission.reduced(name, value.stringValue)
-    if value.stringValue is not None:
-        return value.stringValue if len(value.stringValue) <= admission.MAX_VALUE else None
-    return _words(value.arrayValue, name)
-
-
-def _words(encoded: Raw, name: str) -> list[str] | None:
-    """The texts of an array; it is left raw until somebody wants it, because most arrays are never read."""
-    if not memoryview(encoded).nbytes:
-        return None
-    try:
-        array = schema.ARRAY.decode(encoded)
-    except (msgspec.DecodeError, RecursionError):
-        field = f".attributes.{name[:_LONGEST_NAME]}.arrayValue"
-        raise _Malformed(f"{field}: not of the type that OTLP gives it") from None
-    values = array.values if array is not None else None
-    return [value.stringValue for value in values or () if value is not None and value.stringValue] or None
-
-
-def _whole(value: int | str | float, field: str, low: int, high: int) -> int:
-    """A 64-bit integer, exactly: a float that may have been rounded on its way is refused."""
-    if type(value) is str:
-        digits = value if value.isdecimal() else value.removeprefix("-")
-        if not (digits.isdecimal() and digits.isascii() and len(digits) <= 20):
-            raise _Malformed(f".{field}: no integer")
-        number = int(value)
-    elif type(value) is float:
-        if not value.is_integer() or abs(value) >= 1 << 53:
-            raise _Malformed(f".{field}: no exact integer")
-        number = int(value)
-    else:
-        number = int(value)
-    if not low <= number < high:
-        raise _Malformed(f".{field}: out of the range of 64 bits")
-    return number
-
-
-def _double(value: float | str, field: str) -> float:
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            raise _Malformed(f".{field}: no number") from None
-    return value
+        raise Malformed(": no JSON, or text that is no Unicode") from None
 
 
 def _time(value: schema.Whole, field: str) -> int:
-    return 0 if value is None else moment(_whole(value, field, 0, 1 << 64))
+    return 0 if value is None else moment(whole_number(value, field, 0, 1 << 64))
 
 
 def _hex_id(value: str | None, size: int, place: _Place, field: str) -> str | None:
@@ -301,7 +201,7 @@ def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, 
         if span is None:
             return
         part.items.append((at, _span(span, resource, scope, where)))
-    except _Malformed as error:
+    except Malformed as error:
         part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
     part.received += 1
 
@@ -336,7 +236,7 @@ def _read_log_record(
         if record is None:
             return
         part.items.append((at, _log_record(record, resource, scope, where)))
-    except _Malformed as error:
+    except Malformed as error:
         part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
     part.received += 1
 
@@ -362,7 +262,7 @@ def _read_metric(part: Slice[Point], place: int, resource: Resource, scope: Scop
     """Points are the items here: a metric that cannot be read counts as one of them."""
     try:
         metric = _item(raw, schema.METRIC)
-    except _Malformed as error:
+    except Malformed as error:
         part.rejects.append(Reject(place + part.received, MALFORMED, f"{where}{error}"))
         part.received += 1
         return
@@ -392,7 +292,7 @@ def _read_point(part: Slice[Point], place: int, countable: Countable, raw: Raw, 
             part.ignored[CANNOT_COUNT] += 1
         else:
             part.items.append((at, point))
-    except _Malformed as error:
+    except Malformed as error:
         part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
     part.received += 1
 
@@ -400,14 +300,14 @@ def _read_point(part: Slice[Point], place: int, countable: Countable, raw: Raw, 
 def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:
     value: int | float | None = None
     if kind != "sum":
-        value = None if point.sum is None else _double(point.sum, "sum")
+        value = None if point.sum is None else double(point.sum, "sum")
     elif point.asInt is not None:
-        value = _whole(point.asInt, "asInt", -(1 << 63), 1 << 63)
+        value = whole_number(point.asInt, "asInt", -(1 << 63), 1 << 63)
     elif point.asDouble is not None:
-        value = _double(point.asDouble, "asDouble")
+        value = double(point.asDouble, "asDouble")
     attributes = attributes_of(point.attributes)
     return countable.point(
-        flags=0 if point.flags is None else _whole(point.flags, "flags", 0, 1 << 32),
+        flags=0 if point.flags is None else whole_number(point.flags, "flags", 0, 1 << 32),
         start_time=_time(point.startTimeUnixNano, "startTimeUnixNano"),
         time=_time(point.timeUnixNano, "timeUnixNano"),
         value=value,
