@@ -34,8 +34,9 @@ class SentDeliveries(ABC):
         await self._finish(delivery, partial(transitions.settle, settlement=settlement, at=self._clock.now()))
 
     async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
-        second = transitions.second_first(delivery, at)
-        await self._finish(delivery, partial(transitions.split, second=second, reason=reason, refused=refused))
+        second = transitions.place_split(delivery, at)
+        transition = partial(transitions.split, second=second, reason=reason, refused=refused)
+        await self._finish(delivery, transition)
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
         topic = topic_of(delivery.route)

@@ -109,7 +109,7 @@ def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Ro
     )
 
 
-def second_first(delivery: Delivery, at: int | None) -> int:
+def place_split(delivery: Delivery, at: int | None) -> int:
     """The first number of the second half of a split; ValueError when one of the two would be empty."""
     second = delivery.first + delivery.count // 2 if at is None else at
     if not delivery.first < second <= delivery.last:
@@ -181,14 +181,15 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
     """It arrived, or it is due again with no trace of the attempt that was cut off."""
     if not sent:
         changed = replace(delivery, state=OPEN, not_before=0.0, mark=None, idempotency_key=rules.new_key())
-        return RouteChange(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=-delivery.count))
+        counts = _terms(delivery, unknown=-delivery.count)
+        return RouteChange(route=delivery.route, changed=changed, counts=counts)
     counts = _terms(delivery, unknown=-delivery.count, delivered=delivery.count)
     if delivery.replay:
         counts = {"replayed": delivery.count}
     return RouteChange(route=delivery.route, removed=[delivery.id], counts=counts)
 
 
-def unknown_delivery(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
+def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
     """The delivery as the operator sees it."""
     return UnknownDelivery(
         id=delivery.id,
@@ -225,7 +226,8 @@ def set_aside(
         committed_at=committed_at,
         replay=delivery.replay,
     )
-    return RouteChange(route=delivery.route, removed=[delivery.id], dead=letter, counts=_terms(delivery, dead=1))
+    counts = _terms(delivery, dead=1)
+    return RouteChange(route=delivery.route, removed=[delivery.id], dead=letter, counts=counts)
 
 
 def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
@@ -235,12 +237,14 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
     number = letter.number
     kept = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
     again = _new(route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, kept=kept)
-    return RouteChange(route=route.name, added=[again], no_longer_dead=letter.id, counts=_terms(letter, dead=-1))
+    counts = _terms(letter, dead=-1)
+    return RouteChange(route=route.name, added=[again], no_longer_dead=letter.id, counts=counts)
 
 
 def discard_dead(letter: StoredDeadLetter) -> RouteChange:
     """The route may be gone: then there is nothing to count on."""
-    return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=_terms(letter, dead=-1, discarded=1))
+    counts = _terms(letter, dead=-1, discarded=1)
+    return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ ROUTE_TERMS = (
 )  # fmt: skip
 
 
-Sums = Mapping[tuple[str, str], int]  # by topic and term
+TermSums = Mapping[tuple[str, str], int]  # by topic and term
 
 
 class Terms(msgspec.Struct, array_like=True, kw_only=True):
@@ -124,7 +124,7 @@ def totals(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
     return sums
 
 
-def by_topic(sums: Sums) -> dict[str, dict[str, int]]:
+def by_topic(sums: TermSums) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, term), n in sorted(sums.items()):
         topics.setdefault(topic, {})[term] = n
@@ -146,8 +146,8 @@ def books(
 
 
 def verified(
-    counters: Sums,
-    recounted: Sums,
+    counters: TermSums,
+    recounted: TermSums,
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
@@ -158,7 +158,7 @@ def verified(
     return books(by_topic({**recounted, **by_keeping}), routes, imbalances)
 
 
-def _differences(counters: Sums, recounted: Sums) -> Iterator[str]:
+def _differences(counters: TermSums, recounted: TermSums) -> Iterator[str]:
     for topic, term in sorted({*counters, *recounted}):
         counted, again = counters.get((topic, term), 0), recounted.get((topic, term), 0)
         if counted != again and term not in (*BY_KEEPING, KEPT):

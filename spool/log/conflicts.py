@@ -11,15 +11,15 @@ import msgspec
 from spool.record import Inference, decimal_text
 
 
-class Sum(msgspec.Struct, array_like=True):
+class ReportedSum(msgspec.Struct, array_like=True):
     """What one of the two sources reported of the calls in question; None: never reported."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost: str | None = None
 
-    def plus(self, other: Sum) -> Sum:
-        return Sum(
+    def plus(self, other: ReportedSum) -> ReportedSum:
+        return ReportedSum(
             _added(self.input_tokens, other.input_tokens),
             _added(self.output_tokens, other.output_tokens),
             other.cost if self.cost is None else decimal_text(Decimal(self.cost) + Decimal(other.cost or 0)),
@@ -30,8 +30,8 @@ class Conflict(msgspec.Struct, array_like=True):
     """Every disagreement of a pair of sources; the request id of the newest one as an example."""
 
     count: int = 0
-    first: Sum = msgspec.field(default_factory=Sum)
-    second: Sum = msgspec.field(default_factory=Sum)
+    first: ReportedSum = msgspec.field(default_factory=ReportedSum)
+    second: ReportedSum = msgspec.field(default_factory=ReportedSum)
     request_id: str | None = None
 
     def plus(self, other: Conflict) -> Conflict:
@@ -83,8 +83,8 @@ class Conflicts(dict[Pair, Conflict]):
         ]
 
 
-def _sum(record: Inference) -> Sum:
-    return Sum(record.input_tokens, record.output_tokens, _money(record.cost))
+def _sum(record: Inference) -> ReportedSum:
+    return ReportedSum(record.input_tokens, record.output_tokens, _money(record.cost))
 
 
 def _added(one: int | None, other: int | None) -> int | None:
@@ -102,5 +102,5 @@ def _money(text: str | None) -> str | None:
     return decimal_text(cost) if cost.is_finite() else None
 
 
-def _named(one: Sum) -> dict[str, Any]:
+def _named(one: ReportedSum) -> dict[str, Any]:
     return {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens, "cost": one.cost}

@@ -265,7 +265,7 @@ class MemoryDeliveries(SentDeliveries):
         return [self._dead[letter] for letter in dict.fromkeys(ids) if letter in self._dead]
 
     def _unknown(self, delivery: StoredDelivery) -> UnknownDelivery:
-        return transitions.unknown_delivery(delivery, self._routes[delivery.route].topic)
+        return transitions.show_unknown(delivery, self._routes[delivery.route].topic)
 
     def _backlog(self, route: str) -> Backlog:
         return routes.backlog(self._open(route))

@@ -116,7 +116,7 @@ class SqliteDeliveries(SentDeliveries):
             return list(rows.read_deliveries(connection, queries.UNKNOWNS))
 
         found = await self._database.read(read)
-        return [transitions.unknown_delivery(delivery, topic_of(delivery.route)) for delivery in found]
+        return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery in found]
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
         def work(connection: sqlite3.Connection) -> StoredDelivery:
@@ -127,7 +127,7 @@ class SqliteDeliveries(SentDeliveries):
             return found
 
         found = await self._change(work)
-        return transitions.unknown_delivery(found, topic_of(found.route))
+        return transitions.show_unknown(found, topic_of(found.route))
 
     # -- routes ----------------------------------------------------------------------------------------------------
 

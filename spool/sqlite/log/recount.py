@@ -23,15 +23,15 @@ from spool.sqlite.log.retention import RouteNeeds
 COMMITS = 2048  # in one slice
 NUMBERS = 4096  # of a topic in one slice
 
-Sums = Counter[tuple[str, str]]
+TermCounter = Counter[tuple[str, str]]
 
 
 @dataclass(kw_only=True)
 class Border:
     """What there was at one instant: the counters to be checked, and how far the recount goes."""
 
-    counters: Sums = field(default_factory=Counter)
-    carried: Sums = field(default_factory=Counter)
+    counters: TermCounter = field(default_factory=Counter)
+    carried: TermCounter = field(default_factory=Counter)
     routes: dict[str, dict[str, int]] = field(default_factory=dict)
     last_commit: int = 0
     oldest: dict[str, int] = field(default_factory=dict)
@@ -51,9 +51,9 @@ def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
     return found
 
 
-async def recount(database: Database, found: Border) -> tuple[Sums, list[str], list[tuple[str, Damage]]]:
+async def recount(database: Database, found: Border) -> tuple[TermCounter, list[str], list[tuple[str, Damage]]]:
     """The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found."""
-    sums: Sums = Counter(found.carried)
+    sums: TermCounter = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
     wrong: list[str] = []
     last = 0
@@ -69,7 +69,7 @@ async def recount(database: Database, found: Border) -> tuple[Sums, list[str], l
     return sums, wrong, damage
 
 
-def _commits(connection: sqlite3.Connection, begin: int, end: int, sums: Sums, wrong: list[str]) -> int:
+def _commits(connection: sqlite3.Connection, begin: int, end: int, sums: TermCounter, wrong: list[str]) -> int:
     """Add one slice of commit rows; returns where the next one begins."""
     for commit, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (begin, end, COMMITS)):
         begin = commit
@@ -85,7 +85,7 @@ def _numbers(
     topic: str,
     first: int,
     end: int,
-    sums: Sums,
+    sums: TermCounter,
     wrong: list[str],
     damage: list[tuple[str, Damage]],
 ) -> int:
