@@ -20,14 +20,14 @@ class Caller(NamedTuple):
     api_key: str | None = None
 
 
-NOBODY = Caller()
+NO_CALLER = Caller()
 
 
 def nearest(caller: Caller, further: Caller) -> Caller:
     """Field by field, the nearer one that says something."""
-    if further is NOBODY:
+    if further is NO_CALLER:
         return caller
-    if caller is NOBODY:
+    if caller is NO_CALLER:
         return further
     return Caller(
         caller.user if caller.user is not None else further.user,
@@ -42,7 +42,7 @@ def caller_of(attributes: Attributes, shape: AttributeShape, product: Product) -
     user_names = shape.user if product.user is None else product.user
     session_names = shape.session if product.session is None else product.session
     if not (user_names or session_names or shape.team or shape.api_key):
-        return NOBODY
+        return NO_CALLER
     return Caller(
         semconv.first_text(attributes, user_names) if user_names else None,
         semconv.first_text(attributes, shape.team) if shape.team else None,
@@ -54,13 +54,13 @@ def caller_of(attributes: Attributes, shape: AttributeShape, product: Product) -
 def caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:
     """What a resource says for everything that it sends."""
     if not (shape.user or shape.team or shape.session):
-        return NOBODY
+        return NO_CALLER
     caller = Caller(
         semconv.first_text(attributes, semconv.RESOURCE_USER),
         semconv.first_text(attributes, semconv.RESOURCE_TEAM),
         semconv.first_text(attributes, semconv.RESOURCE_SESSION),
     )
-    return NOBODY if caller == NOBODY else caller
+    return NO_CALLER if caller == NO_CALLER else caller
 
 
 def end_user_of(attributes: Attributes, user: str | None) -> str | None:
@@ -72,6 +72,6 @@ def end_user_of(attributes: Attributes, user: str | None) -> str | None:
 
 
 def _key_name(attributes: Attributes, names: Names) -> str | None:
-    """The alias of a caller's key, unless somebody named it after the key itself."""
+    """The alias of a caller's key, None if it was named after the key itself."""
     alias = semconv.first_text(attributes, names)
     return None if is_secret(alias) else alias

@@ -1,4 +1,4 @@
-"""The semantic conventions themselves: telemetry from nobody in particular, and what products share of it."""
+"""The semantic conventions as a product: telemetry of unknown senders, and what products share of it."""
 
 from __future__ import annotations
 

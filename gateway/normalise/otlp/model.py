@@ -76,4 +76,4 @@ class Point(msgspec.Struct, gc=False):
     time: int
     value: int | float
     attributes: Attributes
-    apart: bytes = b""  # of attributes that stayed outside: they are not read, and yet tell series apart
+    apart: bytes = b""  # of attributes that stayed outside: they are not read, and yet distinguish series

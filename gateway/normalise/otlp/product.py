@@ -61,7 +61,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     taken_by: tuple[Product, ...]  # products that may take the item whole
     names_tool: bool
     names_end_user: bool
-    names_ai: bool  # speaks of models or tokens
+    names_ai: bool  # one of them is a name of a model or of token counts
 
     @property
     def usage(self) -> Names:
@@ -226,12 +226,12 @@ class Product:
     scope_beginnings: Names = ()
     sdks: Names = ()
     services: Names = ()
-    # ... and, where these tell nothing, by attributes of a span.
+    # ... and, where none of these is known, by attributes of a span.
     marks: Names = ()
     mark_beginnings: Names = ()
     weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)  # hold for some spans
     marks_above_sender: bool = False  # its marks count more than scope, SDK and service
-    marks_points: bool = False  # its marks tell of metric points as well
+    marks_points: bool = False  # its marks count on metric points as well
     kinds: tuple[Kind, ...] = ()
 
     # Attributes under names of its own: by field (those of `semconv.FIELDS`), weaker than the names there.

@@ -65,7 +65,7 @@ REQUEST_ID = (
     "gen_ai.response.id", "ai.response.id", "request_id", "response_id", "gen_ai.request.id",
     "client_request_id",
 )  # fmt: skip
-# Of these, who gave the id: the provider, or somebody who may give it twice.
+# Of these, who gave the id: the provider, or a caller or proxy that may give it twice.
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "response_id")
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
@@ -137,7 +137,7 @@ NO_CALLS = frozenset({
     "llm_call",
 })  # fmt: skip
 
-# What a model is called, or how tokens are counted, in attributes of senders that nobody has described yet.
+# What a model is called, or how tokens are counted, in attributes of unknown senders.
 _AI_NAME = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
 _TOKEN_COUNT = re.compile(
     r"(?:^|[._])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)|model(?:_name|_id)?$)"
@@ -224,7 +224,7 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
 
 
 def is_ai_name(name: str) -> bool:
-    """Whether an attribute's name speaks of a model or of token counts."""
+    """Whether an attribute's name is one of a model or of token counts."""
     return bool(_AI_NAME.match(name) or _TOKEN_COUNT.search(name))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.callers import NOBODY, caller_of, caller_of_resource, end_user_of, nearest
+from gateway.normalise.otlp.callers import NO_CALLER, caller_of, caller_of_resource, end_user_of, nearest
 from gateway.normalise.otlp.model import Attributes, Resource
 from gateway.normalise.otlp.names import QUOTED_METADATA
 from gateway.normalise.otlp.product import AttributeShape, Product
@@ -28,7 +28,7 @@ class Senders:
         self._device_names = semconv.RESOURCE_DEVICE_OR_HOST if options.host_id else semconv.RESOURCE_DEVICE
         self._resource: Resource | None = None
         # Of the resource that was entered last:
-        self.caller = NOBODY
+        self.caller = NO_CALLER
         self.device: str | None = None
         self.tags: dict[str, str] = {}
 

@@ -19,7 +19,7 @@ _LONGEST = 64  # longer than any name above
 
 
 def sender_of(resource: Resource, scope: Scope) -> Product:
-    """The product by SDK, scope or service name; OTEL when none of them tells."""
+    """The product by SDK, scope or service name; OTEL when none of them is known."""
     sdk = resource.attributes.get("telemetry.sdk.name")
     if isinstance(sdk, str) and sdk in _SDKS:
         return _SDKS[sdk]

@@ -44,7 +44,7 @@ def outside_of(pairs: Iterable[schema.KeyValue | None] | None, attributes: Attri
     outside: dict[str, object] = {}
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
-            with suppress(Malformed):  # what nobody reads rejects nothing
+            with suppress(Malformed):  # a value that is not read rejects nothing
                 if (found := _plain(pair.value, pair.key)) is not None:
                     outside[pair.key] = found
     return outside
@@ -75,7 +75,7 @@ def _kept(value: schema.Value, rule: str, name: str) -> Any:
 
 
 def _words(encoded: Raw, name: str) -> list[str] | None:
-    """The texts of an array; it is left raw until somebody wants it, because most arrays are never read."""
+    """The texts of an array; decoded only here, because most arrays are never read."""
     if not memoryview(encoded).nbytes:
         return None
     try:

@@ -93,7 +93,7 @@ def _slices(
                 size += memoryview(raw).nbytes
                 if size >= MAX_SLICE:
                     if ends is not None:
-                        ends.tell(part, number)
+                        ends.mark_ended(part, number)
                     yield part
                     place += part.received
                     part, size, number = Slice(), 0, number + 1
@@ -108,7 +108,7 @@ def _trace_ends(request: schema.JsonTraces) -> Generator[Slice[Any], None, Trace
         for _, inner in _present(entry.scopeSpans):
             for raw in inner.spans or ():
                 with suppress(ValueError):  # the reading itself says what is wrong
-                    ends.saw(bytes.fromhex(schema.TRACE_ID.decode(raw).traceId), number)
+                    ends.note(bytes.fromhex(schema.TRACE_ID.decode(raw).traceId), number)
                 size += memoryview(raw).nbytes
                 if size >= MAX_SLICE:
                     yield Slice()
@@ -129,7 +129,7 @@ def _present(entries: list[Any] | None) -> Iterator[tuple[int, Any]]:
 
 
 def _check_text(body: bytes) -> Iterator[Slice[Any]]:
-    """Refuse what is not UTF-8, also in members that nobody reads."""
+    """Refuse what is not UTF-8, also in members that are not read."""
     if body.isascii():
         return
     decoder = codecs.getincrementaldecoder("utf-8")()

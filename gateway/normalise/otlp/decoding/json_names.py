@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.errors import BadPayload
 
-_SEARCHED = 64 * 1024  # a sender keeps to one spelling, so the beginning tells
+_SEARCHED = 64 * 1024  # a sender keeps to one spelling, so the beginning is enough
 _LARGEST = 4 * 1024 * 1024  # rewriting holds the whole body as objects
 _SNAKE = re.compile(
     rb'"(?:resource_(?:spans|logs|metrics)|scope_(?:spans|logs|metrics)|log_records|(?:trace|span|parent_span)_id'

@@ -32,7 +32,7 @@ _NO_EVENTS: list[SpanEvent] = []
 def traces(body: bytes) -> Iterator[Slice[Span]]:
     """The spans of an ExportTraceServiceRequest."""
     slices = _slices(body, wire_view.TracesRequest, _spans)
-    return slices if len(body) <= trace_ends.LARGE else _told_ends(body, slices)
+    return slices if len(body) <= trace_ends.LARGE else _slices_with_ends(body, slices)
 
 
 def logs(body: bytes) -> Iterator[Slice[LogRecord]]:
@@ -62,9 +62,9 @@ def _slices(body: bytes, message: Any, read: Callable[[Any, int], Slice[T]]) -> 
         yield part
 
 
-def _told_ends(body: bytes, slices: Iterator[Slice[Span]]) -> Iterator[Slice[Span]]:
+def _slices_with_ends(body: bytes, slices: Iterator[Slice[Span]]) -> Iterator[Slice[Span]]:
     """
-    Slices that say which traces end with them, so that these need not wait in memory for the end of the body.
+    Slices with the traces that end in them, so that these need not wait in memory for the end of the body.
 
     Two walks over the body; the first one parses without reading, which takes a tenth of the time of the
     second.
@@ -78,10 +78,10 @@ def _told_ends(body: bytes, slices: Iterator[Slice[Span]]) -> Iterator[Slice[Spa
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
                 for span in scope_spans.spans:
-                    ends.saw(span.trace_id, number)
+                    ends.note(span.trace_id, number)
         yield Slice()
     for number, part in enumerate(slices):
-        ends.tell(part, number)
+        ends.mark_ended(part, number)
         yield part
 
 

@@ -36,7 +36,7 @@ class ItemReader(Protocol[T_contra]):
     def take(self, place: int, item: T_contra) -> None: ...
 
     def settle(self, ended: frozenset[str]) -> Iterable[None]:
-        """Nothing more comes of these traces."""
+        """Book the calls of traces of which no later slice holds a span."""
 
     def finish(self) -> Iterable[None] | None:
-        """Whoever has much to do gives the event loop its turns in between."""
+        """Book what is left; a reader with much to book yields to give the event loop its turn."""

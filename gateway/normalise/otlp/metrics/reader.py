@@ -144,10 +144,10 @@ def _model(point: Point) -> str | None:
 def _token_type(family: MetricFamily, point: Point) -> str | None:
     if family.token_type is not None or not family.type_keys:
         return family.token_type
-    said = semconv.first_text(point.attributes, family.type_keys)
-    if said is None or len(said) > LONGEST_TYPE:
+    stated = semconv.first_text(point.attributes, family.type_keys)
+    if stated is None or len(stated) > LONGEST_TYPE:
         return None
-    return family.types.get(said, said)
+    return family.types.get(stated, stated)
 
 
 def _identity(series: bytes, point: Point) -> Identity:

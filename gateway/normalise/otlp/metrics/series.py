@@ -32,7 +32,7 @@ class SeriesKeys:
 
 
 def apart(outside: Mapping[str, object]) -> bytes:
-    """A hash of attributes that nobody may read: enough to tell two series apart, too little to read them."""
+    """A hash of attributes that may not be read: it distinguishes two series and reveals neither."""
     return blake2b(canonical(outside), digest_size=KEY_BYTES).digest() if outside else b""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.callers import NOBODY, Caller, caller_of
+from gateway.normalise.otlp.callers import NO_CALLER, Caller, caller_of
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS
@@ -31,10 +31,10 @@ class SpanCall(Struct, gc=False):
     shared_id: str | None
     run_id: str | None = None
     own_id: str | None = None  # of an answer from the source's cache
-    resource_caller: Caller = NOBODY
+    resource_caller: Caller = NO_CALLER
     device: str | None = None  # as its resource names it
     inner: list[SpanCall] | None = None  # the nearest calls of the same class below
-    twin_caller: Caller = NOBODY  # of dropped twins, the nearest first
+    twin_caller: Caller = NO_CALLER  # of dropped twins, the nearest first
     agent: str | None = None
     why: dict[str, str] | None = None
 
@@ -171,7 +171,7 @@ def _completed(stated: Tokens, more: Fields) -> Tokens:
 
 
 def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
-    """The reported total. Nobody bills it: an impossible one says nothing."""
+    """The reported total; None for an impossible one, because it is never billed."""
     try:
         total = semconv.first_count(attributes, shape.total)
         return semconv.count(more.get("total"), "total") if total is None else total

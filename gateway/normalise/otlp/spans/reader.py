@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.callers import NOBODY, caller_of, nearest
+from gateway.normalise.otlp.callers import NO_CALLER, caller_of, nearest
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product
@@ -149,7 +149,7 @@ class SpanReader:
             call.agent = agent
             return Node(parent, call.caller, agent, call.record.operation == "invoke_agent", call)
         caller = caller_of(span.attributes, shape, OTEL)  # the calls below may be another product's
-        if parent is None and caller is NOBODY and agent is None:
+        if parent is None and caller is NO_CALLER and agent is None:
             return None
         is_agent = product.spans.is_agent
         is_border = is_tool_or_agent(span, shape) or (is_agent is not None and is_agent(span))
@@ -166,16 +166,16 @@ class SpanReader:
 
     def _book(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
         record, caller = call.record, call.caller
-        if call.twin_caller is not NOBODY:
+        if call.twin_caller is not NO_CALLER:
             caller = nearest(caller, call.twin_caller)
         if parent is not None:
             above = tree.above(parent)
             caller = nearest(caller, above.caller)
             if call.agent is None:
                 call.agent = above.agent
-        if call.resource_caller is not NOBODY:
+        if call.resource_caller is not NO_CALLER:
             caller = nearest(caller, call.resource_caller)
-        if caller is not NOBODY:
+        if caller is not NO_CALLER:
             record.user, record.team, record.session, record.api_key = caller
         if call.why is not None:
             add_inherited(call.why, caller)
@@ -195,7 +195,7 @@ class SpanReader:
 
 
 def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
-    """The product whose dialect a span speaks."""
+    """The product by whose dialect a span is read."""
     marked = shape.product
     if marked is not None and (marked.marks_above_sender or sender is OTEL):
         return marked
@@ -207,7 +207,7 @@ def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
-    """Whether a span counts something under an operation that nobody has described."""
+    """Whether a span counts something under an operation that is not known."""
     operation = values.text(span.attributes.get("gen_ai.operation.name"))
     if operation is None or operation in semconv.NO_CALLS or operation.endswith("_memory"):
         return False

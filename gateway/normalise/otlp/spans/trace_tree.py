@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.normalise.otlp.callers import NOBODY, Caller, nearest
+from gateway.normalise.otlp.callers import NO_CALLER, Caller, nearest
 from gateway.normalise.otlp.spans.calls import SpanCall
 
 TURN = 4096  # nodes to settle without a pause
@@ -23,7 +23,7 @@ Key = tuple[str, str]  # trace id, span id
 class Above(NamedTuple):
     """What is above a span: identity and agent by nearness, and the nearest enclosing call of each class."""
 
-    caller: Caller = NOBODY
+    caller: Caller = NO_CALLER
     agent: str | None = None
     calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
 
@@ -95,7 +95,7 @@ def _below(node: Node, above: Above) -> Above:
         a, b, c = calls
         kind = node.call.kind
         calls = (node.call if kind == 0 else a, node.call if kind == 1 else b, node.call if kind == 2 else c)
-    elif node.caller is NOBODY and node.agent is None:
+    elif node.caller is NO_CALLER and node.agent is None:
         return above
     return Above(nearest(node.caller, above.caller), node.agent or above.agent, calls)
 

@@ -2,7 +2,7 @@
 Portkey: its analytics rows, pushed as spans.
 
 Their status is always good, and their span id may be one that the caller gave to several attempts, so the
-row's own id tells calls apart.
+row's own id identifies the call.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gateway.normalise.otlp.products as listed
 from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.otlp.semconv import FIELDS
 
 ORDER = [product.source for product in PRODUCTS]
 
@@ -23,6 +24,11 @@ def test_no_two_products_claim_the_same_name() -> None:
     for table in tables:
         names = [name for product in PRODUCTS for name in getattr(product, table)]
         assert len(names) == len(set(names)), table
+
+
+def test_names_of_a_product_belong_to_fields_that_there_are() -> None:
+    """A field that nobody reads would be declared for nothing."""
+    assert [] == [(product.source, field) for product in PRODUCTS for field in product.names if field not in FIELDS]
 
 
 def test_logfire_marks_the_spans_of_everybody_and_comes_last() -> None:
