@@ -21,10 +21,10 @@ PER_REQUEST = 500
 
 
 def chained(installations: Any, tmp_path: Path) -> tuple[Tollhouse, Tollhouse, str]:
-    """The near house forwards to the far one under a managed key; returns both and the near one's key."""
+    """The near tollhouse forwards to the far one under a managed key; returns both and the near one's key."""
     far = installations("far")
     secret = tmp_path / "upstream.key"
-    secret.write_text(far.key("near house") + "\n")
+    secret.write_text(far.key("near tollhouse") + "\n")
     near = installations("near", more=UPSTREAM.format(url=far.start(), secret=secret))
     return near, far, near.key("applications")
 
@@ -45,8 +45,8 @@ def send(near: Tollhouse, key: str, count: int, prefix: str) -> None:
         assert 200 == post(near.url, request(spans), key).status
 
 
-def test_ten_thousand_records_through_two_houses(installations: Any, tmp_path: Path) -> None:
-    """The record files of both houses hold the same records, field by field, ids and costs included."""
+def test_ten_thousand_records_through_two_tollhouses(installations: Any, tmp_path: Path) -> None:
+    """The record files of both tollhouses hold the same records, field by field, ids and costs included."""
     near, far, key = chained(installations, tmp_path)
     near.start()
     send(near, key, RECORDS, "chain")
@@ -57,8 +57,8 @@ def test_ten_thousand_records_through_two_houses(installations: Any, tmp_path: P
     right = {record["id"]: record for record in far.records()}
     assert RECORDS == len(left) == len(near.records()) == len(far.records())
     assert left == right
-    for house in (near, far):
-        house.json("spool", "verify")
+    for tollhouse in (near, far):
+        tollhouse.json("spool", "verify")
 
 
 def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations: Any, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations
     near.start()
     send(near, key, 1_000, "before")
     near.wait_until_drained("upstream/ai-telemetry")
-    far.run("keys", "disable", "near house")
+    far.run("keys", "disable", "near tollhouse")
     send(near, key, 1_000, "after")
     wait_for(lambda: near.route("upstream/ai-telemetry")["state"] == "parked", 20, "the route is parked")
     ready = KEEP_ALIVE.request("GET", near.url + "/readyz")
@@ -75,7 +75,7 @@ def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations
     routes = {row["route"]: row for row in ready.json()["routes"]}
     assert "parked" == routes["upstream/ai-telemetry"]["state"]
     assert routes["upstream/ai-telemetry"]["reason"]
-    far.run("keys", "enable", "near house")
+    far.run("keys", "enable", "near tollhouse")
     near.wait_until_drained("upstream/ai-telemetry", 90)
     far.wait_until_drained("archive/ai-telemetry")
     assert 2_000 == len(far.records()) == len({record["id"] for record in far.records()})

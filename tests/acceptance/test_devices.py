@@ -68,13 +68,13 @@ class Agent(Tollhouse):
         return self.queued("upstream/ai-telemetry") == 0
 
 
-def ask(house: Tollhouse, what: str, key: str, **body: Any) -> tuple[int, Any]:
-    answer = post(house.url, json.dumps(body).encode(), key, path=PLANE + what)
+def ask(tollhouse: Tollhouse, what: str, key: str, **body: Any) -> tuple[int, Any]:
+    answer = post(tollhouse.url, json.dumps(body).encode(), key, path=PLANE + what)
     return answer.status, answer.json()
 
 
-def listed(house: Tollhouse) -> dict[str, dict[str, Any]]:
-    return {row["id"]: row for row in house.json("devices", "list")["devices"]}
+def listed(tollhouse: Tollhouse) -> dict[str, dict[str, Any]]:
+    return {row["id"]: row for row in tollhouse.json("devices", "list")["devices"]}
 
 
 @pytest.fixture
@@ -122,41 +122,41 @@ def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, 
     assert {"id": "laptop-1", "sent": True, "held": None} == shown(near, "laptop-1")["upstream"]
 
 
-def shown(house: Tollhouse, id: str) -> dict[str, Any]:
-    device: dict[str, Any] = house.json("devices", "show", id)["device"]
+def shown(tollhouse: Tollhouse, id: str) -> dict[str, Any]:
+    device: dict[str, Any] = tollhouse.json("devices", "show", id)["device"]
     return device
 
 
 def test_the_operators_commands(installations: Any) -> None:
     """approve, label, revoke and reset, with the server and without; each stands in the audit list."""
-    house: Tollhouse = installations(more='[devices]\npolicy = "approve"\n')
-    fleet = house.key("fleet", *FLEET)
-    house.start()
-    assert "pending" == ask(house, "enroll", fleet, device_id="d1", want_key=True)[1]["device"]["state"]
-    house.run("devices", "approve", "d1")
-    key = ask(house, "enroll", fleet, device_id="d1", want_key=True)[1]["key"]
-    assert 200 == post(house.url, request([span("chatcmpl-" + "a" * 24)]), key).status
+    tollhouse: Tollhouse = installations(more='[devices]\npolicy = "approve"\n')
+    fleet = tollhouse.key("fleet", *FLEET)
+    tollhouse.start()
+    assert "pending" == ask(tollhouse, "enroll", fleet, device_id="d1", want_key=True)[1]["device"]["state"]
+    tollhouse.run("devices", "approve", "d1")
+    key = ask(tollhouse, "enroll", fleet, device_id="d1", want_key=True)[1]["key"]
+    assert 200 == post(tollhouse.url, request([span("chatcmpl-" + "a" * 24)]), key).status
     began = time.monotonic()
-    house.run("devices", "revoke", "d1")
-    revoked = post(house.url, request([span("chatcmpl-" + "b" * 24)]), key).status
+    tollhouse.run("devices", "revoke", "d1")
+    revoked = post(tollhouse.url, request([span("chatcmpl-" + "b" * 24)]), key).status
     assert (401, True) == (revoked, time.monotonic() - began < 10)
-    assert 410 == ask(house, "heartbeat", fleet, device_id="d1")[0]
-    house.stop()
-    house.run("devices", "label", "d1", "team=search", "floor=3")
-    house.run("devices", "label", "d1", "floor=")
-    house.run("devices", "reset", "d1")
-    assert {"team": "search"} == listed(house)["d1"]["labels"]
-    assert [] == house.json("devices", "list", "--state", "enrolled")["devices"]
-    house.run("devices", "show", "nobody", code=2)
-    house.run("devices", "revoke", "d1", code=2)
-    assert ["d1"] == [record["device"] for record in house.records()]
+    assert 410 == ask(tollhouse, "heartbeat", fleet, device_id="d1")[0]
+    tollhouse.stop()
+    tollhouse.run("devices", "label", "d1", "team=search", "floor=3")
+    tollhouse.run("devices", "label", "d1", "floor=")
+    tollhouse.run("devices", "reset", "d1")
+    assert {"team": "search"} == listed(tollhouse)["d1"]["labels"]
+    assert [] == tollhouse.json("devices", "list", "--state", "enrolled")["devices"]
+    tollhouse.run("devices", "show", "nobody", code=2)
+    tollhouse.run("devices", "revoke", "d1", code=2)
+    assert ["d1"] == [record["device"] for record in tollhouse.records()]
     assert [
         "device.enrol", "device.approve", "device.revoke", "device.label", "device.label", "device.reset",
-    ] == audited(house)  # fmt: skip
+    ] == audited(tollhouse)  # fmt: skip
 
 
-def audited(house: Tollhouse) -> list[str]:
-    with sqlite3.connect(house.directory / "tollhouse-data" / "registry.sqlite") as connection:
+def audited(tollhouse: Tollhouse) -> list[str]:
+    with sqlite3.connect(tollhouse.directory / "tollhouse-data" / "registry.sqlite") as connection:
         rows = connection.execute("SELECT action FROM audit WHERE action LIKE 'device.%' ORDER BY rowid").fetchall()
     connection.close()
     return [action for (action,) in rows]
@@ -189,17 +189,17 @@ def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse,
 
 def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> None:
     """kill -9 right after the 200: enrolled, with the heartbeat, and its key opens."""
-    house: Tollhouse = installations()
-    fleet = house.key("fleet", *FLEET)
-    house.start()
-    keys = [ask(house, "enroll", fleet, device_id=f"d{n}", want_key=True)[1]["key"] for n in range(20)]
+    tollhouse: Tollhouse = installations()
+    fleet = tollhouse.key("fleet", *FLEET)
+    tollhouse.start()
+    keys = [ask(tollhouse, "enroll", fleet, device_id=f"d{n}", want_key=True)[1]["key"] for n in range(20)]
     for n, key in enumerate(keys):
-        assert 200 == ask(house, "heartbeat", key, device_id=f"d{n}", spool={"records": n})[0]
-    house.kill()
-    house.start()
-    assert {f"d{n}" for n in range(20)} == set(listed(house))
-    assert {"records": 19, "oldest_age_s": None} == shown(house, "d19")["spool"]
-    assert 200 == post(house.url, request([span("chatcmpl-" + "f" * 24)]), keys[7]).status
+        assert 200 == ask(tollhouse, "heartbeat", key, device_id=f"d{n}", spool={"records": n})[0]
+    tollhouse.kill()
+    tollhouse.start()
+    assert {f"d{n}" for n in range(20)} == set(listed(tollhouse))
+    assert {"records": 19, "oldest_age_s": None} == shown(tollhouse, "d19")["spool"]
+    assert 200 == post(tollhouse.url, request([span("chatcmpl-" + "f" * 24)]), keys[7]).status
 
 
 def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: Any) -> None:
@@ -238,8 +238,8 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
     assert {"team": "search"} == row["labels"]
     wait_for(lambda: shown(near, laptop.device)["sources"].get("otel", {}).get("records") == sent, 20, "the sources")
     assert [row["records_today"] for row in laptop.json("agent", "status")["assistants"]] == [0] * 5
-    for house in (laptop, near, far):
-        house.json("spool", "verify")
+    for tollhouse in (laptop, near, far):
+        tollhouse.json("spool", "verify")
     used = memory_kib(laptop)
     print(f"agent: {used / 1024:.1f} MiB resident")
     assert used < 80 * 1024
@@ -261,9 +261,9 @@ def test_a_backlog_costs_an_agent_no_memory(installations: Any) -> None:
     assert used < 80 * 1024
 
 
-def memory_kib(house: Tollhouse) -> int:
-    assert house.process is not None
-    status = Path(f"/proc/{house.process.pid}/status").read_text()
+def memory_kib(tollhouse: Tollhouse) -> int:
+    assert tollhouse.process is not None
+    status = Path(f"/proc/{tollhouse.process.pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
@@ -305,7 +305,7 @@ def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> No
 def test_setup_and_undo(tmp_path: Path) -> None:
     """The installed command on settings as somebody has them: difference, write, status, undo byte for byte."""
     home = tmp_path / "home"
-    house = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=""))
+    tollhouse = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=""))
     files = {
         "claude-code": (home / ".claude/settings.json", '{\n    // mine\n    "model": "opus",\n}\n'),
         "codex": (home / ".codex/config.toml", 'model = "gpt-5" # mine\n[tui]\nx = 1'),
@@ -322,7 +322,7 @@ def test_setup_and_undo(tmp_path: Path) -> None:
         env.pop(variable, None)
 
     def run(*words: str, code: int = 0) -> str:
-        done = house.attempt("agent", *words, *where, config=False, env=env)
+        done = tollhouse.attempt("agent", *words, *where, config=False, env=env)
         assert code == done.returncode, done.stderr
         return done.stdout
 

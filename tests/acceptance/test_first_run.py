@@ -70,9 +70,9 @@ def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
 
 def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installations: Any) -> None:
     """10,000 calls with ids chatcmpl-0 to chatcmpl-998 over and over are 10,000 records; a repeat adds none."""
-    house = installations()
-    key = house.key("local")
-    url = house.start()
+    tollhouse = installations()
+    key = tollhouse.key("local")
+    url = tollhouse.start()
     start = 1_790_000_000_000_000_000
     batches = [
         request(
@@ -85,8 +85,8 @@ def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installatio
     ]
     answers = [post(url, body, key) for body in batches]
     repeats = [post(url, body, key) for body in batches]
-    house.wait_until_drained()
-    assert 10_000 == len(house.records())
+    tollhouse.wait_until_drained()
+    assert 10_000 == len(tollhouse.records())
     for first, again in zip(answers, repeats, strict=True):
         hide = r"id=[^;]+"
         assert 200 == first.status == again.status
@@ -98,15 +98,15 @@ def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installatio
 
 def test_one_batch_twice_is_one_record_each(installations: Any) -> None:
     """The same request again changes nothing but the books."""
-    house = installations()
-    key = house.key("twice")
-    url = house.start()
+    tollhouse = installations()
+    key = tollhouse.key("twice")
+    url = tollhouse.start()
     body = request([span("chatcmpl-" + secrets.token_hex(12)) for _ in range(10)])
     for _ in range(3):
         assert 200 == post(url, body, key).status
-    house.wait_until_drained()
-    assert 10 == len(house.records())
-    terms = house.json("spool", "verify")["topics"]["ai-telemetry"]
+    tollhouse.wait_until_drained()
+    assert 10 == len(tollhouse.records())
+    terms = tollhouse.json("spool", "verify")["topics"]["ai-telemetry"]
     assert (30, 10, 20) == (terms["received"], terms["accepted"], terms["duplicates"])
 
 

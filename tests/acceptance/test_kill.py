@@ -51,30 +51,30 @@ class Oracle:
 
 def test_kill_under_load(installations: Any) -> None:
     """Rounds of SIGKILL: acknowledged = delivered + queued, no line twice in the record file, the books balance."""
-    house = installations(hold="50ms")
-    key = house.key("load")
+    tollhouse = installations(hold="50ms")
+    key = tollhouse.key("load")
     oracle = Oracle()
     for _ in range(ROUNDS):
-        url = house.start()
+        url = tollhouse.start()
         stop = threading.Event()
         senders = [threading.Thread(target=oracle.load, args=(url, key, stop)) for _ in range(SENDERS)]
         for sender in senders:
             sender.start()
         time.sleep(random.uniform(0.05, 0.8))
-        house.kill()
+        tollhouse.kill()
         stop.set()
         for sender in senders:
             sender.join()
-    house.start()
-    house.wait_until_drained()
-    written = [record["request_id"] for record in house.records()]
+    tollhouse.start()
+    tollhouse.wait_until_drained()
+    written = [record["request_id"] for record in tollhouse.records()]
     assert [] == oracle.unexpected
     assert oracle.acknowledged, "the load never got through"
     assert len(written) == len(set(written)), "a line stands twice in the record file"
     assert set() == oracle.acknowledged - set(written), "acknowledged and lost"
     assert set() == set(written) - oracle.sent, "nobody sent these"
-    house.json("spool", "verify")
-    house.stop()
+    tollhouse.json("spool", "verify")
+    tollhouse.stop()
 
 
 class Halves:
@@ -100,28 +100,28 @@ class Halves:
 
 def test_kill_between_halves(installations: Any) -> None:
     """However often the server is killed, every call is one record with its tokens and user, and nothing waits."""
-    house = installations(hold="50ms")
-    key = house.key("halves")
+    tollhouse = installations(hold="50ms")
+    key = tollhouse.key("halves")
     own_ids = [[f"g-{sender}-{number}" for number in range(200)] for sender in range(SENDERS)]
     senders = [Halves(ids) for ids in own_ids]
     for round in range(HALVES_ROUNDS + 1):
-        url = house.start()
+        url = tollhouse.start()
         with ThreadPoolExecutor() as threads:
             sending = [threads.submit(sender.send, url, key) for sender in senders]
             if round < HALVES_ROUNDS:
                 time.sleep(random.uniform(0.05, 0.4))
-                house.kill()
+                tollhouse.kill()
             for one in sending:
                 one.result()
-    house.stop()
-    house.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"})  # repeats of what was on record already wait for it
-    wait_for(lambda: _pending(house) == {"ai-telemetry": 0}, 30, "the end of the window")
-    house.wait_until_drained()
-    written = [(record["request_id"], record["input_tokens"], record["user"]) for record in house.records()]
+    tollhouse.stop()
+    tollhouse.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"})  # repeats of what was on record already wait for it
+    wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 30, "the end of the window")
+    tollhouse.wait_until_drained()
+    written = [(record["request_id"], record["input_tokens"], record["user"]) for record in tollhouse.records()]
     assert sorted((own_id, 10, "u-1") for ids in own_ids for own_id in ids) == sorted(written)
-    house.json("spool", "verify")
-    house.stop()
+    tollhouse.json("spool", "verify")
+    tollhouse.stop()
 
 
-def _pending(house: Tollhouse) -> dict[str, int]:
-    return {row["topic"]: row["pending"] for row in house.json("spool", "status")["topics"]}
+def _pending(tollhouse: Tollhouse) -> dict[str, int]:
+    return {row["topic"]: row["pending"] for row in tollhouse.json("spool", "status")["topics"]}

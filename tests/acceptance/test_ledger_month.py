@@ -129,10 +129,10 @@ def _value(record: dict[str, Any], name: str) -> str:
     return value or ""
 
 
-def reported(house: Any, per: str, *dimensions: str) -> dict[Group, Sums]:
+def reported(tollhouse: Any, per: str, *dimensions: str) -> dict[Group, Sums]:
     """The same from the ledger, by the command."""
     since = time.strftime("%Y-%m-%d", time.gmtime(time.time() - 32 * DAY_S))
-    rows = house.json("report", "--from", since, "--per", per, "--by", ",".join(dimensions))["rows"]
+    rows = tollhouse.json("report", "--from", since, "--per", per, "--by", ",".join(dimensions))["rows"]
     return {
         (row["period"], *(row[name] or "" for name in dimensions)): (
             row["calls"], row["errors"], row["input_tokens"], row["output_tokens"],
@@ -149,19 +149,19 @@ QUESTIONS = (
 )
 
 
-def check(house: Any, questions: Sequence[tuple[str, int, tuple[str, ...]]] = QUESTIONS[:1]) -> None:
-    records = house.records()
+def check(tollhouse: Any, questions: Sequence[tuple[str, int, tuple[str, ...]]] = QUESTIONS[:1]) -> None:
+    records = tollhouse.records()
     for per, per_s, dimensions in questions:
-        assert recount(records, per_s, *dimensions) == reported(house, per, *dimensions)
+        assert recount(records, per_s, *dimensions) == reported(tollhouse, per, *dimensions)
 
 
 def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
     """Kills, restarts, repeats, halves, late and shadowed calls: to the digit, before and after a rebuild."""
-    house = installations(hold="300ms", more=SHADOWS)
-    keys = [house.key(f"team {team or 'none'}", *_grant(team)) for team in TEAMS]
+    tollhouse = installations(hold="300ms", more=SHADOWS)
+    keys = [tollhouse.key(f"team {team or 'none'}", *_grant(team)) for team in TEAMS]
     senders = [Sender(seed) for seed in range(SENDERS)]
     for turn in range(ROUNDS):
-        url = house.start()
+        url = tollhouse.start()
         stop = threading.Event()
         threads = [
             threading.Thread(target=sender.load, args=(url, key, stop))
@@ -170,23 +170,23 @@ def test_sums_equal_a_recount_of_the_record_file(installations: Any) -> None:
         for thread in threads:
             thread.start()
         time.sleep(random.Random(turn).uniform(0.5, 1.5))
-        house.kill()
+        tollhouse.kill()
         stop.set()
         for thread in threads:
             thread.join()
-    house.start()
-    house.wait_until_drained()
-    books = house.json("spool", "verify")["topics"]["ai-telemetry"]
-    records = house.records()
+    tollhouse.start()
+    tollhouse.wait_until_drained()
+    books = tollhouse.json("spool", "verify")["topics"]["ai-telemetry"]
+    records = tollhouse.records()
     assert books["accepted"] == len(records) > 200
     assert books["duplicates"] > 20
     assert books["amended"] > 5
     assert any(record["shadow"] for record in records)
-    check(house, QUESTIONS)
-    house.run("ledger", "rebuild")
-    check(house)
-    house.stop()
-    check(house)
+    check(tollhouse, QUESTIONS)
+    tollhouse.run("ledger", "rebuild")
+    check(tollhouse)
+    tollhouse.stop()
+    check(tollhouse)
 
 
 def _grant(team: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The README is true: its shell snippets run against a running house, its configuration loads."""
+"""The README is true: its shell snippets run against a running tollhouse, its configuration loads."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def snippets(language: str) -> list[str]:
 
 def test_shell_snippets_run_in_their_order(installations: Any, tmp_path: Path) -> None:
     """Every command of the README succeeds, each in a shell that stops at the first failure."""
-    house = installations()
+    tollhouse = installations()
     env = {
         **os.environ,
         "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
-        "TOLLHOUSE_KEY": house.key("readme"),
-        "TOLLHOUSE_URL": house.start(),
+        "TOLLHOUSE_KEY": tollhouse.key("readme"),
+        "TOLLHOUSE_URL": tollhouse.start(),
         "XDG_STATE_HOME": str(tmp_path / "state"),
     }
-    (house.directory / "tests").symlink_to(ROOT / "tests")
+    (tollhouse.directory / "tests").symlink_to(ROOT / "tests")
     commands = snippets("sh")
     assert commands
     for script in commands:
         done = subprocess.run(
-            ["bash", "-euc", script], cwd=house.directory, env=env, capture_output=True, text=True, timeout=60
+            ["bash", "-euc", script], cwd=tollhouse.directory, env=env, capture_output=True, text=True, timeout=60
         )
         assert 0 == done.returncode, f"{script}\n{done.stdout}\n{done.stderr}"
-    house.wait_until_drained()
-    assert 3 == len(house.records()), "the example, the curl line and the file"
+    tollhouse.wait_until_drained()
+    assert 3 == len(tollhouse.records()), "the example, the curl line and the file"
 
 
 @pytest.mark.parametrize("text", snippets("toml"))

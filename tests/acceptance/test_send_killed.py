@@ -19,27 +19,27 @@ ACCEPTED = re.compile(r'^tollhouse_records_accepted_total\{.*topic="ai-telemetry
 
 def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) -> None:
     """The second run begins where the first was killed, and outlives the server's end; a third sends nothing."""
-    house = installations()
+    tollhouse = installations()
     calls = _file_of_calls(tmp_path / "calls.ndjson")
-    environment = {**os.environ, "TOLLHOUSE_KEY": house.key("send"), "XDG_STATE_HOME": str(tmp_path / "state")}
-    command = [str(COMMAND), "send", str(calls), "--to", house.start()]
+    environment = {**os.environ, "TOLLHOUSE_KEY": tollhouse.key("send"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [str(COMMAND), "send", str(calls), "--to", tollhouse.start()]
     first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(lambda: _accepted(house) >= CALLS / 4, 30, "a quarter of the calls")
+    wait_for(lambda: _accepted(tollhouse) >= CALLS / 4, 30, "a quarter of the calls")
     first.kill()
     first.wait()
     second = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: _accepted(house) >= CALLS / 2, 30, "half of the calls")
-    house.kill()
-    house.start(env={"TOLLHOUSE_SERVER__LISTEN": house.url.removeprefix("http://")})
+    wait_for(lambda: _accepted(tollhouse) >= CALLS / 2, 30, "half of the calls")
+    tollhouse.kill()
+    tollhouse.start(env={"TOLLHOUSE_SERVER__LISTEN": tollhouse.url.removeprefix("http://")})
     told, complaints = second.communicate(timeout=120)
     assert 0 == second.returncode, complaints
     assert re.search(r"sent before [1-9]", told), told
     third = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert f"accepted 0, ignored 0, rejected 0, sent before {CALLS}" == third.stdout.strip()
-    house.wait_until_drained()
-    ids = [record["request_id"] for record in house.records()]
+    tollhouse.wait_until_drained()
+    ids = [record["request_id"] for record in tollhouse.records()]
     assert (CALLS, CALLS) == (len(ids), len(set(ids)))
-    assert house.json("spool", "verify")["balanced"]
+    assert tollhouse.json("spool", "verify")["balanced"]
 
 
 def _file_of_calls(path: Path) -> Path:
@@ -58,6 +58,6 @@ def _file_of_calls(path: Path) -> Path:
     return path
 
 
-def _accepted(house: Tollhouse) -> float:
-    metrics = urllib3.request("GET", house.url + "/metrics").data.decode()
+def _accepted(tollhouse: Tollhouse) -> float:
+    metrics = urllib3.request("GET", tollhouse.url + "/metrics").data.decode()
     return sum(float(number) for number in ACCEPTED.findall(metrics))

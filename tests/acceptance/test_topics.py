@@ -23,31 +23,31 @@ path = "focus.csv"
 @pytest.mark.parametrize("running", [True, False])
 def test_streams_billing_and_focus(installations: Any, running: bool) -> None:
     """With a server and without one the commands show the streams, the drops to come, and the same spend as FOCUS."""
-    house = installations(more=FOCUS)
+    tollhouse = installations(more=FOCUS)
     telemetry, streams = (
-        house.key("telemetry"),
-        house.key("streams", "--scope", "unit-cost_v1:manage_telemetry_records"),
+        tollhouse.key("telemetry"),
+        tollhouse.key("streams", "--scope", "unit-cost_v1:manage_telemetry_records"),
     )
-    house.start()
+    tollhouse.start()
     record = {"timestamp": "2026-01-01", "granularity": "DAILY", "element_name": "acme", "value": 2}
     path = "/unit-cost/v1/telemetry/allocation/api-calls/sum"
-    assert 200 == post(house.url, json.dumps({"records": [record]}).encode(), streams, path).status
+    assert 200 == post(tollhouse.url, json.dumps({"records": [record]}).encode(), streams, path).status
     spans = [span(f"chatcmpl-{n:032d}", tokens=1000 + n) for n in range(20)]
-    assert 200 == post(house.url, request(spans), telemetry).status
-    house.wait_until_drained("focus/ai-telemetry")
+    assert 200 == post(tollhouse.url, request(spans), telemetry).status
+    tollhouse.wait_until_drained("focus/ai-telemetry")
     if not running:
-        house.stop()
-    (stream,) = house.json("streams", "list")["streams"]
+        tollhouse.stop()
+    (stream,) = tollhouse.json("streams", "list")["streams"]
     assert {"name": "api-calls", "type": "allocation", "granularity": "DAILY", "dimensions": []} == stream
-    assert [] == house.json("streams", "list", "--unknown")["unknown"]
-    house.run("streams", "resolve", "7", "sent", code=2)
-    days = sorted({row["ChargePeriodStart"][:10] for row in rows((house.directory / "focus.csv").read_text())})
-    exported = rows(house.run("export", "focus", "--from", days[0], "--to", days[-1]))
-    by_destination = rows((house.directory / "focus.csv").read_text())
+    assert [] == tollhouse.json("streams", "list", "--unknown")["unknown"]
+    tollhouse.run("streams", "resolve", "7", "sent", code=2)
+    days = sorted({row["ChargePeriodStart"][:10] for row in rows((tollhouse.directory / "focus.csv").read_text())})
+    exported = rows(tollhouse.run("export", "focus", "--from", days[0], "--to", days[-1]))
+    by_destination = rows((tollhouse.directory / "focus.csv").read_text())
     assert spend(exported) == spend(by_destination) > 0
-    planned = house.json("billing", "preview", "--from", days[0], "--to", days[-1])["billing"]
+    planned = tollhouse.json("billing", "preview", "--from", days[0], "--to", days[-1])["billing"]
     assert planned["hours"] == 0 or spend(exported) >= Decimal(planned["cost"])
-    dry = house.json("billing", "push", "--from", days[0], "--to", days[-1], "--dry-run")["billing"]
+    dry = tollhouse.json("billing", "push", "--from", days[0], "--to", days[-1], "--dry-run")["billing"]
     assert (0, True) == (dry["sent"], dry["dry_run"])
 
 

@@ -14,7 +14,7 @@ RUN = b"@@run@@@"  # stands in every response id; replaced by a number, so that 
 
 
 @dataclass(frozen=True)
-class Figures:
+class LoadFigures:
     requests: int
     spans: int
     seconds: float
@@ -67,7 +67,7 @@ def body(spans: int) -> bytes:
     return message.SerializeToString()
 
 
-async def drive(url: str, key: str, *, spans: int, connections: int, seconds: float, run: int = 0) -> Figures:
+async def drive(url: str, key: str, *, spans: int, connections: int, seconds: float, run: int = 0) -> LoadFigures:
     """Closed loop: every connection sends its next request when it has the answer."""
     template = body(spans)
     numbers = itertools.count(run * 1_000_000)
@@ -100,7 +100,7 @@ async def drive(url: str, key: str, *, spans: int, connections: int, seconds: fl
     await asyncio.gather(*(sender() for _ in range(connections)))
     elapsed = time.perf_counter() - begun
     latencies.sort()
-    return Figures(
+    return LoadFigures(
         requests=len(latencies),
         spans=len(latencies) * spans,
         seconds=elapsed,

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import COMMAND, Tollhouse
-from tests.bench.load import Figures, drive
+from tests.bench.load import LoadFigures, drive
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 SECONDS = 8.0 if FULL else 1.0
@@ -83,19 +83,21 @@ def bare(*words: str, pinned: bool = True) -> Iterator[str]:
 
 @contextmanager
 def tollhouse(directory: Path, sink: str, *command: str) -> Iterator[tuple[str, str]]:
-    house = Tollhouse(directory, CONFIG.format(sink=sink))
-    key = house.key("load")
+    tollhouse = Tollhouse(directory, CONFIG.format(sink=sink))
+    key = tollhouse.key("load")
     try:
-        url = house.start({"SINK_KEY": "sink"}, command or (str(COMMAND),))
-        assert house.process is not None
-        alone(house.process)
+        url = tollhouse.start({"SINK_KEY": "sink"}, command or (str(COMMAND),))
+        assert tollhouse.process is not None
+        alone(tollhouse.process)
         yield url, key
     finally:
-        house.stop(code=None)
+        tollhouse.stop(code=None)
 
 
-def compare(tmp_path: Path, measure: Callable[[str, str, int], Figures]) -> tuple[list[Figures], list[Figures]]:
-    """The house and the bare handler in turn, several rounds."""
+def compare(
+    tmp_path: Path, measure: Callable[[str, str, int], LoadFigures]
+) -> tuple[list[LoadFigures], list[LoadFigures]]:
+    """Tollhouse and the bare handler in turn, several rounds."""
     ours, theirs = [], []
     with bare("sink", pinned=False) as sink:
         for number in range(ROUNDS):
@@ -111,7 +113,7 @@ def compare(tmp_path: Path, measure: Callable[[str, str, int], Figures]) -> tupl
 def test_hundred_span_requests(tmp_path: Path) -> None:
     """Durable acknowledged spans/s at 100 spans a request, as a share of the bare handler's."""
 
-    def measure(url: str, key: str, run: int) -> Figures:
+    def measure(url: str, key: str, run: int) -> LoadFigures:
         return asyncio.run(drive(url, key, spans=100, connections=8, seconds=SECONDS, run=run))
 
     ours, theirs = compare(tmp_path, measure)
@@ -123,7 +125,7 @@ def test_hundred_span_requests(tmp_path: Path) -> None:
 def test_single_span_requests(tmp_path: Path) -> None:
     """Durable single-span requests/s at 64 clients, as a share of the bare handler's, and the slowest hundredth."""
 
-    def measure(url: str, key: str, run: int) -> Figures:
+    def measure(url: str, key: str, run: int) -> LoadFigures:
         return asyncio.run(drive(url, key, spans=1, connections=64, seconds=SECONDS, run=run))
 
     ours, theirs = compare(tmp_path, measure)
@@ -135,7 +137,7 @@ def test_single_span_requests(tmp_path: Path) -> None:
 def test_the_price_of_the_flush(tmp_path: Path) -> None:
     """synchronous=FULL against OFF at 100 spans a request: what fsync before yes costs."""
 
-    def measure(url: str, key: str, run: int) -> Figures:
+    def measure(url: str, key: str, run: int) -> LoadFigures:
         return asyncio.run(drive(url, key, spans=100, connections=8, seconds=SECONDS, run=run))
 
     full, off = [], []

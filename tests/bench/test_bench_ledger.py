@@ -16,7 +16,7 @@ from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, NS, Inference, pack, unpack
 from spool.sqlite.ledger.rows import COLUMNS
 from spool.sqlite.ledger.store import open_ledger
-from tests.spool.ledger_world import BEGIN, HOUR, FakeClock, FakeLog, call
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 RECORDS = 200_000 if FULL else 16_384

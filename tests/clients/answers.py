@@ -36,7 +36,7 @@ class Figures(NamedTuple):
     reasoning: int
 
 
-class Answer(NamedTuple):
+class ProviderAnswer(NamedTuple):
     """`call` is what the journal says of it."""
 
     call: Call
@@ -62,7 +62,7 @@ def _wants_tool(asked: dict[str, Any], turns: list[Any]) -> str | None:
     return name
 
 
-def _chat(asked: dict[str, Any], figures: Figures) -> Answer:
+def _chat(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     usage = {
         "prompt_tokens": figures.input,
         "completion_tokens": figures.output,
@@ -99,7 +99,7 @@ def _chat(asked: dict[str, Any], figures: Figures) -> Answer:
     events.append(chunk({}, reason))
     if said_usage:
         events.append((None, {**shared, "object": "chat.completion.chunk", "choices": [], "usage": usage}))
-    return Answer(call, body, events, ends_with_done=True)
+    return ProviderAnswer(call, body, events, ends_with_done=True)
 
 
 def _openai_tokens(figures: Figures) -> dict[str, int]:
@@ -112,7 +112,7 @@ def _openai_tokens(figures: Figures) -> dict[str, int]:
     }
 
 
-def _responses(asked: dict[str, Any], figures: Figures) -> Answer:
+def _responses(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     call = _call(asked, f"resp_{secrets.token_hex(24)}", **_openai_tokens(figures))
     turns = asked["input"] if isinstance(asked["input"], list) else []
     item = _responses_item(_wants_tool(asked, turns))
@@ -148,7 +148,7 @@ def _responses(asked: dict[str, Any], figures: Figures) -> Answer:
         {"type": "response.completed", "response": body},
     ]
     numbered = [(event["type"], {**event, "sequence_number": n}) for n, event in enumerate(events)]
-    return Answer(call, body, numbered)
+    return ProviderAnswer(call, body, numbered)
 
 
 def _responses_item(tool: str | None) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _responses_item_events(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "response.output_item.done", "output_index": 0, "item": item}
 
 
-def _embeddings(asked: dict[str, Any], figures: Figures) -> Answer:
+def _embeddings(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     """OpenAI gives embeddings no id."""
     call = _call(asked, None, operation="embeddings", input_tokens=figures.input)
     texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
@@ -191,10 +191,10 @@ def _embeddings(asked: dict[str, Any], figures: Figures) -> Answer:
         "data": [{"object": "embedding", "index": n, "embedding": [0.25, -0.5]} for n, _ in enumerate(texts)],
         "usage": {"prompt_tokens": figures.input, "total_tokens": figures.input},
     }
-    return Answer(call, body, [])
+    return ProviderAnswer(call, body, [])
 
 
-def _messages(asked: dict[str, Any], figures: Figures) -> Answer:
+def _messages(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     """Anthropic's input leaves the cache out, and a stream says the output twice: 1 at first, all at last."""
     call = _call(
         asked,
@@ -234,7 +234,7 @@ def _messages(asked: dict[str, Any], figures: Figures) -> Answer:
         {"type": "message_stop"},
     ]
     body = {**shared, "content": [block], **ended, "usage": usage}
-    return Answer(call, body, [(event["type"], event) for event in events])
+    return ProviderAnswer(call, body, [(event["type"], event) for event in events])
 
 
 ANSWERS = {"chat/completions": _chat, "responses": _responses, "embeddings": _embeddings, "messages": _messages}

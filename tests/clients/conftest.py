@@ -84,9 +84,9 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tollhouse, str]]:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tollhouse, str]]:
     """The installed command, serving for the whole session, and a key that can send AI telemetry and nothing else."""
-    tollhouse = Tollhouse(tmp_path_factory.mktemp("house"), ARCHIVE.format(server="", hold="0s", more=""))
+    tollhouse = Tollhouse(tmp_path_factory.mktemp("installation"), ARCHIVE.format(server="", hold="0s", more=""))
     key = tollhouse.key("clients")
     try:
         tollhouse.start()
@@ -96,6 +96,6 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tollhouse,
 
 
 @pytest.fixture
-def stand(house: tuple[Tollhouse, str], provider: Provider) -> Stand:
-    tollhouse, key = house
+def stand(installation: tuple[Tollhouse, str], provider: Provider) -> Stand:
+    tollhouse, key = installation
     return Stand(tollhouse, provider, key, len(provider.journal.calls()), len(tollhouse.records()))

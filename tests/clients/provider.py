@@ -15,7 +15,7 @@ import threading
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.clients.answers import ANSWERS, Answer, Figures
+from tests.clients.answers import ANSWERS, Figures, ProviderAnswer
 from tests.clients.journal import Call, Journal
 from tests.clients.loopback import Loopback
 
@@ -79,7 +79,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(data)
 
-        def _stream(self, answer: Answer) -> None:
+        def _stream(self, answer: ProviderAnswer) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Connection", "close")

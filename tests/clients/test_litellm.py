@@ -48,8 +48,8 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "retry in vain": (CHAT, {"model": "broken", "num_retries": 1, **_asks("b")}, 500),
     "cache miss": (CHAT, {"model": "fast", **_asks("eight")}, 200),
     "cache hit": (CHAT, {"model": "fast", **_asks("eight")}, 200),
-    "embeddings": (EMBEDDINGS, {"model": "vectors", "input": ["toll", "house"]}, 200),
-    "embeddings again": (EMBEDDINGS, {"model": "vectors", "input": ["toll", "house"]}, 200),
+    "embeddings": (EMBEDDINGS, {"model": "vectors", "input": ["toll", "installation"]}, 200),
+    "embeddings again": (EMBEDDINGS, {"model": "vectors", "input": ["toll", "installation"]}, 200),
     "messages": (MESSAGES, {"model": "claude", **_asks("nine")}, 200),
     "messages stream": (MESSAGES, {"model": "claude", "stream": True, **_asks("ten")}, 200),
     "messages failure": (MESSAGES, {"model": "broken-claude", **_asks("eleven")}, 500),
@@ -91,7 +91,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
     """All requests through one proxy, which is then stopped, and the archive when everything has reached it."""
     place = tmp_path_factory.mktemp("litellm")
     with ExitStack() as ends:
-        tollhouse, url, key = _house(place, ends)
+        tollhouse, url, key = _installation(place, ends)
         # One batch of the generic callback, after the last call: it forgets none.
         generic: dict[str, Any] = {"generic": url, "batch": REPORTS, "flush_s": 3600}
         proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=url, key=key, **generic)
@@ -105,9 +105,9 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
         yield replace(made, records=tollhouse.records(), books=_books(tollhouse))
 
 
-def _house(place: Path, ends: ExitStack) -> tuple[Tollhouse, str, str]:
+def _installation(place: Path, ends: ExitStack) -> tuple[Tollhouse, str, str]:
     """One that serves until `ends`, its address, and a key to it."""
-    tollhouse = Tollhouse(place / "house", ARCHIVE.format(server="", hold="10s", more=""))
+    tollhouse = Tollhouse(place / "installation", ARCHIVE.format(server="", hold="10s", more=""))
     ends.callback(tollhouse.stop, signal.SIGKILL, code=None)
     key = tollhouse.key("litellm")
     return tollhouse, tollhouse.start(), key
@@ -190,7 +190,7 @@ def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provi
     """LiteLLM forgets what is logged while a batch waits for its answer; those calls are records all the same."""
     before = len(provider.journal.calls())
     with ExitStack() as ends:
-        tollhouse, url, key = _house(tmp_path, ends)
+        tollhouse, url, key = _installation(tmp_path, ends)
         relay = Relay(url, delay_s=1.0)
         ends.callback(relay.close)
         generic: dict[str, Any] = {"generic": relay.url, "batch": 512, "flush_s": 1}

@@ -1,4 +1,4 @@
-"""A spool with records in it, on disk or in memory, for tests of what leaves the house."""
+"""A spool with records in it, on disk or in memory, for tests of what leaves the gateway."""
 
 from __future__ import annotations
 

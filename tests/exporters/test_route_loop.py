@@ -33,14 +33,14 @@ def clock() -> StoppedClock:
 
 
 @pytest_asyncio.fixture
-async def house(tmp_path: Path, clock: StoppedClock) -> AsyncIterator[Spooled]:
-    async with spooled("memory", tmp_path, clock) as house:
-        await house.deliveries.declare([SPEC])
-        yield house
+async def spool(tmp_path: Path, clock: StoppedClock) -> AsyncIterator[Spooled]:
+    async with spooled("memory", tmp_path, clock) as spool:
+        await spool.deliveries.declare([SPEC])
+        yield spool
 
 
-def route_of(house: Spooled, exporter: Capture) -> RouteLoop:
-    return RouteLoop(SPEC, exporter, deliveries=house.deliveries, log=house.log, clock=house.clock, backoff=Backoff())
+def route_of(spool: Spooled, exporter: Capture) -> RouteLoop:
+    return RouteLoop(SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=spool.clock, backoff=Backoff())
 
 
 def spans(exporter: Capture) -> list[tuple[int, int]]:
@@ -48,56 +48,56 @@ def spans(exporter: Capture) -> list[tuple[int, int]]:
 
 
 @pytest.mark.asyncio
-async def test_nothing_due_is_said(house: Spooled) -> None:
+async def test_nothing_due_is_said(spool: Spooled) -> None:
     """An idle route asks for nothing."""
     exporter = Capture()
-    assert not await route_of(house, exporter).forward_once()
+    assert not await route_of(spool, exporter).forward_once()
     assert [] == exporter.deliveries
 
 
 @pytest.mark.asyncio
-async def test_a_failed_delivery_does_not_hold_the_next(house: Spooled, clock: StoppedClock) -> None:
+async def test_a_failed_delivery_does_not_hold_the_next(spool: Spooled, clock: StoppedClock) -> None:
     """After one failure the next delivery is tried at once; the failed one comes back in its time, the same."""
-    await house.add(calls(1, 20))
+    await spool.add(calls(1, 20))
     exporter = Capture(answers=[DOWN, None, None], max_records=10)
-    route = route_of(house, exporter)
+    route = route_of(spool, exporter)
     assert [True, True, False] == [await route.forward_once() for _ in range(3)]
     clock.move(2)
     assert await route.forward_once()
     assert [(1, 10), (11, 20), (1, 10)] == spans(exporter)
     assert exporter.deliveries[0].idempotency_key == exporter.deliveries[2].idempotency_key
-    assert {"delivered": 20} == await house.terms()
+    assert {"delivered": 20} == await spool.terms()
 
 
 @pytest.mark.asyncio
-async def test_a_step_of_the_wall_clock_delays_nobody(house: Spooled, clock: StoppedClock) -> None:
+async def test_a_step_of_the_wall_clock_delays_nobody(spool: Spooled, clock: StoppedClock) -> None:
     """Set back by a day while a delivery waits for two seconds, it still waits for two seconds."""
-    await house.add(calls(1, 10))
-    route = route_of(house, Capture(answers=[DOWN]))
+    await spool.add(calls(1, 10))
+    route = route_of(spool, Capture(answers=[DOWN]))
     await route.forward_once()
     clock.at -= 86_400
     assert not await route.forward_once()
     clock.move(2)
     assert await route.forward_once()
-    assert {"delivered": 10} == await house.terms()
+    assert {"delivered": 10} == await spool.terms()
 
 
 @pytest.mark.asyncio
-async def test_a_fault_of_our_own_is_a_retry(house: Spooled, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogCaptureFixture) -> None:
     """An exporter that fails inside loses nothing: the delivery goes back under its key, the fault is logged."""
 
     class Broken(Capture):
         async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
             raise KeyError("a secret value")
 
-    await house.add(calls(1, 10))
-    assert await route_of(house, Broken()).forward_once()
+    await spool.add(calls(1, 10))
+    assert await route_of(spool, Broken()).forward_once()
     assert "failed inside" in caplog.text
-    assert {"queued": 10} == await house.terms()
+    assert {"queued": 10} == await spool.terms()
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_send_settles_nothing(house: Spooled) -> None:
+async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     """Neither settled nor retried: after the next declaration it is due again, the same."""
     sending = asyncio.Event()
 
@@ -108,61 +108,61 @@ async def test_a_cancelled_send_settles_nothing(house: Spooled) -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-    await house.add(calls(1, 10))
+    await spool.add(calls(1, 10))
     slow = Slow()
-    task = asyncio.create_task(route_of(house, slow).forward_once())
+    task = asyncio.create_task(route_of(spool, slow).forward_once())
     await sending.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await house.deliveries.declare([SPEC])
+    await spool.deliveries.declare([SPEC])
     exporter = Capture()
-    assert await route_of(house, exporter).forward_once()
+    assert await route_of(spool, exporter).forward_once()
     assert slow.deliveries == exporter.deliveries
 
 
 @pytest.mark.asyncio
-async def test_what_must_not_be_sent_twice_is_left_to_the_operator(house: Spooled) -> None:
+async def test_what_must_not_be_sent_twice_is_left_to_the_operator(spool: Spooled) -> None:
     """An unknown outcome settles as unknown."""
-    await house.add(calls(1, 3))
-    await route_of(house, Capture(answers=[OutcomeUnknown("no answer")])).forward_once()
-    assert {"unknown": 3} == await house.terms()
+    await spool.add(calls(1, 3))
+    await route_of(spool, Capture(answers=[OutcomeUnknown("no answer")])).forward_once()
+    assert {"unknown": 3} == await spool.terms()
 
 
 @pytest.mark.asyncio
-async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(house: Spooled) -> None:
+async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spool: Spooled) -> None:
     """The children begin at the named number; nothing counts as refused."""
-    await house.add(calls(1, 10))
+    await spool.add(calls(1, 10))
     exporter = Capture(answers=[Divide("two kinds", at=4)])
-    route = route_of(house, exporter)
+    route = route_of(spool, exporter)
     while await route.forward_once():
         pass
     assert [(1, 10), (1, 3), (4, 10)] == spans(exporter)
 
 
 @pytest.mark.asyncio
-async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(house: Spooled, clock: StoppedClock) -> None:
+async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(spool: Spooled, clock: StoppedClock) -> None:
     """Even when the route is proven to work, one refusal of a single record is not enough."""
-    await house.add(calls(1, 2))
+    await spool.add(calls(1, 2))
     exporter = Capture(answers=[BAD, None, BAD])
-    route = route_of(house, exporter)
+    route = route_of(spool, exporter)
     for _ in range(3):
         await route.forward_once()
     assert [(1, 2), (1, 1), (2, 2)] == spans(exporter)
-    assert [] == list(await house.deliveries.dead())
+    assert [] == list(await spool.deliveries.dead())
     clock.move(4)
     await route.forward_once()
-    assert {"delivered": 2} == await house.terms()
+    assert {"delivered": 2} == await spool.terms()
 
 
 @pytest.mark.asyncio
-async def test_a_refusing_route_tries_other_single_records(house: Spooled, clock: StoppedClock) -> None:
+async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock: StoppedClock) -> None:
     """One refused record, unproven: the newest others are tried one at a time, and refused ones again when due."""
-    await house.add(calls(1, 1))
+    await spool.add(calls(1, 1))
     exporter = Capture(answers=[BAD] * 4)
-    route = route_of(house, exporter)
+    route = route_of(spool, exporter)
     await route.forward_once()
-    await house.add(calls(2, 9))
-    state = await house.state()
+    await spool.add(calls(2, 9))
+    state = await spool.state()
     assert ("refusing", "400 bad") == (state.state, state.reason)
     for _ in range(3):
         clock.move(60)
@@ -171,7 +171,7 @@ async def test_a_refusing_route_tries_other_single_records(house: Spooled, clock
     assert 4 == len({delivery.first for delivery in exporter.deliveries})
     clock.move(60)
     await route.forward_once()
-    assert "running" == (await house.state()).state
+    assert "running" == (await spool.state()).state
 
 
 @pytest.mark.asyncio
@@ -203,15 +203,15 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
 
 
 @pytest.mark.asyncio
-async def test_the_newest_failure_is_the_reason_shown(house: Spooled, clock: StoppedClock) -> None:
+async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: StoppedClock) -> None:
     """One failure alone tells nothing; then each that differs takes the place of the one before, until one passes."""
-    await house.add(calls(1, 1))
+    await spool.add(calls(1, 1))
     answers = ["503 busy", "503 busy", "no answer", "no answer"]
-    route = route_of(house, Capture(answers=[Retryable(words) for words in answers]))
+    route = route_of(spool, Capture(answers=[Retryable(words) for words in answers]))
     shown = []
     for _ in range(5):
         await route.forward_once()
-        shown.append((await house.state()).reason)
+        shown.append((await spool.state()).reason)
         clock.move(600)
     assert [None, "503 busy", "no answer", "no answer", None] == shown
 
@@ -254,15 +254,15 @@ def test_the_books_balance_under_any_answers(answers: list[str], records: int, m
 
     async def run() -> None:
         clock = StoppedClock()
-        async with spooled("memory", Path(), clock) as house:
-            await house.deliveries.declare([SPEC])
-            await house.add(calls(1, records))
+        async with spooled("memory", Path(), clock) as spool:
+            await spool.deliveries.declare([SPEC])
+            await spool.add(calls(1, records))
             exporter = Partial(answers=[ANSWERS[name] for name in answers], max_records=max_records)
-            route = route_of(house, exporter)
+            route = route_of(spool, exporter)
             for step in range(600):
                 clock.move(60)
                 busy = await route.forward_once()
-                books = await house.log.books()
+                books = await spool.log.books()
                 assert [] == list(books.imbalances)
                 terms = books.routes[ROUTE]
                 assert records == sum(terms.values())
@@ -271,7 +271,7 @@ def test_the_books_balance_under_any_answers(answers: list[str], records: int, m
             assert 0 == terms["queued"]
             arrived = [record.id for record in exporter.records]
             assert len(arrived) == len(set(arrived))
-            dead = {letter.record.id for letter in await house.deliveries.dead()}
+            dead = {letter.record.id for letter in await spool.deliveries.dead()}
             assert {record_id(n) for n in range(1, records + 1)} == dead | set(arrived)
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""The whole house in this process: SQLite in a temporary directory, sockets on loopback port 0."""
+"""The whole server in this process: SQLite in a temporary directory, sockets on loopback port 0."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass
 class Serving:
-    """A house that serves, and a key that may send AI telemetry."""
+    """A running server, and a key that may send AI telemetry."""
 
     app: App
     key: str
@@ -60,7 +60,7 @@ class Serving:
         key: str | None = "",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """A request with the house's key; `key=None` sends none."""
+        """A request with the server's key; `key=None` sends none."""
         sent = dict(headers or {})
         if content_type is not None:
             sent["Content-Type"] = content_type
@@ -102,7 +102,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest_asyncio.fixture
 async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
-    """Starts houses with settings of the [server] section; they stop with the test."""
+    """Starts servers with settings of the [server] section; they stop with the test."""
     made: list[Serving] = []
 
     async def start(*, config: Config | None = None, **server: Any) -> Serving:
@@ -124,5 +124,5 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
 
 @pytest_asyncio.fixture
 async def serving(serve: Serve) -> Serving:
-    """One house with the settings of the embedded default."""
+    """One server with the settings of the embedded default."""
     return await serve()

@@ -7,7 +7,7 @@ from typing import Any
 
 from spool.record import NS, rfc3339
 from tests.gateway.normalise.otlp.payloads import span
-from tests.spool.contract.world import NOON
+from tests.spool.contract.examples import NOON
 
 MODEL = "toll-1"  # nobody has a price for it: costs are the reports' own
 
@@ -23,7 +23,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Call:
+class MadeCall:
     """The figures of one call that was made; every number of it is its own."""
 
     number: int
@@ -48,7 +48,7 @@ def uuid(number: int) -> str:
     return f"{number:08x}-aaaa-4bbb-8ccc-{number:012x}"
 
 
-def callback(call: Call, *, off: int = 0, **more: Any) -> Report:
+def callback(call: MadeCall, *, off: int = 0, **more: Any) -> Report:
     """LiteLLM's generic callback."""
     came_in, came_out = call.tokens
     item = {
@@ -68,7 +68,7 @@ def callback(call: Call, *, off: int = 0, **more: Any) -> Report:
     return call.report("litellm", item | more)
 
 
-def row(call: Call, *, off: int = 0) -> Report:
+def row(call: MadeCall, *, off: int = 0) -> Report:
     """LiteLLM's spend log."""
     came_in, came_out = call.tokens
     item = {
@@ -80,7 +80,7 @@ def row(call: Call, *, off: int = 0) -> Report:
     return call.report("litellm", item)
 
 
-def proxy_span(call: Call, *, off: int = 0, place: int = 1, **more: Any) -> Report:
+def proxy_span(call: MadeCall, *, off: int = 0, place: int = 1, **more: Any) -> Report:
     """LiteLLM's OTel callback; a failure has no figures."""
     came_in, came_out = call.tokens
     failed = more.pop("failed", False)
@@ -94,7 +94,7 @@ def proxy_span(call: Call, *, off: int = 0, place: int = 1, **more: Any) -> Repo
     return _span(call, place, {**attributes, **more}, "litellm", 0.9, {"status": {"code": 2}} if failed else {})
 
 
-def sdk_span(call: Call, *, off: int = 0) -> Report:
+def sdk_span(call: MadeCall, *, off: int = 0) -> Report:
     """OpenTelemetry's instrumentation in the application, which knows no cost."""
     came_in, came_out = call.tokens
     attributes = {
@@ -105,7 +105,7 @@ def sdk_span(call: Call, *, off: int = 0) -> Report:
     return _span(call, 2, attributes, "opentelemetry.instrumentation.openai_v2", 3.1, {})
 
 
-def generation(call: Call, *, off: int = 0) -> Report:
+def generation(call: MadeCall, *, off: int = 0) -> Report:
     """LiteLLM's Langfuse callback, which puts the clock before the provider's id."""
     came_in, came_out = call.tokens
     body = {
@@ -117,7 +117,7 @@ def generation(call: Call, *, off: int = 0) -> Report:
     return call.report("langfuse", event)
 
 
-def webhook(call: Call, *, off: int = 0) -> Report:
+def webhook(call: MadeCall, *, off: int = 0) -> Report:
     """Helicone's, which has no time; the provider's id stands in the answer's body."""
     came_in, came_out = call.tokens
     item = {
@@ -128,7 +128,7 @@ def webhook(call: Call, *, off: int = 0) -> Report:
     return call.report("helicone", item)
 
 
-def http_log(call: Call) -> Report:
+def http_log(call: MadeCall) -> Report:
     """Kong's, which has its own id and not the provider's."""
     came_in, came_out = call.tokens
     usage = {"prompt_tokens": came_in, "completion_tokens": came_out, "cost": cost(call)}
@@ -140,11 +140,13 @@ def http_log(call: Call) -> Report:
     return call.report("kong", item)
 
 
-def cost(call: Call) -> float:
+def cost(call: MadeCall) -> float:
     return call.number / 1000 + 0.0001
 
 
-def _span(call: Call, place: int, attributes: dict[str, Any], scope: str, later: float, more: dict[str, Any]) -> Report:
+def _span(
+    call: MadeCall, place: int, attributes: dict[str, Any], scope: str, later: float, more: dict[str, Any]
+) -> Report:
     start = int((call.start + later) * NS)
     ids = {"traceId": f"{1000 * place + call.number:032x}"}
     return call.report("otlp/traces", span(place, attributes, start=start, **ids, **more), scope)

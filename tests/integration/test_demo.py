@@ -26,7 +26,7 @@ from spool.sqlite import open_spool
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.registry.store import open_registry
 from tests.spool.kept import kept_insights
-from tests.spool.ledger_world import FakeClock
+from tests.spool.ledger_log import FakeClock
 
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday
 PERIOD = Period(end=NOON, days=35, records=12_000)
@@ -112,7 +112,7 @@ def test_a_month_is_what_was_asked_for() -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_goes_through_the_real_house(tmp_path: Path) -> None:
+async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
     """The books balance, the ledger holds every call of the log, and counters of assistants are shadows."""
     done = await filled(tmp_path, period=Period(end=NOON, days=10, records=2_000))
     spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
@@ -137,7 +137,7 @@ def _at(seconds: int) -> datetime:
 
 
 @pytest.mark.asyncio
-async def test_a_house_in_use_is_left_alone(tmp_path: Path) -> None:
+async def test_a_data_option_in_use_is_left_alone(tmp_path: Path) -> None:
     """Made-up calls never come among real ones."""
     period = Period(end=NOON, days=1, records=100)
     await filled(tmp_path, period=period)
@@ -153,33 +153,34 @@ def run(*words: str, code: int = 0) -> str:
 
 def test_from_the_command_line(tmp_path: Path) -> None:
     """What was found is listed, read, and set on hold: which it stays over a rebuild of the ledger and another look."""
-    house = ("--data", str(tmp_path / "house"))
-    assert "insights" in run("demo", *house, "--records", "3000", "--plant", "unrecognised,wide-key,idle-key")
-    listed = json.loads(run("insights", "list", *house, "--sort-key", "category", "--json"))
+    data_option = ("--data", str(tmp_path / "data_option"))
+    assert "insights" in run("demo", *data_option, "--records", "3000", "--plant", "unrecognised,wide-key,idle-key")
+    listed = json.loads(run("insights", "list", *data_option, "--sort-key", "category", "--json"))
     assert ["coverage", "keys", "keys"] == [item["category"] for item in listed["insights"]]
     assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
     id = listed["insights"][0]["id"]
-    assert "What to do: " in run("insights", "show", id, *house)
-    assert "is on_hold" in run("insights", "set", id, *house, "--status", "on_hold")
-    assert "comment 1" in run("insights", "comment", id, "with the vendor", *house, "--as", "ada@example.com")
-    run("ledger", "rebuild", *house)
-    done = json.loads(run("insights", "run", *house, "--json"))["inspection"]
+    assert "What to do: " in run("insights", "show", id, *data_option)
+    assert "is on_hold" in run("insights", "set", id, *data_option, "--status", "on_hold")
+    assert "comment 1" in run("insights", "comment", id, "with the vendor", *data_option, "--as", "ada@example.com")
+    run("ledger", "rebuild", *data_option)
+    done = json.loads(run("insights", "run", *data_option, "--json"))["inspection"]
     assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == done
-    told = json.loads(run("insights", "show", id, *house, "--json"))
+    told = json.loads(run("insights", "show", id, *data_option, "--json"))
     assert "on_hold" == told["insight"]["status"]
     assert [("ada@example.com", "with the vendor")] == [(each["author"], each["text"]) for each in told["comments"]]
     assert [id] == [
-        item["id"] for item in json.loads(run("insights", "list", *house, "--status", "on_hold", "--json"))["insights"]
+        item["id"]
+        for item in json.loads(run("insights", "list", *data_option, "--status", "on_hold", "--json"))["insights"]
     ]
-    assert "on_hold" in run("insights", "list", *house)
+    assert "on_hold" in run("insights", "list", *data_option)
 
 
 def test_used_wrongly(tmp_path: Path) -> None:
     """Exit code 2 and a word that says what would be right."""
-    house = ("--data", str(tmp_path / "house"))
-    assert "is none of spike" in run("demo", *house, "--plant", "gold", code=2)
-    run("demo", *house, "--records", "50", "--days", "1")
-    assert "holds records already" in run("demo", *house, code=2)
-    assert "no insight with this id" in run("insights", "show", "nothing", *house, code=2)
-    assert "give --status or --effort" in run("insights", "set", "nothing", *house, code=2)
-    assert "status must be one of" in run("insights", "list", *house, "--status", "open", code=2)
+    data_option = ("--data", str(tmp_path / "data_option"))
+    assert "is none of spike" in run("demo", *data_option, "--plant", "gold", code=2)
+    run("demo", *data_option, "--records", "50", "--days", "1")
+    assert "holds records already" in run("demo", *data_option, code=2)
+    assert "no insight with this id" in run("insights", "show", "nothing", *data_option, code=2)
+    assert "give --status or --effort" in run("insights", "set", "nothing", *data_option, code=2)
+    assert "status must be one of" in run("insights", "list", *data_option, "--status", "open", code=2)

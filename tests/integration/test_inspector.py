@@ -20,7 +20,7 @@ from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY
 from spool.registry.insights import Finding, Merged
 from tests.integration.operator.server import OperatorServer, operator_server
-from tests.spool.contract.world import add, call
+from tests.spool.contract.examples import add, call
 
 ROUTE = f"upstream/{AI_TELEMETRY}"
 
@@ -37,7 +37,7 @@ async def park(server: OperatorServer, state: str = "parked") -> None:
 
 
 @pytest.mark.asyncio
-async def test_from_the_house_to_the_list_and_back(server: OperatorServer) -> None:
+async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> None:
     """A parked route is found, worked on, addressed, and new again when it is parked again."""
     await park(server)
     assert {"new": 1, "again": 0, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == (

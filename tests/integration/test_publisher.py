@@ -27,7 +27,7 @@ from tests.exporters.spools import StoppedClock, call
 
 
 @dataclass
-class World:
+class Publishing:
     spool: MemorySpool
     ledger: Ledger
     clock: StoppedClock
@@ -59,11 +59,11 @@ class World:
 
 
 @pytest_asyncio.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def publishing(tmp_path: Path) -> AsyncIterator[Publishing]:
     clock = StoppedClock()
     spool = await open_in_memory(settings=SpoolSettings(hold=0), clock=clock)
     ledger = await open_ledger(tmp_path, clock=clock)
-    yield World(spool, ledger, clock)
+    yield Publishing(spool, ledger, clock)
     await ledger.close()
     await spool.close()
 
@@ -79,35 +79,35 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         ({"measure": "cost", "per": "tokens"}, "0.03", "0.03"),
     ],
 )
-async def test_measures_by_team(world: World, rule: dict[str, Any], search: str, unknown: str) -> None:
+async def test_measures_by_team(publishing: Publishing, rule: dict[str, Any], search: str, unknown: str) -> None:
     """Each team has its record; what nobody claims has one, too; nothing is published twice."""
     for team in ("search", "search", None):
-        await world.spend(team)
+        await publishing.spend(team)
     published = Publication(stream="ai", **rule)
-    assert (2, 0) == (await world.publish(published), await world.publish(published))
-    assert {"search": search, "(unknown)": unknown} == await world.totals("ai")
+    assert (2, 0) == (await publishing.publish(published), await publishing.publish(published))
+    assert {"search": search, "(unknown)": unknown} == await publishing.totals("ai")
 
 
 @pytest.mark.asyncio
-async def test_late_data_replaces_what_was_published(world: World) -> None:
+async def test_late_data_replaces_what_was_published(publishing: Publishing) -> None:
     """A sum that changed is replaced, and only that."""
     rule = Publication(stream="ai", granularity="HOURLY")
-    await world.spend("search")
-    await world.spend("ads")
-    await world.publish(rule)
-    await world.spend("ads", cost="1")
-    assert 1 == await world.publish(rule)
-    assert {"search": "0.3", "ads": "1.3"} == await world.totals("ai")
+    await publishing.spend("search")
+    await publishing.spend("ads")
+    await publishing.publish(rule)
+    await publishing.spend("ads", cost="1")
+    assert 1 == await publishing.publish(rule)
+    assert {"search": "0.3", "ads": "1.3"} == await publishing.totals("ai")
     assert {"accepted": 3} == {
-        term: n for term, n in (await world.spool.log.books()).topics[UNIT_COST].items() if term == "accepted"
+        term: n for term, n in (await publishing.spool.log.books()).topics[UNIT_COST].items() if term == "accepted"
     }
 
 
 @pytest.mark.asyncio
-async def test_another_stream_of_the_name_is_left_alone(world: World) -> None:
+async def test_another_stream_of_the_name_is_left_alone(publishing: Publishing) -> None:
     """A rule whose granularity is not the stream's publishes nothing."""
-    await world.spend("search")
-    await world.publish(Publication(stream="ai"))
-    before = await world.totals("ai")
-    await world.publish(Publication(stream="ai", granularity="HOURLY"))
-    assert before == await world.totals("ai")
+    await publishing.spend("search")
+    await publishing.publish(Publication(stream="ai"))
+    before = await publishing.totals("ai")
+    await publishing.publish(Publication(stream="ai", granularity="HOURLY"))
+    assert before == await publishing.totals("ai")

@@ -1,4 +1,4 @@
-"""`tollhouse send` against a real house, and against one that is not ready yet."""
+"""`tollhouse send` against a real server, and against one that is not ready yet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Send = Callable[..., "asyncio.Future[Result]"]
 
 @pytest.fixture
 def send(serving: Serving, tmp_path: Path) -> Send:
-    """The command with the house's address and key; its memory is the test's own."""
+    """The command with the server's address and key; its memory is the test's own."""
 
     def run(
         *words: str, input: bytes | None = None, key: str | None = None, to: str | None = None
@@ -156,7 +156,7 @@ async def test_a_file_that_grew_sends_what_is_new(send: Send, serving: Serving, 
 
 
 async def test_another_key_has_sent_nothing(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """It may belong to another house at the same address."""
+    """It may belong to another server at the same address."""
     file = tmp_path / "one.json"
     file.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     assert "accepted 1, " in (await send(str(file))).stdout

@@ -73,7 +73,7 @@ def retry(openai: Any) -> None:
 
 def embeddings(openai: Any) -> None:
     client = openai.OpenAI(max_retries=0)
-    for words in ("toll", ["toll", "house"]):
+    for words in ("toll", ["toll", "installation"]):
         client.embeddings.create(model="text-embedding-3-small", input=words, encoding_format="float")
 
 

@@ -58,7 +58,7 @@ async def failures() -> None:
 
 
 async def embeddings() -> None:
-    await Embedder("openai:text-embedding-3-small").embed_documents(["toll", "house"])
+    await Embedder("openai:text-embedding-3-small").embed_documents(["toll", "installation"])
 
 
 with exported():

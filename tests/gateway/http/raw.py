@@ -6,7 +6,7 @@ import asyncio
 from typing import NamedTuple
 
 
-class Answer(NamedTuple):
+class RawAnswer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -26,11 +26,11 @@ async def talk(port: int, data: bytes, *, half_close: bool = False) -> bytes:
         writer.close()
 
 
-def parsed(data: bytes) -> Answer:
+def parsed(data: bytes) -> RawAnswer:
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return Answer(int(first.split()[1]), headers, body)
+    return RawAnswer(int(first.split()[1]), headers, body)
 
 
 def post(path: str, body: bytes, *headers: str, close: bool = True) -> bytes:

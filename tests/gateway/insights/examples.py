@@ -1,4 +1,4 @@
-"""Facts made by hand: a calm house, to which a test adds what its detector should see."""
+"""Facts made by hand, without a finding; a test adds what its detector should find."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_many_small_rises_show_in_the_sum() -> None:
     assert spike.draft.title.startswith("All traffic spent $56.00")
 
 
-def test_a_young_house_waits() -> None:
+def test_a_young_server_waits() -> None:
     """Six days are too few to say what is usual; eight will do."""
     assert [] == found(spend_spike, days=[*weeks(days=6), spend(1, cost=Decimal(90))])
     assert ["90.00"] == impacts(found(spend_spike, days=[*weeks(days=10), spend(3, cost=Decimal(90))]))
@@ -77,5 +77,5 @@ def test_cents_are_no_spike() -> None:
 
 
 def test_nothing_at_all() -> None:
-    """An empty house is calm."""
+    """Without data there are no findings."""
     assert [] == found(spend_spike)

@@ -146,11 +146,11 @@ async def kept(log: Log) -> list[tuple[str, bool, str | None]]:
 @pytest.mark.parametrize("later", [0, 4])
 async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int) -> None:
     """The source that counts is on record whoever was faster; repeats of either are known."""
-    house = intake(log, SPANS_DO_NOT_COUNT)
+    shading = intake(log, SPANS_DO_NOT_COUNT)
     for _ in range(2):
-        await house.take(told("otel", session="s"), BEARER)
-        await house.take(told("litellm", start=1_790_000_000 + later), BEARER)
-    await house.take(told("otel", start=1_790_000_000 + later), BEARER)
+        await shading.take(told("otel", session="s"), BEARER)
+        await shading.take(told("litellm", start=1_790_000_000 + later), BEARER)
+    await shading.take(told("otel", start=1_790_000_000 + later), BEARER)
     assert [("otel", True, "s"), ("litellm", False, None)] == await kept(log)
     assert 3 == (await log.books()).topics[AI_TELEMETRY]["duplicates"]
     assert [] == list((await log.verify()).imbalances)
@@ -162,9 +162,9 @@ async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
     """The call is one record: what the shadow knows fills it, and it still counts."""
     clock = MovedClock()
     spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
-    house = intake(spool.log, SPANS_DO_NOT_COUNT)
-    await house.take(told("litellm"), BEARER)
-    await house.take(told("otel", start=1_790_000_000 + later, session="s"), BEARER)
+    shading = intake(spool.log, SPANS_DO_NOT_COUNT)
+    await shading.take(told("litellm"), BEARER)
+    await shading.take(told("otel", start=1_790_000_000 + later, session="s"), BEARER)
     clock.move(11)
     assert [("litellm", False, "s")] == await kept(spool.log)
     await spool.close()

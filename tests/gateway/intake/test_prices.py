@@ -214,14 +214,14 @@ def test_overrides_win() -> None:
     """A negotiated price counts from its day on; what it leaves open stays as the card has it."""
     overrides = (
         PriceOverride(model="gpt-4o*", input=Decimal("2"), since="2026-01-01"),
-        PriceOverride(model="house-model", input=Decimal("0.1"), output=Decimal("0.2")),
-        PriceOverride(model="free-model", provider="house", input=Decimal(0), output=Decimal(0)),
+        PriceOverride(model="server-model", input=Decimal("0.1"), output=Decimal("0.2")),
+        PriceOverride(model="free-model", provider="server", input=Decimal(0), output=Decimal(0)),
     )
     book = PriceBook.load(PriceSettings(override=overrides))
     assert "0.003" == book.estimate(call("gpt-4o"))
     assert "0.0035" == book.estimate(call("gpt-4o", time="2025-12-31"))
-    assert "0.00012" == book.estimate(call("house-model", provider="anything"))
-    assert "0" == book.estimate(call("free-model", provider="house"))
+    assert "0.00012" == book.estimate(call("server-model", provider="anything"))
+    assert "0" == book.estimate(call("free-model", provider="server"))
     assert book.estimate(call("free-model", provider="other")) is None
 
 

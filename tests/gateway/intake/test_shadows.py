@@ -17,7 +17,7 @@ from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
 
 
-class StoppedClock:
+class SetClock:
     """A clock that the test moves."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ async def put_on_record(spool: MemorySpool, *records: Inference) -> None:
 )
 def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: bool) -> None:
     """Same source, service and session, or user where no session is named, or neither where neither is named."""
-    shadows = Shadows(StoppedClock())
+    shadows = Shadows(SetClock())
     shadows.note(event(session="s1", user="u1"))
     shadows.shade(metric)
     assert shadow == metric.shadow
@@ -69,7 +69,7 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
 
 def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
     """Whoever switched the events off is counted by its counters."""
-    clock = StoppedClock()
+    clock = SetClock()
     shadows = Shadows(clock)
     shadows.note(event(session="s1"))
     clock.time += WINDOW_S + 1
@@ -81,7 +81,7 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 @pytest.mark.asyncio
 async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
     """What was heard before is learned again from the entries."""
-    clock = StoppedClock()
+    clock = SetClock()
     spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1"))
     shadows, metric = Shadows(clock), counter(session="s1")
@@ -94,7 +94,7 @@ async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
 @pytest.mark.asyncio
 async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     """Whom a device's labels or a rule put its counters down to is found again for its calls."""
-    clock = StoppedClock()
+    clock = SetClock()
     spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
     shadows = Shadows(clock, default_user=lambda call: {"laptop-7": "alice"}.get(call.device or ""))
@@ -109,7 +109,7 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
 @pytest.mark.asyncio
 async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more than a step of records is in memory, and none is passed over."""
-    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=(clock := StoppedClock()))
+    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=(clock := SetClock()))
     records = [event(session=f"s{number}") for number in range(2 * STEP + 1)]
     await put_on_record(spool, *records)
     read, sizes = spool.log.read, list[int]()
@@ -153,7 +153,7 @@ async def test_what_was_open_at_the_restart_is_learned_when_it_closes() -> None:
 
 def test_what_is_learned_late_makes_nothing_older() -> None:
     """An old report that is read again does not undo the hearing of a newer one."""
-    clock = StoppedClock()
+    clock = SetClock()
     shadows = Shadows(clock)
     shadows.note(event(session="s1"))
     shadows.note(event(session="s1"), at=clock.time - 2 * WINDOW_S)
@@ -173,7 +173,7 @@ def test_what_is_learned_late_makes_nothing_older() -> None:
 )
 def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters: str, shadow: bool) -> None:
     """OpenLLMetry's histogram says of nobody whose it is, and Envoy's spans are OpenInference's."""
-    shadows, metric = Shadows(StoppedClock()), counter(source=counters)
+    shadows, metric = Shadows(SetClock()), counter(source=counters)
     shadows.note(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
     shadows.shade(metric)
     assert shadow == metric.shadow
@@ -181,7 +181,7 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
 
 def test_counters_may_name_the_installation_alone() -> None:
     """Claude Code leaves session and account out of its metrics when told so, and its events still name them."""
-    shadows, metric, another = Shadows(StoppedClock()), counter(user="anon-1"), counter(user="anon-2")
+    shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
     reported.tags["device"] = "anon-1"
     shadows.note(reported)

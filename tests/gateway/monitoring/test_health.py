@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @dataclass
-class House:
+class HealthSources:
     """What Health reads, to be changed by a test."""
 
     stats_now: LogStats | Exception | None = STATS
@@ -60,17 +60,17 @@ class House:
         )
 
 
-async def test_a_sound_house_is_live_and_ready() -> None:
+async def test_a_sound_sources_is_live_and_ready() -> None:
     """The last commit was flushed, there is room, and the keys are read."""
-    health = House().health()
+    health = HealthSources().health()
     assert (True, True) == (await health.live(), await health.ready())
     assert [] == (await health.report())["reasons"]
 
 
 async def test_a_parked_route_changes_nothing_but_the_body() -> None:
     """The upstream's trouble is no reason to turn senders away."""
-    house = House(states=[ROUTE])
-    report = await house.health().report()
+    sources = HealthSources(states=[ROUTE])
+    report = await sources.health().report()
     assert (True, "parked", "401") == (report["ready"], report["routes"][0]["state"], report["routes"][0]["reason"])
 
 
@@ -84,9 +84,9 @@ async def test_a_parked_route_changes_nothing_but_the_body() -> None:
     ],
     ids=["disk full", "spool full", "keys", "stopping"],
 )
-async def test_what_keeps_a_house_from_being_ready(change: dict[str, object], reason: str) -> None:
+async def test_what_keeps_a_sources_from_being_ready(change: dict[str, object], reason: str) -> None:
     """It is live, not ready, and says why."""
-    health = House(**change).health()  # type: ignore[arg-type]
+    health = HealthSources(**change).health()  # type: ignore[arg-type]
     assert (True, False) == (await health.live(), await health.ready())
     assert [reason] == (await health.report())["reasons"]
 
@@ -95,24 +95,24 @@ async def test_what_keeps_a_house_from_being_ready(change: dict[str, object], re
 async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A spool that does not answer in time is dead, whatever else works."""
     monkeypatch.setattr(healths, "ANSWER_S", 0.01)
-    health = House(stats_now=trouble).health()
+    health = HealthSources(stats_now=trouble).health()
     assert (False, False) == (await health.live(), await health.ready())
     assert ["the writer does not answer"] == (await health.report())["reasons"]
 
 
 async def test_probes_ask_the_disk_once_a_second() -> None:
     """The doors of health are open to everybody, so they must cost nothing."""
-    house = House()
-    health = house.health()
+    sources = HealthSources()
+    health = sources.health()
     await asyncio.gather(*(health.ready() for _ in range(50)))
-    assert 1 == house.reads
-    house.time += 1
+    assert 1 == sources.reads
+    sources.time += 1
     await health.ready()
-    assert 2 == house.reads
+    assert 2 == sources.reads
 
 
-async def test_a_dead_writer_is_a_dead_house() -> None:
+async def test_a_dead_writer_is_a_dead_sources() -> None:
     """Nothing will ever be kept again, whatever else still answers: whoever watches restarts it."""
-    health = House(stats_now=replace(STATS, alive=False)).health()
+    health = HealthSources(stats_now=replace(STATS, alive=False)).health()
     assert (False, False) == (await health.live(), await health.ready())
     assert ["the writer is dead: restart"] == (await health.report())["reasons"]

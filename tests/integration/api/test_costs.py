@@ -22,7 +22,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
-from tests.spool.contract.world import add, call
+from tests.spool.contract.examples import add, call
 
 START_S = 1_790_000_000  # 2026-09-21T14:13:20Z
 DAY = "2026-09-21T00:00:00Z"

@@ -20,15 +20,15 @@ ROUTE = f"archive/{AI_TELEMETRY}"
 
 
 async def main(data: Path, archive: Path) -> None:
-    async with spooled("sqlite", data, SystemClock()) as house:
-        if house.log.closed_below(AI_TELEMETRY) == 1:
-            await house.add(calls(1, RECORDS))
+    async with spooled("sqlite", data, SystemClock()) as server:
+        if server.log.closed_below(AI_TELEMETRY) == 1:
+            await server.add(calls(1, RECORDS))
         spec = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
         config = RouteConfig(spec=spec, exporter=FileExporter(archive, write=lines_of, max_records=7))
-        routes = Forwarder(house.deliveries, house.log, house.clock, [config])
+        routes = Forwarder(server.deliveries, server.log, server.clock, [config])
         await routes.start()
         print("writing", flush=True)
-        while (await house.state(ROUTE)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
+        while (await server.state(ROUTE)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
             await asyncio.sleep(0.01)
         await routes.stop()
     print("done", flush=True)

@@ -114,7 +114,7 @@ class Service:
         await self._runner.cleanup()
 
 
-class House:
+class BillingSyncs:
     """A log with its ledger, and syncs over both that may be stopped and begun again."""
 
     def __init__(self, spool: MemorySpool, ledger: Ledger, clock: StoppedClock, settings: UpstreamSettings) -> None:
@@ -160,7 +160,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(tmp_path: Path, service: Service) -> AsyncIterator[House]:
+async def syncs_of(tmp_path: Path, service: Service) -> AsyncIterator[BillingSyncs]:
     (tmp_path / "key").write_text(SECRET)
     clock = StoppedClock(at=END.timestamp() + 3600)
     spool = await open_in_memory(settings=SpoolSettings(hold=0), clock=clock)
@@ -171,7 +171,7 @@ async def house(tmp_path: Path, service: Service) -> AsyncIterator[House]:
         keys=(UpstreamKey(name="billing", secret_file=tmp_path / "key", use_cases=(SEND_BILLING_DATA,)),),
     )
     try:
-        yield House(spool, ledger, clock, settings)
+        yield BillingSyncs(spool, ledger, clock, settings)
     finally:
         await ledger.close()
         await spool.close()
@@ -180,7 +180,7 @@ async def house(tmp_path: Path, service: Service) -> AsyncIterator[House]:
 @pytest.mark.asyncio
 async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
     """Hour by hour, every digit; late data changes only its hours; a restart sends nothing that is there already."""
-    async with Service() as service, house(tmp_path, service) as one:
+    async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(4000)
         async with one.sync() as sync:
             assert await sync.send_changed() == len(service.hours) > 700
@@ -198,7 +198,7 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) -> None:
     """A drop that was applied without an answer is sent again, by this process or the next: the sums stay right."""
-    async with Service() as service, house(tmp_path, service) as one:
+    async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(500)
         service.next = [0]
         async with one.sync() as sync:
@@ -220,7 +220,7 @@ async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) ->
 @pytest.mark.asyncio
 async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
     """The service replays a remembered answer: after an error, and after a success, the next drop has a new key."""
-    async with Service() as service, house(tmp_path, service) as one:
+    async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(20, until=datetime(2026, 10, 1, 6, tzinfo=UTC))
         service.next = [500, 400, 403]
         async with one.sync() as sync:
@@ -234,7 +234,7 @@ async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
     """However small a request may be, no hour is in two of them, and one too large is told more coarsely."""
-    async with Service() as service, house(tmp_path, service) as one:
+    async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(3000, until=datetime(2026, 10, 2, tzinfo=UTC))
         async with one.sync(max_bytes=12_000) as sync:
             await sync.send_changed()
@@ -247,7 +247,7 @@ async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_preview_and_push(tmp_path: Path) -> None:
     """A preview sends nothing and says what a push sends; a push sends what was sent before, too."""
-    async with Service() as service, house(tmp_path, service) as one:
+    async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(300)
         async with one.sync() as sync:
             planned = await sync.preview(MONTH, END)

@@ -35,9 +35,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest_asyncio.fixture
-async def house(tmp_path: Path) -> AsyncIterator[Spooled]:
-    async with spooled("sqlite", tmp_path / "data", CLOCK) as house:
-        yield house
+async def spool(tmp_path: Path) -> AsyncIterator[Spooled]:
+    async with spooled("sqlite", tmp_path / "data", CLOCK) as spool:
+        yield spool
 
 
 @pytest_asyncio.fixture
@@ -47,8 +47,8 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 
 
 @asynccontextmanager
-async def forwarding(house: Spooled, *destinations: DestinationSettings) -> AsyncIterator[Forwarder]:
-    routes = Forwarder(house.deliveries, house.log, CLOCK, build_routes(UpstreamSettings(), destinations, clock=CLOCK))
+async def forwarding(spool: Spooled, *destinations: DestinationSettings) -> AsyncIterator[Forwarder]:
+    routes = Forwarder(spool.deliveries, spool.log, CLOCK, build_routes(UpstreamSettings(), destinations, clock=CLOCK))
     await routes.start()
     try:
         yield routes
@@ -56,19 +56,19 @@ async def forwarding(house: Spooled, *destinations: DestinationSettings) -> Asyn
         await routes.stop()
 
 
-async def settled(house: Spooled, route: str) -> None:
+async def settled(spool: Spooled, route: str) -> None:
     async with asyncio.timeout(20):
-        while (await house.state(route)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
+        while (await spool.state(route)).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.asyncio
-async def test_each_destination_gets_everything(house: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
+async def test_each_destination_gets_everything(spool: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
     """An archive with shadows, an OTLP endpoint with headers of its own and a signed webhook, side by side."""
     secret_file = tmp_path / "secret"
     secret_file.write_text("s3cret\n")
     archive = tmp_path / "archive" / "records.ndjson"
-    await house.add([call(1), call(2, shadow=True), counter(3), call(4)])
+    await spool.add([call(1), call(2, shadow=True), counter(3), call(4)])
     destinations = [
         DestinationSettings(name="archive", type="ndjson", path=archive),
         DestinationSettings(
@@ -80,9 +80,9 @@ async def test_each_destination_gets_everything(house: Spooled, upstream: FakeUp
         ),
         DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file),
     ]
-    async with forwarding(house, *destinations):
+    async with forwarding(spool, *destinations):
         for destination in destinations:
-            await settled(house, f"{destination.name}/ai-telemetry")
+            await settled(spool, f"{destination.name}/ai-telemetry")
     expected: list[Record] = [call(1), call(2, shadow=True), counter(3), call(4)]
     assert [as_json(record) for record in expected] == [
         orjson.loads(line) for line in archive.read_bytes().splitlines()
@@ -101,7 +101,7 @@ async def test_each_destination_gets_everything(house: Spooled, upstream: FakeUp
     timestamp = hook.headers["tollhouse-timestamp"]
     assert sign("s3cret", timestamp, hook.raw) == hook.headers["tollhouse-signature"]
     assert not {"authorization", "content-encoding"} & hook.headers.keys()
-    terms = {name: await house.terms(f"{name}/ai-telemetry") for name in ("archive", "otlp", "hook")}
+    terms = {name: await spool.terms(f"{name}/ai-telemetry") for name in ("archive", "otlp", "hook")}
     assert {
         "archive": {"delivered": 4},
         "otlp": {"delivered": 3, "shadow": 1},
@@ -133,13 +133,13 @@ def test_the_receiver_of_the_readme_tells_ours_from_others() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_webhook_is_sent_the_same_until_it_is_taken(house: Spooled, upstream: FakeUpstream) -> None:
+async def test_a_webhook_is_sent_the_same_until_it_is_taken(spool: Spooled, upstream: FakeUpstream) -> None:
     """No answer and 500: the same body again, under the same key when nobody answered; a 413 is sent in halves."""
-    await house.add([call(n) for n in range(4)])
+    await spool.add([call(n) for n in range(4)])
     upstream.answers += [Reply(drop=True), Reply(500), Reply(413)]
     destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
-    async with forwarding(house, destination):
-        await settled(house, "hook/ai-telemetry")
+    async with forwarding(spool, destination):
+        await settled(spool, "hook/ai-telemetry")
     first, second, third, *halves = upstream.requests
     assert (first.raw, first.key) == (second.raw, second.key)
     assert (first.raw, False) == (third.raw, third.key == second.key)
@@ -149,25 +149,25 @@ async def test_a_webhook_is_sent_the_same_until_it_is_taken(house: Spooled, upst
     )
     assert 2 == len(halves)
     assert "tollhouse-signature" not in first.headers
-    assert {"delivered": 4} == await house.terms("hook/ai-telemetry")
+    assert {"delivered": 4} == await spool.terms("hook/ai-telemetry")
 
 
 @pytest.mark.asyncio
-async def test_a_webhook_follows_nobody(house: Spooled, upstream: FakeUpstream) -> None:
+async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) -> None:
     """A redirect parks the route: records go where the operator said, or nowhere."""
-    await house.add([call(1)])
+    await spool.add([call(1)])
     upstream.judge = lambda request: Reply(307, headers={"Location": f"{upstream.url}/elsewhere"})
-    async with forwarding(house, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")):
+    async with forwarding(spool, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")):
         await upstream.until(lambda: len(upstream.requests) == 1)
         async with asyncio.timeout(5):
-            while (await house.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
+            while (await spool.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
                 await asyncio.sleep(0.01)
     assert ["/hook"] == [request.path for request in upstream.requests]
-    assert 1 == (await house.state("hook/ai-telemetry")).queued
+    assert 1 == (await spool.state("hook/ai-telemetry")).queued
 
 
 @pytest.mark.asyncio
-async def test_a_yes_that_breaks_off_is_a_yes(house: Spooled) -> None:
+async def test_a_yes_that_breaks_off_is_a_yes(spool: Spooled) -> None:
     """A receiver may close as soon as it said 200: what came again and again would count again and again."""
     requests = 0
 
@@ -179,27 +179,27 @@ async def test_a_yes_that_breaks_off_is_a_yes(house: Spooled) -> None:
         await writer.drain()
         writer.close()
 
-    await house.add([call(n) for n in range(50)])
+    await spool.add([call(n) for n in range(50)])
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with forwarding(house, DestinationSettings(name="hook", type="webhook", url=url)):
-            await settled(house, "hook/ai-telemetry")
+        async with forwarding(spool, DestinationSettings(name="hook", type="webhook", url=url)):
+            await settled(spool, "hook/ai-telemetry")
     assert 1 == requests
 
 
 @pytest.mark.asyncio
-async def test_a_new_secret_signs_at_once(house: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
+async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
     """The file is read again when it changes; one that is empty parks the route until it is not."""
     secret_file = tmp_path / "secret"
     secret_file.write_text("")
-    await house.add([call(1)])
+    await spool.add([call(1)])
     destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file)
-    async with forwarding(house, destination):
+    async with forwarding(spool, destination):
         async with asyncio.timeout(5):
-            while (await house.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
+            while (await spool.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
                 await asyncio.sleep(0.01)
         secret_file.write_text("new")
-        await settled(house, "hook/ai-telemetry")
+        await settled(spool, "hook/ai-telemetry")
     (request,) = upstream.requests
     signed = sign("new", request.headers["tollhouse-timestamp"], request.raw)
     assert signed == request.headers["tollhouse-signature"]

@@ -39,7 +39,7 @@ def beaten(one: Device, records: int = 1) -> Device:
 
 
 @dataclass
-class Site:
+class DeviceSite:
     """A table of devices beside a fake upstream."""
 
     table: DeviceTable
@@ -75,17 +75,17 @@ class Site:
 
 
 @pytest_asyncio.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
     secret = tmp_path / "plane.key"
     secret.write_text("plane-secret")
     table = await DeviceTable.open(MemoryDevices())
     async with FakeUpstream() as upstream:
         key = UpstreamKey(name="plane", secret_file=secret, scopes=(ENROLL, HEARTBEAT))
-        yield Site(table, upstream, secret, (key,))
+        yield DeviceSite(table, upstream, secret, (key,))
     await table.close()
 
 
-async def test_the_enrolment_comes_first(site: Site) -> None:
+async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
     """Then the newest heartbeat, with what the device said; then nothing until something changes."""
     await site.table.keep(beaten(device("d1", hostname="mill", labels={"team": "search"}, fingerprint="f"), 7))
     async with site.syncing() as sync:
@@ -103,7 +103,7 @@ async def test_the_enrolment_comes_first(site: Site) -> None:
     assert [("enroll", "d1"), ("heartbeat", "d1"), ("heartbeat", "d1")] == site.told()
 
 
-async def test_newest_state_only(site: Site) -> None:
+async def test_newest_state_only(site: DeviceSite) -> None:
     """A hundred heartbeats of an outage are one."""
     one = device("d1")
     for n in range(100):
@@ -115,7 +115,7 @@ async def test_newest_state_only(site: Site) -> None:
     assert 99 == json.loads(site.upstream.accepted[1].body)["spool"]["records"]
 
 
-async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: Site) -> None:
+async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceSite) -> None:
     """An operator's label reaches upstream."""
     await site.table.keep(beaten(device("d1")))
     async with site.syncing() as sync:
@@ -129,7 +129,7 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: Site) -
     assert {"team": "ads"} == json.loads(site.upstream.accepted[2].body)["labels"]
 
 
-async def test_the_upstreams_own_id_is_kept_and_used(site: Site) -> None:
+async def test_the_upstreams_own_id_is_kept_and_used(site: DeviceSite) -> None:
     """Heartbeats name the device as the upstream does."""
     answer = b'{"device": {"id": "up-77", "state": "enrolled"}}'
     site.upstream.judge = lambda request: Reply(200, answer, "application/json")
@@ -141,7 +141,7 @@ async def test_the_upstreams_own_id_is_kept_and_used(site: Site) -> None:
     assert kept is not None and "up-77" == kept.upstream_id
 
 
-async def test_a_refused_row_is_held_while_others_go_on(site: Site) -> None:
+async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite) -> None:
     """With the upstream's words; when what it says of itself changes it is tried again."""
     words = b'{"error": {"type": "x", "message": "another device has this name"}}'
 
@@ -169,7 +169,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: Site) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 307])
-async def test_a_refused_key_or_address_parks_the_sync(site: Site, status: int) -> None:
+async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status: int) -> None:
     """All rows wait, nothing is held, and a changed secret file wakes it."""
     site.upstream.judge = lambda request: (
         Reply(status, b"no", "text/plain") if request.headers["authorization"] == "plane-secret" else None
@@ -190,7 +190,7 @@ async def test_a_refused_key_or_address_parks_the_sync(site: Site, status: int) 
     assert 40 == len(site.upstream.accepted)
 
 
-async def test_no_key_covers_it(site: Site) -> None:
+async def test_no_key_covers_it(site: DeviceSite) -> None:
     """Parked with the scope in its reason, and nothing is sent."""
     site.keys = ()
     await site.table.keep(device("d1"))
@@ -200,7 +200,7 @@ async def test_no_key_covers_it(site: Site) -> None:
     assert [] == site.upstream.requests
 
 
-async def test_pending_and_revoked_devices_stay_in_the_house(site: Site) -> None:
+async def test_pending_and_revoked_devices_stay_in_the_server(site: DeviceSite) -> None:
     """Until an operator approves them."""
     await site.table.keep(device("pending", state=PENDING))
     await site.table.keep(beaten(device("revoked", state=REVOKED)))
@@ -213,7 +213,7 @@ async def test_pending_and_revoked_devices_stay_in_the_house(site: Site) -> None
 
 
 @pytest.mark.parametrize("reply", [Reply(503), Reply(500), Reply(429, headers={"Retry-After": "0"}), Reply(drop=True)])
-async def test_passing_failures_are_tried_again(site: Site, reply: Reply) -> None:
+async def test_passing_failures_are_tried_again(site: DeviceSite, reply: Reply) -> None:
     """No answer, 429 and 5xx: later again, and everything arrives."""
     site.upstream.answers.extend([reply] * 5)
     for n in range(5):
@@ -226,7 +226,7 @@ async def test_passing_failures_are_tried_again(site: Site, reply: Reply) -> Non
         assert ["enroll", "heartbeat"] == [what for what, id in told if id == f"d{n}"]
 
 
-async def test_an_empty_path_sends_nothing(site: Site) -> None:
+async def test_an_empty_path_sends_nothing(site: DeviceSite) -> None:
     """The operator switched the stream off: parked with the reason."""
     site.paths = {"enroll": ""}
     await site.table.keep(device("d1"))

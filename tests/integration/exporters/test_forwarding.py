@@ -32,19 +32,19 @@ QUICK = Backoff(first_s=0.01, most_s=0.05)
 class Site:
     """A spool that forwards to a fake upstream."""
 
-    house: Spooled
+    server: Spooled
     upstream: FakeUpstream
     secret_file: Path
     settings: UpstreamSettings
     backoff: Backoff = QUICK
 
     def configs(self, **changes: object) -> list[RouteConfig]:
-        routes = build_routes(replace(self.settings, **changes), [], clock=self.house.clock)  # type: ignore[arg-type]
+        routes = build_routes(replace(self.settings, **changes), [], clock=self.server.clock)  # type: ignore[arg-type]
         return [replace(route, backoff=self.backoff) for route in routes]
 
     @asynccontextmanager
     async def forwarding(self, **changes: object) -> AsyncIterator[Forwarder]:
-        routes = Forwarder(self.house.deliveries, self.house.log, self.house.clock, self.configs(**changes))
+        routes = Forwarder(self.server.deliveries, self.server.log, self.server.clock, self.configs(**changes))
         await routes.start()
         try:
             yield routes
@@ -54,7 +54,7 @@ class Site:
     async def until(self, condition: Callable[[RouteState], bool], timeout_s: float = 20.0) -> RouteState:
         """Wait for the route's state, looked at whenever the upstream was asked and at least often."""
         async with asyncio.timeout(timeout_s):
-            while not condition(state := await self.house.state()):  # noqa: ASYNC110 - the spool tells nobody of routes
+            while not condition(state := await self.server.state()):  # noqa: ASYNC110 - the spool tells nobody of routes
                 await asyncio.sleep(0.01)
         return state
 
@@ -66,13 +66,13 @@ class Site:
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     secret_file = tmp_path / "telemetry.key"
     secret_file.write_text(SECRET)
-    async with FakeUpstream() as upstream, spooled("sqlite", tmp_path / "data", SystemClock()) as house:
+    async with FakeUpstream() as upstream, spooled("sqlite", tmp_path / "data", SystemClock()) as server:
         settings = UpstreamSettings(
             base_url=upstream.url,
             timeout=5,
             keys=(UpstreamKey(name="telemetry", secret_file=secret_file, use_cases=(SEND_AI_TELEMETRY,)),),
         )
-        yield Site(house, upstream, secret_file, settings)
+        yield Site(server, upstream, secret_file, settings)
 
 
 def ids(records: Sequence[Record]) -> list[str]:
@@ -94,7 +94,7 @@ def refusing(*numbers: int, status: int = 400) -> Callable[[Received], Reply | N
 async def test_records_arrive_once_under_the_key(site: Site) -> None:
     """Every record leaves once, gzipped, under the bare key, each delivery with a key of its own; the books balance."""
     records = calls(1, 2500)
-    await site.house.add(records)
+    await site.server.add(records)
     async with site.forwarding():
         await site.until_settled()
     assert ids(records) == sorted(site.upstream.ids, key=ids(records).index)
@@ -103,15 +103,15 @@ async def test_records_arrive_once_under_the_key(site: Site) -> None:
         for request in site.upstream.requests
     }
     assert len(site.upstream.requests) == len({request.key for request in site.upstream.requests})
-    assert {"delivered": 2500} == await site.house.terms()
-    assert [] == list((await site.house.log.books()).imbalances)
+    assert {"delivered": 2500} == await site.server.terms()
+    assert [] == list((await site.server.log.books()).imbalances)
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("poison", [1, 2, 500, 777, 999, 1000])
 async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int) -> None:
     """999 arrive, one is a dead letter with the upstream's words less the key, in at most 25 requests."""
-    await site.house.add(calls(1, 1000))
+    await site.server.add(calls(1, 1000))
     site.upstream.judge = refusing(poison)
     async with site.forwarding():
         await site.until_settled()
@@ -119,30 +119,30 @@ async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int)
     assert len(site.upstream.requests) <= 25
     assert {record_id(n).hex() for n in range(1, 1001) if n != poison} == set(site.upstream.ids)
     assert 999 == len(site.upstream.ids)
-    (letter,) = await site.house.deliveries.dead()
+    (letter,) = await site.server.deliveries.dead()
     assert (poison, "400 no such model, said to [key]", "400") == (letter.number, letter.error, letter.status)
-    assert {"delivered": 999, "dead": 1} == await site.house.terms()
+    assert {"delivered": 999, "dead": 1} == await site.server.terms()
 
 
 @pytest.mark.asyncio
 async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) -> None:
     """Nothing proves that the route works until another record comes and passes; then the first is set aside."""
-    await site.house.add(calls(1, 1))
+    await site.server.add(calls(1, 1))
     site.upstream.judge = refusing(1)
     async with site.forwarding():
         await site.until(lambda state: state.state == "refusing")
         await site.upstream.until(lambda: len(site.upstream.requests) >= 4)
-        assert [] == list(await site.house.deliveries.dead())
-        await site.house.add(calls(2, 3))
+        assert [] == list(await site.server.deliveries.dead())
+        await site.server.add(calls(2, 3))
         await site.until_settled()
     assert ids(calls(2, 3)) == sorted(site.upstream.ids, key=ids(calls(2, 3)).index)
-    assert {"delivered": 2, "dead": 1} == await site.house.terms()
+    assert {"delivered": 2, "dead": 1} == await site.server.terms()
 
 
 @pytest.mark.asyncio
 async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> None:
     """A route that is refused everything says so, keeps all, sends single records and leaves its backlog uncut."""
-    await site.house.add(calls(1, 8000))
+    await site.server.add(calls(1, 8000))
     site.upstream.judge = lambda request: Reply(400, b"no", "text/plain")
     async with site.forwarding():
         state = await site.until(lambda state: state.state == "refusing")
@@ -150,17 +150,17 @@ async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> N
         before = len(site.upstream.requests)
         await site.upstream.until(lambda: len(site.upstream.requests) >= before + 60)
         assert [1] * 50 == [len(request.ids) for request in site.upstream.requests[-50:]]
-        assert {"queued": 8000} == await site.house.terms()
+        assert {"queued": 8000} == await site.server.terms()
         assert len(await open_deliveries(site)) <= 50
         site.upstream.judge = lambda request: None
         await site.until_settled()
-    assert {"delivered": 8000} == await site.house.terms()
+    assert {"delivered": 8000} == await site.server.terms()
     assert 8000 == len(set(site.upstream.ids)) == len(site.upstream.ids)
 
 
 async def open_deliveries(site: Site) -> list[tuple[int, int]]:
     """Ranges of the requests that are not settled, read from the file beside the routes."""
-    database = site.house.deliveries._database  # type: ignore[attr-defined]
+    database = site.server.deliveries._database  # type: ignore[attr-defined]
     rows = await database.read(lambda connection: connection.execute("SELECT first, last FROM deliveries").fetchall())
     return list(rows)
 
@@ -168,7 +168,7 @@ async def open_deliveries(site: Site) -> list[tuple[int, int]]:
 @pytest.mark.asyncio
 async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None:
     """403 keeps everything; the route tries again as soon as the secret file changes, without a restart."""
-    await site.house.add(calls(1, 100))
+    await site.server.add(calls(1, 100))
 
     def judge(request: Received) -> Reply | None:
         if request.headers["authorization"] == "upstream-secret-2":
@@ -191,7 +191,7 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
 @pytest.mark.parametrize("status", [301, 307, 401, 404, 405, 415, 501])
 async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -> None:
     """The data is innocent: it waits, the answer is named, a redirect is never followed, a poke tries again."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(status, b"moved", "text/plain", {"Location": f"{site.upstream.url}/elsewhere"}))
     async with site.forwarding() as routes:
         state = await site.until(lambda state: state.state == "parked")
@@ -206,7 +206,7 @@ async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -
 @pytest.mark.asyncio
 async def test_no_key_for_the_scope_parks_and_names_it(site: Site) -> None:
     """Without a covering key nothing is sent, and the reason names the missing scope."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     billing = UpstreamKey(name="billing", secret_env="BILLING", use_cases=("Send Billing Data",))
     async with site.forwarding(keys=(billing,)):
         state = await site.until(lambda state: state.state == "parked")
@@ -218,19 +218,19 @@ async def test_no_key_for_the_scope_parks_and_names_it(site: Site) -> None:
 @pytest.mark.asyncio
 async def test_too_large_is_halved_until_it_fits(site: Site) -> None:
     """413 splits without suspicion: nothing is set aside, all arrives."""
-    await site.house.add(calls(1, 100))
+    await site.server.add(calls(1, 100))
     site.upstream.judge = lambda request: Reply(413) if len(request.ids) > 30 else None
     async with site.forwarding():
         await site.until_settled()
     assert set(ids(calls(1, 100))) == set(site.upstream.ids)
     assert 7 == len(site.upstream.requests)
-    assert {"delivered": 100} == await site.house.terms()
+    assert {"delivered": 100} == await site.server.terms()
 
 
 @pytest.mark.asyncio
 async def test_batch_bytes_bounds_a_request_before_it_leaves(site: Site) -> None:
     """A delivery over upstream.batch_bytes is split at home."""
-    await site.house.add(calls(1, 100))
+    await site.server.add(calls(1, 100))
     async with site.forwarding(batch_bytes=10_000):
         await site.until_settled()
     assert max(len(request.body) for request in site.upstream.requests) <= 10_000
@@ -241,7 +241,7 @@ async def test_batch_bytes_bounds_a_request_before_it_leaves(site: Site) -> None
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site: Site, status: int) -> None:
     """The same bytes again under a new key: the service would replay the error under the old one."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(status))
     async with site.forwarding():
         await site.until_settled()
@@ -254,7 +254,7 @@ async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site
 @pytest.mark.parametrize("status", [502, 504])
 async def test_a_gateway_error_is_repeated_once_under_its_key(site: Site, status: int) -> None:
     """Whether the service saw it is unknown: once more under the same key, then under a new one."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(status)] * 3
     async with site.forwarding():
         await site.until_settled()
@@ -265,7 +265,7 @@ async def test_a_gateway_error_is_repeated_once_under_its_key(site: Site, status
 @pytest.mark.asyncio
 async def test_no_answer_is_repeated_under_the_same_key(site: Site) -> None:
     """A lost answer is the same request again: same bytes, same key."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(drop=True)] * 2
     async with site.forwarding():
         await site.until_settled()
@@ -276,7 +276,7 @@ async def test_no_answer_is_repeated_under_the_same_key(site: Site) -> None:
 @pytest.mark.asyncio
 async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
     """upstream.timeout ends the wait; the repeat is the same request."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(delay_s=30))
     async with site.forwarding(timeout=0.2):
         await site.until_settled()
@@ -286,15 +286,15 @@ async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
 @pytest.mark.asyncio
 async def test_retry_after_holds_the_whole_route(site: Site) -> None:
     """Until the time that the upstream asked for, nothing is sent, not even other deliveries."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(429, headers={"Retry-After": "1"}))
     loop = asyncio.get_running_loop()
     async with site.forwarding():
         began = loop.time()
         async with asyncio.timeout(20):
-            while not await site.house.deliveries.next_due_at(ROUTE):  # noqa: ASYNC110 - until it was noted
+            while not await site.server.deliveries.next_due_at(ROUTE):  # noqa: ASYNC110 - until it was noted
                 await asyncio.sleep(0.01)
-        await site.house.add(calls(11, 20))
+        await site.server.add(calls(11, 20))
         await site.upstream.until(lambda: len(site.upstream.requests) == 2)
         assert loop.time() - began > 0.9
         await site.until_settled()
@@ -303,7 +303,7 @@ async def test_retry_after_holds_the_whole_route(site: Site) -> None:
 @pytest.mark.asyncio
 async def test_a_partial_success_settles(site: Site) -> None:
     """The refused are counted and listed with the words; nothing is sent again."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = 3
     answer.partial_success.error_message = "too old"
@@ -311,19 +311,19 @@ async def test_a_partial_success_settles(site: Site) -> None:
     async with site.forwarding():
         await site.until_settled()
     assert 1 == len(site.upstream.requests)
-    assert {"delivered": 7, "refused_upstream": 3} == await site.house.terms()
-    (refusal,) = await site.house.deliveries.partial_refusals()
+    assert {"delivered": 7, "refused_upstream": 3} == await site.server.terms()
+    (refusal,) = await site.server.deliveries.partial_refusals()
     assert (1, 10, 3, "too old") == (refusal.first, refusal.last, refusal.count, refusal.words)
 
 
 @pytest.mark.asyncio
 async def test_a_stop_in_mid_air_settles_nothing(site: Site) -> None:
     """A delivery that was under way at the stop is sent again after the start: same bytes, same key."""
-    await site.house.add(calls(1, 10))
+    await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(delay_s=30))
     async with site.forwarding():
         await site.upstream.until(lambda: len(site.upstream.requests) == 1)
-    assert {"queued": 10} == await site.house.terms()
+    assert {"queued": 10} == await site.server.terms()
     async with site.forwarding():
         await site.until_settled()
     first, second = site.upstream.requests
@@ -333,7 +333,7 @@ async def test_a_stop_in_mid_air_settles_nothing(site: Site) -> None:
 @pytest.mark.asyncio
 async def test_spans_and_counters_leave_apart(site: Site) -> None:
     """A delivery of both kinds becomes requests of one kind each; an error of one never repeats the other."""
-    await site.house.add([*calls(1, 5), counter(1), counter(2, unit="USD", value="0.10"), *calls(6, 9)])
+    await site.server.add([*calls(1, 5), counter(1), counter(2, unit="USD", value="0.10"), *calls(6, 9)])
     site.upstream.judge = lambda request: (
         Reply(500) if request.path == "/v1/metrics" and len(site.upstream.accepted) < 2 else None
     )
@@ -343,30 +343,30 @@ async def test_spans_and_counters_leave_apart(site: Site) -> None:
     assert set(ids(calls(1, 9))) == {one for request in accepted["/v1/traces"] for one in request.ids}
     assert [2] == [len(request.points) for request in accepted["/v1/metrics"]]
     assert len(site.upstream.ids) == len(set(site.upstream.ids)) == 11
-    assert {"delivered": 11} == await site.house.terms()
+    assert {"delivered": 11} == await site.server.terms()
 
 
 @pytest.mark.asyncio
 async def test_shadows_stay_at_home(site: Site) -> None:
     """A shadow is never sent upstream; a delivery of nothing else is settled without a request."""
-    await site.house.add(calls(1, 3, shadow=True))
+    await site.server.add(calls(1, 3, shadow=True))
     async with site.forwarding():
         await site.until_settled()
-        await site.house.add([call(4, shadow=True), call(5), call(6, shadow=True)])
+        await site.server.add([call(4, shadow=True), call(5), call(6, shadow=True)])
         await site.until_settled()
     assert ids([call(5)]) == site.upstream.ids
-    assert {"delivered": 1, "shadow": 5} == await site.house.terms()
+    assert {"delivered": 1, "shadow": 5} == await site.server.terms()
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("fields", [{"start_time": -1}, {"input_tokens": -1}, {"output_tokens": 2**63}])
 async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, fields: dict[str, int]) -> None:
     """What cannot be written is found like what is refused, and its neighbours arrive."""
-    await site.house.add([*calls(1, 4), call(5, **fields), *calls(6, 9)])
+    await site.server.add([*calls(1, 4), call(5, **fields), *calls(6, 9)])
     async with site.forwarding():
         await site.until_settled()
-    assert {"delivered": 8, "dead": 1} == await site.house.terms()
-    (letter,) = await site.house.deliveries.dead()
+    assert {"delivered": 8, "dead": 1} == await site.server.terms()
+    (letter,) = await site.server.deliveries.dead()
     assert (5, "unsendable") == (letter.number, letter.status)
     assert "cannot be written as OTLP" in letter.error
 
@@ -374,26 +374,26 @@ async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, field
 @pytest.mark.asyncio
 async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> None:
     """Retention may have taken the entry: the letter has its record, and goes when the operator says so."""
-    await site.house.add(calls(1, 3))
+    await site.server.add(calls(1, 3))
     site.upstream.judge = refusing(2)
     async with site.forwarding() as routes:
         await site.until_settled()
-        await site.house.deliveries._database.transaction(  # type: ignore[attr-defined]
+        await site.server.deliveries._database.transaction(  # type: ignore[attr-defined]
             lambda connection: connection.execute("DELETE FROM entries")
         )
         site.upstream.judge = lambda request: None
-        (letter,) = await site.house.deliveries.dead()
-        assert 1 == await site.house.deliveries.dead_retry([letter.id])
+        (letter,) = await site.server.deliveries.dead()
+        assert 1 == await site.server.deliveries.dead_retry([letter.id])
         routes.poke()
         await site.until_settled()
     assert [record_id(2).hex()] == site.upstream.accepted[-1].ids
-    assert {"delivered": 3} == await site.house.terms()
+    assert {"delivered": 3} == await site.server.terms()
 
 
 @pytest.mark.asyncio
 async def test_a_record_that_breaks_the_upstream_ends_as_stuck(site: Site) -> None:
     """5xx for one record while others pass: halved down to it, shown as stuck, never removed."""
-    await site.house.add(calls(1, 2))
+    await site.server.add(calls(1, 2))
     bad = record_id(1).hex()
     site.upstream.judge = lambda request: Reply(500) if bad in request.ids else None
     async with site.forwarding(batch_records=2):
@@ -401,7 +401,7 @@ async def test_a_record_that_breaks_the_upstream_ends_as_stuck(site: Site) -> No
         async def keep_passing() -> None:
             n = 100
             while True:
-                await site.house.add([call(n)])
+                await site.server.add([call(n)])
                 n += 1
                 await asyncio.sleep(0.01)
 
@@ -410,18 +410,18 @@ async def test_a_record_that_breaks_the_upstream_ends_as_stuck(site: Site) -> No
         passing.cancel()
     assert record_id(2).hex() in site.upstream.ids
     assert 0 == state.dead
-    assert (await site.house.terms())["queued"] >= 1
+    assert (await site.server.terms())["queued"] >= 1
 
 
 @pytest.mark.asyncio
 async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) -> None:
     """While it is down few requests are made and the backlog stays uncut; afterwards nothing is missing or double."""
-    await site.house.add(calls(1, 5000))
+    await site.server.add(calls(1, 5000))
     site.upstream.judge = lambda request: Reply(503)
     async with site.forwarding(batch_records=100):
         await site.upstream.until(lambda: len(site.upstream.requests) >= 40)
         assert len(await open_deliveries(site)) <= 20
-        state = await site.house.state()
+        state = await site.server.state()
         assert ("running", "503", 5000) == (state.state, state.reason, state.queued)
         site.upstream.judge = lambda request: None
         await site.until_settled()

@@ -54,7 +54,7 @@ def operation(n: int, **changes: Any) -> UnitCostOperation:
 
 
 @dataclass
-class Site:
+class UnitCostSite:
     spool: SqliteSpool
     upstream: FakeUpstream
     settings: UpstreamSettings
@@ -102,7 +102,7 @@ class Site:
 
 
 @pytest_asyncio.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path) -> AsyncIterator[UnitCostSite]:
     secret = tmp_path / "upstream.key"
     secret.write_text(SECRET)
     spool = await open_spool(tmp_path / "data", settings=SpoolSettings(hold=0), clock=SystemClock())
@@ -112,7 +112,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             timeout=0.5,
             keys=(UpstreamKey(name="topics", secret_file=secret, scopes=SCOPES),),
         )
-        yield Site(spool, upstream, settings)
+        yield UnitCostSite(spool, upstream, settings)
     await spool.close()
 
 
@@ -123,7 +123,7 @@ def sent(request: Received) -> tuple[str, list[Any]]:
 
 
 @pytest.mark.asyncio
-async def test_operations_leave_in_order_and_by_shape(site: Site) -> None:
+async def test_operations_leave_in_order_and_by_shape(site: UnitCostSite) -> None:
     """Records of one stream, key set and granularity share a request; the order of operations is kept."""
     await site.add(operation(1), operation(2, element_name="b"))
     await site.add(operation(3, operation="replace", value="9"), operation(4, operation="delete", value=None))
@@ -141,7 +141,7 @@ async def test_operations_leave_in_order_and_by_shape(site: Site) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("reply", [Reply(delay_s=2.0), Reply(drop=True), Reply(502), Reply(500)])
-async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: Site, reply: Reply) -> None:
+async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSite, reply: Reply) -> None:
     """The upstream may have taken it: it is listed with its exact record, and what comes after goes on."""
     site.upstream.answers.append(reply)
     await site.add(operation(1, value="12.5"))
@@ -157,7 +157,7 @@ async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: Site, repl
 
 
 @pytest.mark.asyncio
-async def test_an_operator_settles_what_is_unknown(site: Site) -> None:
+async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
     """`sent` counts it as delivered without a request; `unsent` sends it again, once."""
     site.upstream.answers.extend([Reply(drop=True), Reply(drop=True)])
     await site.add(operation(1, stream="a"), operation(2, stream="b"))
@@ -174,7 +174,7 @@ async def test_an_operator_settles_what_is_unknown(site: Site) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: Site) -> None:
+async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: UnitCostSite) -> None:
     """Whoever stopped while a sum was under way cannot know what became of it."""
     site.upstream.answers.append(Reply(delay_s=5.0))
     await site.add(operation(1))
@@ -187,7 +187,7 @@ async def test_a_sum_cut_off_by_a_stop_is_unknown_after_it(site: Site) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", [503, 429])
-async def test_a_sum_that_was_turned_away_is_sent_again(site: Site, status: int) -> None:
+async def test_a_sum_that_was_turned_away_is_sent_again(site: UnitCostSite, status: int) -> None:
     """Slow down and come back later say that nothing was done."""
     site.upstream.answers.append(Reply(status))
     await site.add(operation(1))
@@ -197,7 +197,7 @@ async def test_a_sum_that_was_turned_away_is_sent_again(site: Site, status: int)
 
 
 @pytest.mark.asyncio
-async def test_totals_of_a_single_writer_may_be_repeated(site: Site) -> None:
+async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> None:
     """Sums of such a stream leave as `replace` of what they come to, after no answer again: the total is right."""
     site.upstream.answers.append(Reply(drop=True))
     for n in range(1, 6):
@@ -209,7 +209,7 @@ async def test_totals_of_a_single_writer_may_be_repeated(site: Site) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: Site) -> None:
+async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: UnitCostSite) -> None:
     """A period that began before this directory did may be partly upstream already: its sums leave as sums."""
     await site.add(operation(1, start_time=NOW * NS, value="3"))
     async with site.forwarding(single_writer=frozenset({"calls"})):
@@ -218,7 +218,7 @@ async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: Site) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_refused_record_is_found_and_set_aside(site: Site) -> None:
+async def test_a_refused_record_is_found_and_set_aside(site: UnitCostSite) -> None:
     """A 400 is for the whole request: the culprit is looked for, the others arrive once."""
 
     def judge(request: Received) -> Reply | None:
@@ -233,7 +233,7 @@ async def test_a_refused_record_is_found_and_set_aside(site: Site) -> None:
 
 
 @pytest.mark.asyncio
-async def test_another_tollhouse_gets_ids_and_repeats(site: Site) -> None:
+async def test_another_tollhouse_gets_ids_and_repeats(site: UnitCostSite) -> None:
     """Between Tollhouses operations travel as received, each with its id, and no answer means again."""
     site.upstream.answers.append(Reply(drop=True))
     await site.add(operation(1), operation(2))
@@ -255,7 +255,7 @@ def event(n: int, **changes: Any) -> UsageEvent:
 
 
 @pytest.mark.asyncio
-async def test_events_travel_as_events_between_tollhouses(site: Site) -> None:
+async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) -> None:
     """They leave as one batch of CloudEvents with their own source and id."""
     await site.add(event(1, data={"tokens": 5}, tags={"region": "eu"}), event(2))
     async with site.forwarding(paths={"usage-events": "/v1/events"}):
@@ -270,8 +270,8 @@ async def test_events_travel_as_events_between_tollhouses(site: Site) -> None:
 
 
 @pytest.mark.asyncio
-async def test_mapped_events_become_sums_of_a_stream(site: Site) -> None:
-    """Events of a mapped type are summed into its stream and leave as unit cost; others stay in the house."""
+async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None:
+    """Events of a mapped type are summed into its stream and leave as unit cost; others stay here."""
     mapping = {"api.call": EventStream(stream="calls", granularity="HOURLY", value="data.count")}
     await site.add(event(1, data={"count": 2}), event(2, data={"count": 3}), event(3, event_type="else"), event(4))
     async with site.forwarding(events=mapping):
@@ -286,7 +286,7 @@ async def test_mapped_events_become_sums_of_a_stream(site: Site) -> None:
 
 
 @pytest.mark.asyncio
-async def test_drops_leave_whole_and_in_order(site: Site) -> None:
+async def test_drops_leave_whole_and_in_order(site: UnitCostSite) -> None:
     """Each drop is one request with the bytes it came in; one that must wait is not overtaken."""
     site.upstream.answers.extend([Reply(503), Reply(503)])
     bodies = [b'{"n":%d}' % n for n in range(4)]

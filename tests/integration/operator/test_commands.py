@@ -24,7 +24,7 @@ from spool.record import AI_TELEMETRY
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
-from tests.spool.contract.world import add, call
+from tests.spool.contract.examples import add, call
 
 Run = Callable[..., Result]
 CREATE = ("keys", "create", "--name", "search team", "--use-case", SEND_AI_TELEMETRY)

@@ -11,7 +11,7 @@ import pytest_asyncio
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.record import AI_TELEMETRY
 from tests.integration.operator.server import OperatorServer, operator_server
-from tests.spool.contract.world import add, call, submission
+from tests.spool.contract.examples import add, call, submission
 
 ROUTE = "archive/ai-telemetry"
 

@@ -37,7 +37,7 @@ from spool.settings import SpoolSettings
 from tests.gateway.normalise.formats.payloads import run
 from tests.gateway.normalise.otlp.payloads import traces
 from tests.integration.reports import (
-    Call,
+    MadeCall,
     Report,
     callback,
     generation,
@@ -50,7 +50,7 @@ from tests.integration.reports import (
 )
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
-from tests.spool.contract.world import NOON, assert_books_balance, everything, topic_terms
+from tests.spool.contract.examples import NOON, assert_books_balance, everything, topic_terms
 
 HOLD_S = 10
 SETTINGS = SpoolSettings(hold=HOLD_S)
@@ -76,21 +76,21 @@ def answered(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
     """The provider's id is in every report; now and then one of them counts differently."""
     sealed = "resp_" + "bGl0ZWxsbTpj" * 125 + str(number)  # as LiteLLM seals those of the responses API
     id = choose([choose(PREFIXES) + f"{number:024x}", uuid(number), sealed])
-    call = Call(number, id, uuid(900 + number))
+    call = MadeCall(number, id, uuid(900 + number))
     reporters = (callback, row, proxy_span, sdk_span, generation, webhook)
     yield [reporter(call, off=choose([0, 0, 0, 1])) for reporter in reporters]
 
 
 def short(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
     """A local server counts its answers from 0 again; clocks are some seconds apart."""
-    call = Call(number, f"chatcmpl-{number % 2}", uuid(900 + number))
+    call = MadeCall(number, f"chatcmpl-{number % 2}", uuid(900 + number))
     yield [callback(call), row(call), proxy_span(call), sdk_span(call)]
 
 
 def failed(number: int, choose: Callable[[Sequence[Any]], Any], id: str = "") -> Iterator[list[Report]]:
     """LiteLLM's call id stands in the place of the id."""
     call_id = id or uuid(900 + number)
-    call = Call(number, call_id, call_id, "failed")
+    call = MadeCall(number, call_id, call_id, "failed")
     error: dict[str, Any] = {"error.type": "Timeout"}
     yield [
         callback(
@@ -104,15 +104,15 @@ def failed(number: int, choose: Callable[[Sequence[Any]], Any], id: str = "") ->
 def fallback(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
     """A failure and an answer under one call id, within the same second."""
     yield from failed(number, choose, uuid(900 + number))
-    call = Call(number, f"chatcmpl-{number:024x}", uuid(900 + number))
+    call = MadeCall(number, f"chatcmpl-{number:024x}", uuid(900 + number))
     yield [callback(call), proxy_span(call, place=3), sdk_span(call)]
 
 
 def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
     """Spans repeat the first answer and do not say so: they are that call again. The callback marks the second."""
-    first = Call(number, f"chatcmpl-{number:024x}", uuid(900 + number))
+    first = MadeCall(number, f"chatcmpl-{number:024x}", uuid(900 + number))
     yield [callback(first), proxy_span(first), proxy_span(first, place=4), sdk_span(first)]
-    hit = Call(number, f"{first.id}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
+    hit = MadeCall(number, f"{first.id}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
     yield [callback(hit, cache_hit=True, response_cost=0.0)]
 
 
@@ -120,9 +120,9 @@ def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
     """Answers without an id, and one of them from the cache."""
     embedding: dict[str, Any] = {"call_type": "aembedding"}
     operation: dict[str, Any] = {"gen_ai.operation.name": "aembedding"}
-    first = Call(number, uuid(900 + number), uuid(900 + number))
+    first = MadeCall(number, uuid(900 + number), uuid(900 + number))
     yield [callback(first, **embedding), proxy_span(first, **operation)]
-    hit = Call(number, f"{uuid(800 + number)}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
+    hit = MadeCall(number, f"{uuid(800 + number)}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
     yield [
         callback(hit, cache_hit=True, response_cost=0.0, **embedding),
         proxy_span(hit, place=5, **operation),
@@ -131,7 +131,7 @@ def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
 
 def apart(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
     """A gateway that names no id of the provider's stands alone."""
-    yield [http_log(Call(number, ""))]
+    yield [http_log(MadeCall(number, ""))]
 
 
 KINDS: tuple[Kind, ...] = (answered, answered, short, failed, fallback, cached, embedded, apart)

@@ -31,7 +31,7 @@ SERVICES = {
 
 
 @dataclass
-class Reply:
+class GrpcReply:
     """How one call ended."""
 
     code: grpc.StatusCode
@@ -58,7 +58,7 @@ class Calling:
         signal: str = "traces",
         metadata: tuple[tuple[str, str], ...] | None = None,
         compression: grpc.Compression | None = None,
-    ) -> Reply:
+    ) -> GrpcReply:
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(f"/{SERVICES[signal]}/Export")
         call = export(
             body,
@@ -70,7 +70,7 @@ class Calling:
             answer = await call
         except grpc.aio.AioRpcError:
             answer = b""
-        return Reply(await call.code(), await call.details(), answer, dict(await call.trailing_metadata()))
+        return GrpcReply(await call.code(), await call.details(), answer, dict(await call.trailing_metadata()))
 
 
 @pytest_asyncio.fixture

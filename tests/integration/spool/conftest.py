@@ -12,7 +12,7 @@ import pytest_asyncio
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
 from tests.moved_clock import MovedClock
-from tests.spool.contract.world import NOON, Observed
+from tests.spool.contract.examples import NOON, Observed
 
 Starter = Callable[..., Awaitable[SqliteSpool]]
 

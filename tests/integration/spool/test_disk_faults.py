@@ -24,8 +24,8 @@ from spool.sqlite.reserve import Reserve
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
+from tests.spool.contract.examples import NOON, add, assert_books_balance, call, entries, everything, point, topic_terms
 from tests.spool.contract.test_retention import wide
-from tests.spool.contract.world import NOON, add, assert_books_balance, call, entries, everything, point, topic_terms
 
 pytestmark = pytest.mark.asyncio
 

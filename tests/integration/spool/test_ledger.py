@@ -13,7 +13,7 @@ from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.sqlite.ledger.store import open_ledger
 from tests.spool.contract.test_ledger import everything, hourly, total
-from tests.spool.ledger_world import BEGIN, FakeClock, FakeLog, call, recount
+from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
 
 Opener = Callable[[], Awaitable[Ledger]]
 

@@ -17,7 +17,16 @@ from spool.sqlite.migrations import migrate
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
-from tests.spool.contract.world import NOON, Observed, add, assert_books_balance, call, everything, point, topic_terms
+from tests.spool.contract.examples import (
+    NOON,
+    Observed,
+    add,
+    assert_books_balance,
+    call,
+    everything,
+    point,
+    topic_terms,
+)
 
 pytestmark = pytest.mark.asyncio
 

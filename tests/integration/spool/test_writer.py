@@ -15,7 +15,7 @@ from spool.log.values import Receipt, Submission
 from spool.record import Record
 from spool.sqlite.log.writer import GroupWriter
 from tests.integration.spool.conftest import Starter
-from tests.spool.contract.world import add, assert_books_balance, call, everything, submission
+from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission
 
 pytestmark = pytest.mark.asyncio
 

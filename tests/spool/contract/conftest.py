@@ -17,7 +17,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.registry.store import SqliteRegistry
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
-from tests.spool.contract.world import NOON, Observed
+from tests.spool.contract.examples import NOON, Observed
 
 Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool
 Opener = Callable[..., Awaitable[Spool]]

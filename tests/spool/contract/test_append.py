@@ -13,7 +13,7 @@ from spool.log.values import Commit, Submission
 from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
-from tests.spool.contract.world import (
+from tests.spool.contract.examples import (
     NOON,
     Observed,
     add,

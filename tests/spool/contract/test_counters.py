@@ -8,7 +8,7 @@ from spool import identity
 from spool.record import NS, UsageMetric
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
-from tests.spool.contract.world import NOON, Observed, add, assert_books_balance, everything, point, topic_terms
+from tests.spool.contract.examples import NOON, Observed, add, assert_books_balance, everything, point, topic_terms
 
 pytestmark = pytest.mark.asyncio
 

@@ -21,7 +21,7 @@ ADA = Actor("ada@example.com", "local")
 DAY_S = 86400.0
 
 
-class World:
+class Insights:
     """A registry with a clock that tests move."""
 
     def __init__(self, registry: Registry, clock: MovedClock) -> None:
@@ -41,8 +41,8 @@ class World:
 
 
 @pytest_asyncio.fixture
-async def world(open_registry: RegistryOpener, clock: MovedClock) -> World:
-    return World(await open_registry(), clock)
+async def insights(open_registry: RegistryOpener, clock: MovedClock) -> Insights:
+    return Insights(await open_registry(), clock)
 
 
 def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
@@ -50,116 +50,118 @@ def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
 
 
 @pytest.mark.asyncio
-async def test_a_look_counts_what_it_changed(world: World) -> None:
+async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
     """New, again, gone; the same finding twice in one look is one."""
-    assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await world.look(
+    assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await insights.look(
         found("spike:a"), found("spike:b")
     )
-    assert Merged(new=1, again=1, reopened=0, gone=1, left_out=0) == await world.look(found("spike:a"), found("key:c"))
-    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await world.look(
+    assert Merged(new=1, again=1, reopened=0, gone=1, left_out=0) == await insights.look(
+        found("spike:a"), found("key:c")
+    )
+    assert Merged(new=0, again=1, reopened=0, gone=1, left_out=0) == await insights.look(
         found("spike:a"), found("spike:a")
     )
     assert {"spike:a": True, "spike:b": False, "key:c": False} == {
-        key: insight.present for key, insight in (await world.all()).items()
+        key: insight.present for key, insight in (await insights.all()).items()
     }
 
 
 @pytest.mark.asyncio
-async def test_a_detector_that_failed_takes_nothing_away(world: World) -> None:
+async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> None:
     """What was not looked for is as present as before, so that an addressed insight does not seem to return."""
-    await world.look(found("spike:a"), found("key:b"))
-    insight = (await world.all())["spike:a"]
-    await world.table.change(insight.id, status="addressed", actor=ADA)
-    assert 0 == (await world.look(found("key:b"), for_=("key",))).gone
-    assert 0 == (await world.look(found("spike:a"), found("key:b"))).reopened
+    await insights.look(found("spike:a"), found("key:b"))
+    insight = (await insights.all())["spike:a"]
+    await insights.table.change(insight.id, status="addressed", actor=ADA)
+    assert 0 == (await insights.look(found("key:b"), for_=("key",))).gone
+    assert 0 == (await insights.look(found("spike:a"), found("key:b"))).reopened
 
 
 @pytest.mark.asyncio
-async def test_last_updated_moves_with_what_is_said(world: World) -> None:
+async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
     """Finding the same again changes nothing that a reader sees; other words do."""
-    await world.look(found("spike:a"))
-    first = (await world.all())["spike:a"]
-    await world.look(found("spike:a"))
-    second = (await world.all())["spike:a"]
+    await insights.look(found("spike:a"))
+    first = (await insights.all())["spike:a"]
+    await insights.look(found("spike:a"))
+    second = (await insights.all())["spike:a"]
     assert (first.last_updated, first.created) == (second.last_updated, second.created)
-    assert second.found_at == world.clock.now()
-    await world.look(found("spike:a", impact="6"))
-    third = (await world.all())["spike:a"]
-    assert (world.clock.now(), first.created, "6") == (third.last_updated, third.created, third.cost_impact)
+    assert second.found_at == insights.clock.now()
+    await insights.look(found("spike:a", impact="6"))
+    third = (await insights.all())["spike:a"]
+    assert (insights.clock.now(), first.created, "6") == (third.last_updated, third.created, third.cost_impact)
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", ["in_progress", "on_hold", "ignored"])
-async def test_only_addressed_ones_open_again(world: World, status: str) -> None:
+async def test_only_addressed_ones_open_again(insights: Insights, status: str) -> None:
     """Any other status is kept when it goes and returns, with newer evidence too."""
-    await world.look(found("spike:a"))
-    await world.table.change((await world.all())["spike:a"].id, status=status, actor=ADA)
-    await world.look()
-    assert 0 == (await world.look(found("spike:a", newest=world.clock.now() + DAY_S))).reopened
-    assert status == (await world.all())["spike:a"].status
+    await insights.look(found("spike:a"))
+    await insights.table.change((await insights.all())["spike:a"].id, status=status, actor=ADA)
+    await insights.look()
+    assert 0 == (await insights.look(found("spike:a", newest=insights.clock.now() + DAY_S))).reopened
+    assert status == (await insights.all())["spike:a"].status
 
 
 @pytest.mark.asyncio
-async def test_what_is_over_and_nobodys_goes(world: World) -> None:
+async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
     """After ninety days; what a person touched, wrote or that is still found stays for good."""
-    await world.look(found("spike:gone"), found("spike:commented"), found("spike:still"))
-    await world.table.comment((await world.all())["spike:commented"].id, "why?", actor=ADA)
-    await world.table.create(Draft(title="by hand"), actor=ADA)
-    await world.look(found("spike:still"))
-    world.clock.move(KEPT_S - 1200)
-    await world.look(found("spike:still"))
-    assert 4 == len(await world.all())
-    world.clock.move(1200)
-    await world.look(found("spike:still"))
-    assert {"spike:commented", "spike:still", None} == set(await world.all())
+    await insights.look(found("spike:gone"), found("spike:commented"), found("spike:still"))
+    await insights.table.comment((await insights.all())["spike:commented"].id, "why?", actor=ADA)
+    await insights.table.create(Draft(title="by hand"), actor=ADA)
+    await insights.look(found("spike:still"))
+    insights.clock.move(KEPT_S - 1200)
+    await insights.look(found("spike:still"))
+    assert 4 == len(await insights.all())
+    insights.clock.move(1200)
+    await insights.look(found("spike:still"))
+    assert {"spike:commented", "spike:still", None} == set(await insights.all())
 
 
 @pytest.mark.asyncio
-async def test_deleted_and_still_true(world: World) -> None:
+async def test_deleted_and_still_true(insights: Insights) -> None:
     """It comes back as a new insight without the old one's comments: to silence it, ignore it."""
-    await world.look(found("spike:a"))
-    before = (await world.all())["spike:a"]
-    comment = await world.table.comment(before.id, "noise", actor=ADA)
-    assert (before.id, [comment.id]) == await world.table.delete(before.id, actor=ADA)
-    await world.look(found("spike:a"))
-    after = (await world.all())["spike:a"]
-    assert (True, "new", []) == (after.id != before.id, after.status, await world.table.comments(after.id))
+    await insights.look(found("spike:a"))
+    before = (await insights.all())["spike:a"]
+    comment = await insights.table.comment(before.id, "noise", actor=ADA)
+    assert (before.id, [comment.id]) == await insights.table.delete(before.id, actor=ADA)
+    await insights.look(found("spike:a"))
+    after = (await insights.all())["spike:a"]
+    assert (True, "new", []) == (after.id != before.id, after.status, await insights.table.comments(after.id))
 
 
 @pytest.mark.asyncio
-async def test_a_change_that_is_refused_changes_nothing(world: World) -> None:
+async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> None:
     """Half a good change is none."""
-    insight = await world.table.create(Draft(title="t"), actor=ADA)
+    insight = await insights.table.create(Draft(title="t"), actor=ADA)
     with pytest.raises(Invalid, match="cost_impact"):
-        await world.table.change(insight.id, status="addressed", fields={"cost_impact": "1e999"}, actor=ADA)
+        await insights.table.change(insight.id, status="addressed", fields={"cost_impact": "1e999"}, actor=ADA)
     with pytest.raises(Invalid, match="status must be one of"):
-        await world.table.change(insight.id, status="done", actor=ADA)
+        await insights.table.change(insight.id, status="done", actor=ADA)
     with pytest.raises(NotThere):
-        await world.table.change_comment(insight.id, 1, "x", actor=ADA)
-    assert insight == await world.table.get(insight.id)
+        await insights.table.change_comment(insight.id, 1, "x", actor=ADA)
+    assert insight == await insights.table.get(insight.id)
 
 
 @pytest.mark.asyncio
-async def test_bounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many insights and so many comments on one, and no more."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 2)
     monkeypatch.setattr(tables, "MAX_COMMENTS", 1)
-    insight = await world.table.create(Draft(title="one"), actor=ADA)
-    await world.table.create(Draft(title="two"), actor=ADA)
+    insight = await insights.table.create(Draft(title="one"), actor=ADA)
+    await insights.table.create(Draft(title="two"), actor=ADA)
     with pytest.raises(NotAllowed, match="there are 2 insights"):
-        await world.table.create(Draft(title="three"), actor=ADA)
-    assert Merged(new=0, again=0, reopened=0, gone=0, left_out=1) == await world.look(found("spike:a"))
-    await world.table.comment(insight.id, "first", actor=ADA)
+        await insights.table.create(Draft(title="three"), actor=ADA)
+    assert Merged(new=0, again=0, reopened=0, gone=0, left_out=1) == await insights.look(found("spike:a"))
+    await insights.table.comment(insight.id, "first", actor=ADA)
     with pytest.raises(NotAllowed, match="at most 1 comments"):
-        await world.table.comment(insight.id, "second", actor=ADA)
+        await insights.table.comment(insight.id, "second", actor=ADA)
 
 
 @pytest.mark.asyncio
-async def test_amounts_are_plain_decimals(world: World) -> None:
+async def test_amounts_are_plain_decimals(insights: Insights) -> None:
     """No exponent, no rounding; a lone surrogate is no text that can be kept."""
-    insight = await world.table.create(Draft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
+    insight = await insights.table.create(Draft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
     assert ("a?b", "0.0000001") == (insight.title, insight.cost_impact)
-    assert insight == await world.table.get(insight.id)
+    assert insight == await insights.table.get(insight.id)
 
 
 @pytest.mark.asyncio

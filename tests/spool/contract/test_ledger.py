@@ -30,7 +30,7 @@ from spool.memory.ledger import MemoryLedger
 from spool.record import AI_TELEMETRY, NS, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite.ledger.store import SqliteLedger
-from tests.spool.ledger_world import BEGIN, HOUR, FakeClock, FakeLog, call, recount
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount
 
 DAY = 24 * HOUR
 ENGINES = ["sqlite", "memory"]

@@ -23,7 +23,7 @@ from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
-from tests.spool.contract.world import NOON, call, everything, point, submission
+from tests.spool.contract.examples import NOON, call, everything, point, submission
 
 T = TypeVar("T")
 

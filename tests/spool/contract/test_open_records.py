@@ -11,7 +11,7 @@ import pytest
 from spool.record import AI_TELEMETRY
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
-from tests.spool.contract.world import Observed, add, assert_books_balance, call, everything, topic_terms
+from tests.spool.contract.examples import Observed, add, assert_books_balance, call, everything, topic_terms
 
 pytestmark = pytest.mark.asyncio
 

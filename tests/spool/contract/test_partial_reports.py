@@ -12,7 +12,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_sqlite
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
-from tests.spool.contract.world import NOON, add, assert_books_balance, call, topic_terms
+from tests.spool.contract.examples import NOON, add, assert_books_balance, call, topic_terms
 
 pytestmark = pytest.mark.asyncio
 

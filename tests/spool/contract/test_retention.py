@@ -12,7 +12,7 @@ from spool.identity import Identity
 from spool.record import AI_TELEMETRY, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool
-from tests.spool.contract.world import NOON, add, assert_books_balance, call, entries, everything, topic_terms
+from tests.spool.contract.examples import NOON, add, assert_books_balance, call, entries, everything, topic_terms
 
 pytestmark = pytest.mark.asyncio
 
@@ -130,7 +130,7 @@ async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, cloc
 
 
 async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: MovedClock) -> None:
-    """`required = false` never fills the house: its oldest records are skipped and counted."""
+    """`required = false` never fills the spool: its oldest records are skipped and counted."""
     spool = await open_spool(max_bytes=2 << 20)
     await spool.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)])
 

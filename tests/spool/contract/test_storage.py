@@ -21,7 +21,7 @@ from spool.storage import Storage, StorageOptions
 from spool.streams import ALLOCATION, SUM
 from tests.moved_clock import MovedClock
 from tests.spool.contract.test_devices import device
-from tests.spool.ledger_world import call
+from tests.spool.ledger_log import call
 
 
 @pytest_asyncio.fixture(params=list(ENGINES))

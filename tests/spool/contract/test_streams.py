@@ -12,7 +12,7 @@ from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from tests.exporters.spools import record_id
 from tests.spool.contract.conftest import Opener, Spool
-from tests.spool.contract.world import NOON
+from tests.spool.contract.examples import NOON
 
 HOUR = 3600
 ROUTE = RouteSpec(name="upstream/unit-cost", topic=UNIT_COST)

@@ -291,7 +291,7 @@ def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> 
 
 
 def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
-    """Id, source and everything else are what the other house says: no dialect, no series."""
+    """Id, source and everything else are what the other server says: no dialect, no series."""
     outcome = forwarded(106, resource={"service.name": "tollhouse"})
     assert [
         UsageMetric(
@@ -323,7 +323,7 @@ def test_forwarded_money_keeps_its_digits() -> None:
 
 
 def test_stand_in_times_are_not_taken_for_times() -> None:
-    """The other house says so when it put in times because there were none; 0 is a time that is not known."""
+    """The other server says so when it put in times because there were none; 0 is a time that is not known."""
     (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))
     assert (None, None) == (record.start_time, record.end_time)
     (record,) = metrics(forwarded(5, start_time=0))
@@ -346,7 +346,7 @@ def test_a_forwarded_point_that_is_none_is_malformed(changes: dict[str, Any], ho
 
 @pytest.mark.parametrize(("value", "unit"), [(1.5, "{token}"), (-1, "{token}"), (-0.1, "USD")])
 def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str) -> None:
-    """Another house's mistake is not billed either."""
+    """Another server's mistake is not billed either."""
     assert [IMPLAUSIBLE] == [reject.reason for reject in forwarded(value, unit=unit).rejects]
 
 

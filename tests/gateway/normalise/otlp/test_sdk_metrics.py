@@ -18,7 +18,7 @@ CUMULATIVE, DELTA = AggregationTemporality.CUMULATIVE, AggregationTemporality.DE
 
 
 class Client:
-    """A process with an SDK, and the house's memory of its counters."""
+    """A process with an SDK, and the server's memory of its counters."""
 
     def __init__(self, temporality: AggregationTemporality) -> None:
         self._reader = InMemoryMetricReader(preferred_temporality=dict.fromkeys((Counter, Histogram), temporality))

@@ -633,8 +633,8 @@ def test_litellm_alias_zero_cost_and_usage_object() -> None:
             span(
                 1,
                 litellm(
-                    gen_ai__response__model="house-model",
-                    litellm__model_group="house-model",
+                    gen_ai__response__model="server-model",
+                    litellm__model_group="server-model",
                     gen_ai__cost__total_cost=0.0,
                     metadata__usage_object=(
                         "{'prompt_tokens': 100, 'prompt_tokens_details': {'cached_tokens': 64, 'text_tokens': None},"

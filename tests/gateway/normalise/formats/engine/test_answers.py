@@ -1,4 +1,4 @@
-"""What each product's sender is told: the house, Langfuse, Firehose, OpenMeter, and Helicone's signature."""
+"""How each product's sender is answered: Tollhouse, Langfuse, Firehose, OpenMeter, and Helicone's signature."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def body_of(format: str, name: str) -> bytes:
     return next(one.body for one in cases(format) if one.name == name)
 
 
-def test_the_house_says_what_it_took_and_what_not() -> None:
+def test_the_server_says_what_it_took_and_what_not() -> None:
     """By item, with a reason and a field."""
     event = json.loads(body_of("litellm", "slp-batch-array"))[0]
     body = json.dumps([event, None, event | {"prompt_tokens": -1}]).encode()
@@ -97,7 +97,7 @@ def test_firehose_reads_its_own_request_id() -> None:
     )  # fmt: skip
 
 
-def test_a_bare_bedrock_record_is_answered_by_the_house() -> None:
+def test_a_bare_bedrock_record_is_answered_by_the_server() -> None:
     """Only Firehose has an id to be told."""
     assert 200 == said("bedrock", body_of("bedrock", "converse-stream"))[0]
     assert 1 == said("bedrock", body_of("bedrock", "converse-stream"))[1]["accepted"]

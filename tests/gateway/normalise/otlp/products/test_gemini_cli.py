@@ -99,7 +99,7 @@ def test_the_record_of_a_start_is_no_call_and_no_twin() -> None:
     "other", [{"event.timestamp": "2026-03-02T09:00:00.001Z"}, {"model": "gemini-2.5-flash"}, {"session.id": "s-2"}]
 )
 def test_another_call_is_no_twin(other: dict[str, str]) -> None:
-    """Time stamp, model and session have to agree: a collector mixes the laptops of a whole house."""
+    """Time stamp, model and session have to agree: a collector mixes the laptops of a whole site."""
     assert None is call(gemini(RESPONSE | other), gemini(TWIN)).request_id
 
 

@@ -72,7 +72,7 @@ def test_times_that_stand_in_for_unknown_ones(times: str, start: bool, end: bool
     assert (start, end) == (record.start_time is not None, record.end_time is not None)
 
 
-def test_a_text_that_no_house_would_send_is_left_out() -> None:
+def test_a_text_that_no_server_would_send_is_left_out() -> None:
     """Names are bounded here like everywhere: they become rows, labels and filters."""
     record = only(traces(span(1, FORWARDED | {"tollhouse.source": "s" * 2049, "tollhouse.team": "t" * 2048})))
     assert ("otel", "t" * 2048) == (record.source, record.team)
