@@ -1,5 +1,1 @@
-"""
-Gateway formats into records, one module a format.
-
-Nothing here waits, and no prompt leaves a decoder.
-"""
+"""Gateway formats into records, one module a format. Nothing here waits, and no prompt leaves a decoder."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.rules import column, count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.rules import column, count_tokens, fail_by_status
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -72,8 +72,6 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
         count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
     ))  # fmt: skip
-    if not is_call(record):
-        return ()
     fail_by_status(record, event.http_status)
     metadata = Metadata()
     metadata.tag("route", text(event.route))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, any_of
-from gateway.normalise.formats.rules import column, count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.rules import column, count_tokens, fail_by_status
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -82,8 +82,6 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
         count(summary.cache_creation_input_tokens, "llm_summary.cache_creation_input_tokens"),
         count(summary.reasoning_tokens, "llm_summary.reasoning_tokens"),
     ))  # fmt: skip
-    if not is_call(record):
-        return ()
     fail_by_status(record, nested(event.response, ApisixResponse).status)
     metadata = Metadata()
     metadata.tag("route", text(event.route_id))

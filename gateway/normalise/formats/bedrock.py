@@ -24,7 +24,7 @@ from gateway.normalise.formats.declaration import (
     any_inside,
     json_answer,
 )
-from gateway.normalise.formats.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.rules import count_tokens, fail
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import MAX_PIECE, Unfolding
@@ -154,8 +154,6 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
     )
     record.operation = _operation(text(event.operation), record.request_model)
     count_tokens(record, _tokens(nested(event.input, BedrockInput), nested(event.output, BedrockOutput)))
-    if not is_call(record):
-        return ()
     if event.errorCode not in (None, "", "-"):
         fail(record, event.errorCode)
     metadata = Metadata()

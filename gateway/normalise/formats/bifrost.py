@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Items, any_of
-from gateway.normalise.formats.rules import column, count_tokens, fail, is_call
+from gateway.normalise.formats.rules import column, count_tokens, fail
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.metadata import key_name
@@ -109,8 +109,6 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
         api_key=key_name(attributes.key_name, attributes.older_key_name),
     )
     count_tokens(record, _tokens(attributes))
-    if not is_call(record):
-        return ()
     if span.Status == "error":
         fail(record, attributes.error_type, attributes.older_error_type)
     # The exporter's OTLP push carries the same trace and span ids.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Items, Members, any_inside
-from gateway.normalise.formats.rules import count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.rules import count_tokens, fail, fail_by_status, known_cost
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.metadata import Metadata
@@ -71,8 +71,6 @@ def calls(event: CloudflareEvent) -> Iterable[Call]:
     elif not fail_by_status(record, event.status_code) and is_true(event.cached):
         record.status = "cached"
     record.cost = known_cost(record, money(event.cost, "cost"))
-    if not is_call(record):
-        return ()
     metadata = Metadata()
     metadata.learn(mapping(event.metadata))
     metadata.describe(record)

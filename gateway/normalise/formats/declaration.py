@@ -104,8 +104,8 @@ class ItemFormat(Format):
     """
     A format whose items are read one by one.
 
-    `calls` reads one item, decoded as `event`; none for an item that was understood and is no call. It
-    raises `BadValue` when a figure cannot be what its field is for, or yields it when the item's other
+    `calls` reads one item, decoded as `event`; none, or one without model and tokens, for an item that is no
+    call. It raises `BadValue` when a figure cannot be what its field is for, or yields it when the item's other
     calls are good. `unwrap` takes an item of the body out of its envelopes, packed ones with `Unfolding`.
     """
 

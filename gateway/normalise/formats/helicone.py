@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.rules import count_tokens, is_call, known_cost
+from gateway.normalise.formats.rules import count_tokens, known_cost
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
@@ -62,8 +62,6 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
     )
     count_tokens(record, _tokens(figures, answered))
     record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
-    if not is_call(record):
-        return ()
     metadata = Metadata()
     metadata.describe(record, end_user=text(event.user_id))
     return (Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out),)

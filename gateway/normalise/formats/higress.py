@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, any_of
-from gateway.normalise.formats.rules import count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.rules import count_tokens, fail_by_status
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -71,8 +71,6 @@ def calls(event: HigressEvent) -> Iterable[Call]:
         count(cached, "ai_log.cached_tokens"),
         reasoning=count(reasoning, "ai_log.reasoning_tokens"),
     ))  # fmt: skip
-    if not is_call(record):
-        return ()
     if not fail_by_status(record, event.response_code) and log.cache_status == "hit":
         record.status = "cached"
     metadata = Metadata()

@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.rules import count_tokens, fail, is_call, known_cost
+from gateway.normalise.formats.rules import count_tokens, fail, known_cost
 from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name
@@ -119,7 +119,7 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
         record, left_out = _of_old_payload(event)
     else:
         record, left_out = _of_payload(event)
-    if not is_call(record) or _is_tool_call(event, record):
+    if _is_tool_call(event, record):
         return ()
     return (Call(record, identity_of(record, text(event.litellm_call_id)), left_out),)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members, any_inside
-from gateway.normalise.formats.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.rules import count_tokens, fail
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT
@@ -73,8 +73,6 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         count(stats.native_tokens_cached, "native_tokens_cached"),
         reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
     ))  # fmt: skip
-    if not is_call(record):
-        return ()
     if is_true(stats.cancelled):
         fail(record, "cancelled")
     metadata = Metadata()

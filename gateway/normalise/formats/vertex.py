@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, all_of
-from gateway.normalise.formats.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.rules import count_tokens, fail
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
@@ -73,8 +73,6 @@ def calls(event: VertexEvent) -> Iterable[Call]:
         response_model=model_name(answered.answered_by, PROVIDER),
     )
     count_tokens(record, answered.tokens())
-    if not is_call(record):
-        return ()
     if isinstance(answered.error, VertexFailure):
         fail(record, answered.error.status, answered.error.code, answered.error.type)
     metadata = Metadata()

@@ -8,6 +8,7 @@ from typing import Any, Final
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.formats.declaration import Call, ItemFormat, Items, Unreadable, explained
 from gateway.normalise.formats.engine.recognise import format_of
+from gateway.normalise.formats.rules import is_call
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload import items as payload
@@ -77,9 +78,9 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
 
 
 def calls_of(format: ItemFormat, event: Any) -> list[Call | BadValue]:
-    """The calls of one item, and what of it cannot be counted."""
+    """The calls of one item, and what of it cannot be counted. What has neither a model nor tokens is no call."""
     try:
-        return list(format.calls(event))
+        return [call for call in format.calls(event) if isinstance(call, BadValue) or is_call(call.record)]
     except BadValue as error:
         return [error]
 
