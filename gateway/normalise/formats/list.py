@@ -28,8 +28,8 @@ from gateway.normalise.formats.declaration import OTLP_SIGNALS, BatchFormat, Ite
 from gateway.normalise.formats.langfuse import format as langfuse
 
 FORMATS: tuple[ItemFormat | BatchFormat, ...] = (
-    langfuse.FORMAT,
     litellm.FORMAT,
+    langfuse.FORMAT,
     kong.FORMAT,
     portkey.FORMAT,
     bedrock.FORMAT,

@@ -40,6 +40,7 @@ from spool.record import Inference
 NAME = "litellm"
 
 NULL = msgspec.Raw(b"null")
+NO_COUNTS = Tokens()
 
 
 class LiteLLMRequester(msgspec.Struct):
@@ -184,15 +185,11 @@ def _describe(
     record: Inference, event: LiteLLMEvent, meta: LiteLLMMeta, principal: str | None, end_user: str | None
 ) -> int:
     metadata = Metadata()
-    metadata.label(word for word in _words(event.request_tags) if not _names_client(word))
+    metadata.label(word for word in _words(event.request_tags) if not str(word).startswith("User-Agent:"))
     if meta.spend_logs_metadata:
         metadata.learn(mapping(meta.spend_logs_metadata))
     metadata.describe(record, principal=principal, end_user=end_user)
     return metadata.left_out
-
-
-def _names_client(word: Any) -> bool:
-    return isinstance(word, str) and word.startswith("User-Agent:")
 
 
 def _words(tags: Any) -> list[Any]:
@@ -217,7 +214,7 @@ def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
         if usage is None:
             continue
         tokens = of_usage(nested(usage, Usage))
-        if tokens.reported():
+        if tokens != NO_COUNTS:
             return tokens
     return of_usage(of_json(nested(event.response, LiteLLMResponse).usage, Usage) or Usage())
 

@@ -302,8 +302,8 @@ def _parsed_length(text: memoryview) -> int | None:
         return None
     except msgspec.DecodeError as error:
         offset = error_offset(error)
-        # Whatever was wrong there: what stands before it is a value of its own, or it is not.
-        if offset is not None and _is_document(text[: offset - 1]):
+        # "trailing characters" saves the second pass over a large body; under any other words the text before is tried.
+        if offset is not None and ("trailing" in str(error) or _is_document(text[: offset - 1])):
             return offset - 1
     return None
 

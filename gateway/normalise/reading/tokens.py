@@ -142,7 +142,9 @@ def of_gemini(usage: Gemini) -> Tokens:
 def cache_write(usage: Usage) -> int | None:
     """The total when it is given, else the 5-minute and 1-hour kinds together."""
     total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
-    return nested(usage.cache_creation, CacheWrites).total() if total is None else total
+    if total is not None or usage.cache_creation is None:
+        return total
+    return nested(usage.cache_creation, CacheWrites).total()
 
 
 def added(*parts: int | None) -> int | None:
@@ -169,7 +171,9 @@ def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
     write = count(stated, "usage.prompt_tokens_details.cache_creation_tokens")
     if write is None:
         write = cache_write(usage)
-    return nested(input_details.cache_creation_token_details, CacheWrites).total() if write is None else write
+    if write is not None or input_details.cache_creation_token_details is None:
+        return write
+    return nested(input_details.cache_creation_token_details, CacheWrites).total()
 
 
 def _of_converse(usage: Usage) -> Tokens:
