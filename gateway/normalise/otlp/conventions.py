@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT, OUTPUT, REASONING
 from gateway.normalise.otlp.product import MONEY_UNIT, Kind, LogDialect, MetricFamily, Product, TokenNames
 
 LOGGED = LogDialect(
@@ -27,16 +27,16 @@ _STEPS = frozenset({
 })  # fmt: skip
 _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
-    "prompt": token_types.INPUT,
-    "completion": token_types.OUTPUT,
+    "prompt": INPUT,
+    "completion": OUTPUT,
     # Envoy AI Gateway and others: parts of input and output, never added to them
-    "cached_input": token_types.CACHE_READ,
-    "cached": token_types.CACHE_READ,
-    "cache_read_input": token_types.CACHE_READ,
-    "cache_creation_input": token_types.CACHE_WRITE,
-    "cache_creation": token_types.CACHE_WRITE,
-    "cache_write_input": token_types.CACHE_WRITE,
-    "reasoning_output": token_types.REASONING,
+    "cached_input": CACHE_READ,
+    "cached": CACHE_READ,
+    "cache_read_input": CACHE_READ,
+    "cache_creation_input": CACHE_WRITE,
+    "cache_creation": CACHE_WRITE,
+    "cache_write_input": CACHE_WRITE,
+    "reasoning_output": REASONING,
 }
 TOKEN_USAGE = "gen_ai.client.token.usage"
 INFERENCE_USAGE = "gen_ai.client.inference.usage."  # the counters of 2026, in the place of the histogram
@@ -48,12 +48,12 @@ OTEL = Product(
     event_beginnings=("gen_ai.",),
     metrics={
         TOKEN_USAGE: MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES),
-        f"{INFERENCE_USAGE}input_tokens": MetricFamily(token_type=token_types.INPUT),
-        f"{INFERENCE_USAGE}output_tokens": MetricFamily(token_type=token_types.OUTPUT),
-        f"{INFERENCE_USAGE}cache_read.input_tokens": MetricFamily(token_type=token_types.CACHE_READ),
-        f"{INFERENCE_USAGE}cache_write.input_tokens": MetricFamily(token_type=token_types.CACHE_WRITE),
-        f"{INFERENCE_USAGE}cache_creation.input_tokens": MetricFamily(token_type=token_types.CACHE_WRITE),
-        f"{INFERENCE_USAGE}reasoning.output_tokens": MetricFamily(token_type=token_types.REASONING),
+        f"{INFERENCE_USAGE}input_tokens": MetricFamily(token_type=INPUT),
+        f"{INFERENCE_USAGE}output_tokens": MetricFamily(token_type=OUTPUT),
+        f"{INFERENCE_USAGE}cache_read.input_tokens": MetricFamily(token_type=CACHE_READ),
+        f"{INFERENCE_USAGE}cache_write.input_tokens": MetricFamily(token_type=CACHE_WRITE),
+        f"{INFERENCE_USAGE}cache_creation.input_tokens": MetricFamily(token_type=CACHE_WRITE),
+        f"{INFERENCE_USAGE}reasoning.output_tokens": MetricFamily(token_type=REASONING),
         "gen_ai.client.token.cost": _COST,
         "gen_ai.usage.cost": _COST,
         "operation.cost": _COST,

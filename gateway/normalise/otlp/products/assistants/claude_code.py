@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
 from gateway.normalise.otlp.model import LogRecord, Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
@@ -86,11 +86,7 @@ PRODUCT = Product(
     metrics={
         "claude_code.token.usage": MetricFamily(
             type_keys=("type",),
-            types={
-                "input": token_types.INPUT_UNCACHED,
-                "cacheRead": token_types.CACHE_READ,
-                "cacheCreation": token_types.CACHE_WRITE,
-            },
+            types={"input": INPUT_UNCACHED, "cacheRead": CACHE_READ, "cacheCreation": CACHE_WRITE},
         ),
         "claude_code.cost.usage": MetricFamily(unit=MONEY_UNIT),
     },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED, OUTPUT
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.product import MONEY_UNIT, LogDialect, LogEvent, MetricFamily, Product, TokenNames
 
@@ -35,10 +35,10 @@ PRODUCT = Product(
     events={"task.conversation_turn": LogEvent(dialect=_LOGGED, is_call=_is_answered)},
     event_beginnings=("task.",),
     metrics={
-        "cline.tokens.input.total": MetricFamily(token_type=token_types.INPUT_UNCACHED),
-        "cline.tokens.output.total": MetricFamily(token_type=token_types.OUTPUT),
-        "cline.cache.read.tokens.total": MetricFamily(token_type=token_types.CACHE_READ),
-        "cline.cache.write.tokens.total": MetricFamily(token_type=token_types.CACHE_WRITE),
+        "cline.tokens.input.total": MetricFamily(token_type=INPUT_UNCACHED),
+        "cline.tokens.output.total": MetricFamily(token_type=OUTPUT),
+        "cline.cache.read.tokens.total": MetricFamily(token_type=CACHE_READ),
+        "cline.cache.write.tokens.total": MetricFamily(token_type=CACHE_WRITE),
         "cline.cost.total": MetricFamily(unit=MONEY_UNIT),
     },
     repeated_metrics=(r"cline\..*\.per_(response|event)",),

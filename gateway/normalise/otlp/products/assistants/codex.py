@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, REASONING
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
@@ -56,9 +56,9 @@ PRODUCT = Product(
         "codex.turn.token_usage": MetricFamily(
             type_keys=("token_type",),
             types={
-                "cached_input": token_types.CACHE_READ,
-                "cache_write_input": token_types.CACHE_WRITE,
-                "reasoning_output": token_types.REASONING,
+                "cached_input": CACHE_READ,
+                "cache_write_input": CACHE_WRITE,
+                "reasoning_output": REASONING,
             },
         ),
         "codex.turn.cost_microusd": MetricFamily(unit=MONEY_UNIT, divisor=Decimal(1_000_000)),

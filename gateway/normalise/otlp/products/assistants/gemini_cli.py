@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator
 import msgspec
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, OUTPUT_VISIBLE, REASONING, TOOL_INPUT
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import LogDialect, LogEvent, MetricFamily, Product, SpanDialect, TokenNames
 from gateway.normalise.otlp.span_rules import never
@@ -118,12 +118,7 @@ PRODUCT = Product(
     metrics={
         "gemini_cli.token.usage": MetricFamily(
             type_keys=("type",),
-            types={
-                "output": token_types.OUTPUT_VISIBLE,
-                "thought": token_types.REASONING,
-                "cache": token_types.CACHE_READ,
-                "tool": token_types.TOOL_INPUT,
-            },
+            types={"output": OUTPUT_VISIBLE, "thought": REASONING, "cache": CACHE_READ, "tool": TOOL_INPUT},
         ),
     },
     repeated_metrics=(r"gemini_cli\.token\.(efficiency|breakdown).*",),

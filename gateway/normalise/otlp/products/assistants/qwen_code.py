@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.metrics.token_types import CACHE_READ, REASONING, TOOL_INPUT
 from gateway.normalise.otlp.product import LogDialect, LogEvent, MetricFamily, Product, SpanDialect, TokenNames
 from gateway.normalise.otlp.span_rules import never
 
@@ -30,11 +30,7 @@ PRODUCT = Product(
     metrics={
         "qwen-code.token.usage": MetricFamily(
             type_keys=("type",),
-            types={
-                "thought": token_types.REASONING,
-                "cache": token_types.CACHE_READ,
-                "tool": token_types.TOOL_INPUT,
-            },
+            types={"thought": REASONING, "cache": CACHE_READ, "tool": TOOL_INPUT},
         ),
     },
     repeated_metrics=(r"qwen-code\.token\.(efficiency|breakdown).*",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metrics import token_types
+from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT, TOTAL
 from gateway.normalise.otlp.product import MetricFamily, Product
 
 _COUNTER = r"semantic_kernel\.connectors\.[^.]+\.tokens\."
@@ -13,8 +13,8 @@ PRODUCT = Product(
     # Of its first traces.
     names={"input": ("gen_ai.response.prompt_tokens",), "output": ("gen_ai.response.completion_tokens",)},
     metric_patterns={
-        rf"{_COUNTER}prompt": MetricFamily(token_type=token_types.INPUT),
-        rf"{_COUNTER}completion": MetricFamily(token_type=token_types.OUTPUT),
-        rf"{_COUNTER}total": MetricFamily(token_type=token_types.TOTAL),
+        rf"{_COUNTER}prompt": MetricFamily(token_type=INPUT),
+        rf"{_COUNTER}completion": MetricFamily(token_type=OUTPUT),
+        rf"{_COUNTER}total": MetricFamily(token_type=TOTAL),
     },
 )

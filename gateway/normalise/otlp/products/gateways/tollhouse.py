@@ -8,7 +8,9 @@ where they have one, else `tollhouse.*`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import OTEL
@@ -23,7 +25,6 @@ from spool.identity import Identity, stand_in_ids
 from spool.record import AiRecord, Inference, UsageMetric, decimal_text
 
 _MARK = "tollhouse.id"
-_NO_ID = f"{_MARK} is not 32 hex digits"
 _TAG = "tollhouse.tag."
 _ID = re.compile(r"[0-9a-fA-F]{32}")
 _STATUSES = frozenset({"ok", "error", "cached"})
@@ -62,51 +63,37 @@ _VALUE = "tollhouse.value"  # decimal text: a double would round what a long sum
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 
 
-def _take_span(place: int, item: Span, outcome: Outcome, *, tags: Mapping[str, str], device: str | None) -> bool:
-    """One record of the other Tollhouse, or one rejected item."""
-    record_id = _id_of(item.attributes)
-    if record_id is None:
-        outcome.reject(place, MALFORMED, f"span {place}: {_NO_ID}")
-        return True
+def _take(
+    name: str,
+    read: Callable[[Any, bytes], AiRecord],
+    place: int,
+    item: Any,
+    outcome: Outcome,
+    *,
+    tags: Mapping[str, str],
+    device: str | None,
+) -> bool:
+    """Add one record of the other Tollhouse, or one rejected item."""
+    attributes = item.attributes
     try:
-        record = _inference(item, record_id)
+        record = read(item, _id_of(attributes))
     except values.BadValue as error:
-        outcome.reject(place, error.reason, f"span {place}: {error}")
+        outcome.reject(place, error.reason, f"{name} {place}: {error}")
         return True
-    _add(record, item.attributes, outcome)
-    return True
-
-
-def _take_point(place: int, item: Point, outcome: Outcome, *, tags: Mapping[str, str], device: str | None) -> bool:
-    """One record of the other Tollhouse, or one rejected item."""
-    record_id = _id_of(item.attributes)
-    if record_id is None:
-        outcome.reject(place, MALFORMED, f"data point {place}: {_NO_ID}")
-        return True
-    if item.unit not in (TOKEN_UNIT, MONEY_UNIT):
-        outcome.reject(place, MALFORMED, f"data point {place}: unit is neither {TOKEN_UNIT} nor {MONEY_UNIT}")
-        return True
-    try:
-        record = _usage_metric(item, record_id)
-    except values.BadValue as error:
-        outcome.reject(place, error.reason, f"data point {place}: {error}")
-        return True
-    _add(record, item.attributes, outcome)
-    return True
-
-
-def _id_of(attributes: Attributes) -> bytes | None:
-    """The record's id in the Tollhouse that sent it; None if malformed."""
-    stated = attributes[_MARK]
-    return bytes.fromhex(stated) if isinstance(stated, str) and _ID.fullmatch(stated) else None
-
-
-def _add(record: AiRecord, attributes: Attributes, outcome: Outcome) -> None:
-    for name, value in attributes.items():
-        if name.startswith(_TAG):
-            outcome.left_out += not tag_rules.put(record.tags, name[len(_TAG) :], value)
+    for tag, value in attributes.items():
+        if tag.startswith(_TAG):
+            outcome.left_out += not tag_rules.put(record.tags, tag[len(_TAG) :], value)
     outcome.forwarded.add(len(outcome.records))
     outcome.add(record, Identity(record.id), {"id": _MARK})
+    return True
+
+
+def _id_of(attributes: Attributes) -> bytes:
+    """The record's id in the Tollhouse that sent it. Raises BadValue."""
+    stated = attributes[_MARK]
+    if isinstance(stated, str) and _ID.fullmatch(stated):
+        return bytes.fromhex(stated)
+    raise values.BadValue(MALFORMED, f"{_MARK} is not 32 hex digits")
 
 
 def _inference(span: Span, record_id: bytes) -> Inference:
@@ -131,6 +118,8 @@ def _inference(span: Span, record_id: bytes) -> Inference:
 
 
 def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
+    if point.unit not in (TOKEN_UNIT, MONEY_UNIT):
+        raise values.BadValue(MALFORMED, f"unit is neither {TOKEN_UNIT} nor {MONEY_UNIT}")
     attributes = point.attributes
     source = _text(attributes, "tollhouse.source") or OTEL.source
     record = UsageMetric(id=record_id, source=source, name=point.name, unit=point.unit, tags={})
@@ -164,4 +153,9 @@ def _text(attributes: Attributes, name: str) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= values.MAX_TEXT else None
 
 
-PRODUCT = Product(source="tollhouse", taken_marks=(_MARK,), take_span=_take_span, take_point=_take_point)
+PRODUCT = Product(
+    source="tollhouse",
+    taken_marks=(_MARK,),
+    take_span=partial(_take, "span", _inference),
+    take_point=partial(_take, "data point", _usage_metric),
+)
