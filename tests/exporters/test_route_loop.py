@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.backoff import Backoff
-from exporters.capture import Capture
 from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Rejected, Retryable, SendError
 from exporters.route_loop import RouteLoop
 from exporters.throttle import ANOTHER_SUSPECT_S, MAX_SUSPECTS, RouteThrottle
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
+from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
 
 DOWN = Retryable("no answer", answered=False, keep_key=True)

@@ -1,4 +1,4 @@
-"""An exporter that keeps what it was given in memory, for tests."""
+"""An exporter that keeps what it was given in memory."""
 
 from __future__ import annotations
 
