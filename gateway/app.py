@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 
 from gateway.addresses.application import application, operator_application
 from gateway.addresses.paths import CONSOLE
-from gateway.addresses.receivers import GRPC_SERVICES
+from gateway.addresses.telemetry import GRPC_SERVICES
 from gateway.assembly import open_services
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config

@@ -10,7 +10,7 @@ from gateway.http.address import READ, WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler
-from gateway.schemas import TEXT, Schema, array, closed
+from gateway.schemas import OBJECT, TEXT, Schema, array, closed
 from spool.ledger.queries import DIMENSIONS
 
 
@@ -51,7 +51,7 @@ COSTS = (
         "What AI costs, by period and dimension; tags of the configuration are dimensions, too",
         required=("start_date",),
         lists=costs.cost_list(DIMENSIONS),
-        item={"type": "object", "properties": {"usage_date": TEXT, "cost": TEXT}, "additionalProperties": TEXT},
+        item={**OBJECT, "properties": {"usage_date": TEXT, "cost": TEXT}, "additionalProperties": TEXT},
     ),
     _costs(
         "/v2/billing/dimensions",

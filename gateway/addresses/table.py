@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from gateway.addresses.api import API
 from gateway.addresses.operator import OPERATOR_ADDRESSES
-from gateway.addresses.receivers import RECEIVERS
+from gateway.addresses.telemetry import TELEMETRY
+from gateway.addresses.topics import TOPICS
 from gateway.api import status
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler
-from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array, closed
+from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, Schema, array, closed
 
 _ROUTE = closed({
     "route": TEXT, "state": TEXT, "reason": {"type": ["string", "null"]}, "queued": COUNT,
     "oldest_age_s": {"type": ["number", "null"]},
 })  # fmt: skip
 _READY = closed({
-    "ready": {"type": "boolean"}, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
+    "ready": BOOLEAN, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
     "space": {"type": ["object", "null"]},
 })  # fmt: skip
 
@@ -35,10 +36,10 @@ def _status(
     )
 
 
-FOR_SENDERS = (*RECEIVERS, *API)
+FOR_SENDERS = (*TELEMETRY, *TOPICS, *API)
 ON_EVERY_LISTENER = (
-    _status("/livez", status.livez, "Whether Tollhouse lives", 200, 503, body=closed({"live": {"type": "boolean"}})),
-    _status("/readyz", status.readyz, "Whether Tollhouse can accept and keep, and why not", 200, 503, body=_READY),
+    _status("/livez", status.livez, "Whether Tollhouse lives", 200, 503, body=closed({"live": BOOLEAN})),
+    _status("/readyz", status.readyz, "Whether Tollhouse accepts records", 200, 503, body=_READY),
 )
 FOR_OPERATORS = (
     _status("/metrics", status.metrics, "Figures in Prometheus text", 200, media="text/plain", body=TEXT),

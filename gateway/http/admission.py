@@ -28,8 +28,8 @@ def admit(address: Address, request: web.Request, services: ReceiverServices) ->
         _refuse_browsers(request)
     access.charge(bearer, requests=1, bytes=0)
     if address.sole_scope and bearer.scopes != {address.scope}:
-        why = "because addresses are logged on the way"
-        raise Refusal(403, "key_too_wide", f"A key in an address must have the scope {address.scope} alone, {why}.")
+        rule = f"A key in an address must have the scope {address.scope} alone"
+        raise Refusal(403, "key_too_wide", f"{rule}, because addresses are logged on the way.")
     return name_device(bearer, request.headers.get(DEVICE_ID))
 
 

@@ -20,6 +20,7 @@ from spool.log.values import Receipt
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
+CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+json")
 RECEIPT = "Tollhouse-Receipt"
 
 MAX_MESSAGE = 1000  # clients limit what they read of an answer, and nobody reads more

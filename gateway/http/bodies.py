@@ -266,5 +266,5 @@ async def later(request: web.Request) -> None:
 
 
 def _too_large(max_bytes: int) -> Refusal:
-    message = f"The body is over {max_bytes} bytes after decompression (server.max_body_bytes); send smaller batches."
-    return Refusal(413, "body_too_large", message)
+    limit = f"{max_bytes} bytes after decompression (server.max_body_bytes)"
+    return Refusal(413, "body_too_large", f"The body is over {limit}; send smaller batches.")

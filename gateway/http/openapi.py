@@ -16,7 +16,7 @@ from gateway.http.address import Address, Content
 from gateway.http.answers import JSON
 from gateway.http.key_carriage import BASIC, BEARER, CSRF, CSRF_HEADER, KEY, SESSION
 from gateway.http.lists import ORDERS, List
-from gateway.schemas import COUNT, TEXT, Schema, array, closed
+from gateway.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"
 _JSON_TYPES = ("string", "integer", "number", "boolean")  # a parameter of any other type is text in its form
@@ -146,14 +146,13 @@ def _ref(name: str) -> Schema:
 
 
 _CURSOR = {"type": ["string", "null"]}
-_BOOLEAN = {"type": "boolean"}
 _ERROR = closed({"error": closed({"type": TEXT, "message": TEXT})})
 _PAGINATION = closed({
     "page_count": COUNT,
     "item_count": COUNT,
     "total_count": COUNT,
     "cursor": closed({
-        "next_cursor": _CURSOR, "previous_cursor": _CURSOR, "has_next": _BOOLEAN, "has_previous": _BOOLEAN,
+        "next_cursor": _CURSOR, "previous_cursor": _CURSOR, "has_next": BOOLEAN, "has_previous": BOOLEAN,
     }),
 })  # fmt: skip
 _FILTERING = closed({

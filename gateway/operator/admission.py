@@ -74,8 +74,14 @@ async def _admit_over_http(
         token = request.headers.get(CSRF_HEADER, "")
         if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), session.csrf.encode()):
             raise Refusal(403, "csrf", f"a change carries the session's token in the header {CSRF_HEADER}")
-    actor = Actor(session.actor, address)
-    return OperatorRequest(http=request, body=None, services=services, actor=actor, role=session.role, session=session)
+    return OperatorRequest(
+        http=request,
+        body=None,
+        services=services,
+        actor=Actor(session.actor, address),
+        role=session.role,
+        session=session,
+    )
 
 
 def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:

@@ -49,7 +49,9 @@ async def _declare(storage: Storage, config: Config) -> None:
     has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
     named = {f"{each.name}/{topic}" for each in config.destinations for topic in each.topics}
     states = await storage.deliveries.routes()
-    kept = [state for state in states if state.name in named or (has_upstream and state.name.startswith("upstream/"))]
+    if has_upstream:
+        named |= {state.name for state in states if state.name.startswith("upstream/")}
+    kept = [state for state in states if state.name in named]
     if len(kept) < len(states):
         specs = [RouteSpec(name=state.name, topic=state.topic, required=state.required) for state in kept]
         await storage.deliveries.declare(specs)

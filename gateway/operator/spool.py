@@ -98,7 +98,8 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
     if given.dry_run:
         records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=True)
     else:
-        async with request.audited("route.replay", given.route, {"since": moment(since), "until": moment(until)}):
+        span = {"since": moment(since), "until": moment(until)}
+        async with request.audited("route.replay", given.route, span):
             records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=False)
         services.wake(given.route)
     return {

@@ -1,0 +1,224 @@
+"""Addresses of devices, and of the topics beside AI telemetry: usage events, unit cost, billing data."""
+
+from __future__ import annotations
+
+from gateway.http.address import READ, WRITE, Address, Content
+from gateway.http.answers import CLOUD_EVENTS, JSON
+from gateway.http.requests import AddressHandler
+from gateway.receivers import billing, devices, events, unit_cost
+from gateway.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
+from spool.registry.scopes import (
+    BILLING_DROP,
+    CREATE_EVENT,
+    ENROLL,
+    HEARTBEAT,
+    PING,
+    VALIDATE_BILLING_DROP,
+)
+
+CREATE_STREAM = "unit-cost_v1:create_telemetry_stream"
+DELETE_STREAM = "unit-cost_v1:delete_telemetry_stream"
+MANAGE_RECORDS = "unit-cost_v1:manage_telemetry_records"
+READ_RECORDS = "unit-cost_v1:read_telemetry"
+
+OR_NULL: Schema = {"type": ["string", "null"]}
+
+
+# Devices.
+
+_DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
+
+
+def _device(
+    path: str, scope: str, handler: AddressHandler, endpoint: str, summary: str, body: type, gives: Schema
+) -> Address:
+    return Address(
+        methods=("POST",),
+        path=path,
+        name=handler.__name__,
+        summary=summary,
+        handler=handler,
+        endpoint=endpoint,
+        scope=scope,
+        body=body,
+        takes={JSON: body},
+        may_be_empty=True,
+        max_bytes=devices.MAX_BODY_BYTES,
+        gives={200: {JSON: gives}},
+        refusals=(*WRITE, 404, 409, 410),
+    )
+
+
+DEVICES = (
+    _device(
+        "/v1/ai-control-plane/enroll",
+        ENROLL,
+        devices.enroll_device,
+        "devices/enroll",
+        "A device enrols; a key of its own comes with the first answer to `want_key`",
+        devices.Report,
+        closed({"device": _DEVICE}, {"key": TEXT}),
+    ),
+    _device(
+        "/v1/ai-control-plane/heartbeat",
+        HEARTBEAT,
+        devices.heartbeat_device,
+        "devices/heartbeat",
+        "A device reports how it is",
+        devices.Report,
+        closed({"device": _DEVICE}),
+    ),
+    _device(
+        "/v1/ai-control-plane/ping",
+        PING,
+        devices.ping_device,
+        "devices/ping",
+        "A device reports that it is still there",
+        devices.Named,
+        closed({"ok": {"const": True}}),
+    ),
+)
+
+
+# Usage events.
+
+_EVENT_ERROR = closed({"type": TEXT, "message": TEXT})
+_EVENT_FATE = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _EVENT_ERROR})
+
+EVENTS = (
+    Address(
+        methods=("POST",),
+        path="/v1/events",
+        name="create_events",
+        summary="Usage events: one, an array, JSON lines, or CloudEvents 1.0",
+        handler=events.create_events,
+        endpoint="events",
+        scope=CREATE_EVENT,
+        check=events.check_media_type,
+        body=bytes,
+        takes=dict.fromkeys((JSON, *CLOUD_EVENTS), ANYTHING),
+        gives={200: {JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_EVENT_FATE)})}},
+    ),
+)
+
+
+# Unit cost. The first path that matches takes the request.
+
+_STREAMS = "/unit-cost/v1/telemetry"
+_STREAM = _STREAMS + "/{type:allocation|metric}/{stream}"
+_STREAM_FIELDS = closed({"name": TEXT, "type": TEXT, "granularity": OR_NULL, "dimensions": ANYTHING})
+_STREAM_SHOWN: Content = {JSON: closed({"stream": _STREAM_FIELDS})}
+_ACCEPTED: Content = {JSON: closed({"accepted": COUNT})}
+_RECORD = closed(
+    {"timestamp": TEXT, "granularity": OR_NULL, "value": OR_NULL},
+    {"element_name": TEXT, "filter": OBJECT, "associated_cost": OBJECT},
+)
+
+
+def _records(path: str, name: str, summary: str, *, endpoint: str = "unit-cost/records") -> Address:
+    return Address(
+        methods=("GET", "HEAD"),
+        path=path,
+        name=name,
+        summary=summary,
+        handler=unit_cost.read_records,
+        endpoint=endpoint,
+        scope=READ_RECORDS,
+        lists=unit_cost.RECORDS,
+        item=_RECORD,
+        refusals=(*READ, 404),
+    )
+
+
+def _managing(path: str, name: str, handler: AddressHandler, summary: str) -> Address:
+    return Address(
+        methods=("POST",),
+        path=path,
+        name=name,
+        summary=summary,
+        handler=handler,
+        endpoint="unit-cost",
+        scope=MANAGE_RECORDS,
+        body=bytes,
+        takes={JSON: OBJECT},
+        gives={200: _ACCEPTED, 201: _ACCEPTED},
+        refusals=(*WRITE, 404, 409),
+    )
+
+
+UNIT_COST = (
+    _managing(_STREAMS, "sum_records_of_streams", unit_cost.sum_records, "Add records that name their streams"),
+    Address(
+        methods=("PUT",),
+        path=_STREAM,
+        name="create_stream",
+        summary="Create a stream, or see that it is there",
+        handler=unit_cost.create_stream,
+        endpoint="unit-cost",
+        scope=CREATE_STREAM,
+        body=bytes,
+        takes={JSON: OBJECT},
+        gives={200: _STREAM_SHOWN, 201: _STREAM_SHOWN},
+        refusals=(*WRITE, 404, 409),
+    ),
+    _managing(_STREAM, "sum_records_of_stream", unit_cost.sum_records, "Add records, by the older address"),
+    _records(_STREAM, "read_stream", "The records of a stream, by its older address", endpoint="unit-cost"),
+    _managing(
+        _STREAM + "/{operation:sum|replace|delete}",
+        "manage_records",
+        unit_cost.manage_records,
+        "Add, replace or delete records of a stream",
+    ),
+    _records(_STREAM + "/records", "read_records", "The records of a stream of this type, with their totals"),
+    _records(_STREAMS + "/{stream}/records", "read_records_by_name", "The records of a stream and their totals"),
+    Address(
+        methods=("DELETE",),
+        path=_STREAMS + "/{stream}",
+        name="delete_stream",
+        summary='Delete a stream; one that holds records wants {"force": true}',
+        handler=unit_cost.delete_stream,
+        endpoint="unit-cost/streams",
+        scope=DELETE_STREAM,
+        body=bytes,
+        gives={200: {JSON: closed({"stream": closed({"name": TEXT, "deleted": {"const": True}})})}},
+        refusals=(*WRITE, 404, 409),
+    ),
+)
+
+
+# Billing data. Both names of the segment are accepted, independent of the upstream's.
+
+_BILLING = "/v2/connections/billing/{segment:external|anycost}"
+_DROP_KEPT = closed({"drop_id": TEXT, "month": OR_NULL, "row_count": COUNT})
+_DROP_VALIDATED = closed({"is_valid": {"type": "boolean"}, "errors": array(TEXT)})
+
+BILLING = (
+    Address(
+        methods=("POST",),
+        path=_BILLING + "/validate_billing_drop",
+        name="validate_billing_drop",
+        summary="What would be wrong with a drop; nothing is kept",
+        handler=billing.validate_billing_drop,
+        endpoint="billing/validate",
+        scope=VALIDATE_BILLING_DROP,
+        body=bytes,
+        takes={JSON: OBJECT},
+        gives={200: {JSON: closed({"connection": _DROP_VALIDATED})}},
+        refusals=(*WRITE, 404),
+    ),
+    Address(
+        methods=("POST",),
+        path=_BILLING + "/{connection_id}/billing_drops",
+        name="create_billing_drop",
+        summary="Billing data of one month for an established connection",
+        handler=billing.create_billing_drop,
+        endpoint="billing",
+        scope=BILLING_DROP,
+        body=bytes,
+        takes={JSON: OBJECT},
+        gives={200: {JSON: closed({"connection": _DROP_KEPT})}},
+        refusals=(*WRITE, 404),
+    ),
+)
+
+TOPICS = (*DEVICES, *EVENTS, *UNIT_COST, *BILLING)
