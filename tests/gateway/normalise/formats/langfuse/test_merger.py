@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 import pytest
 
 from gateway.normalise.formats.langfuse.generations import TURN
@@ -214,6 +215,18 @@ def test_a_restart_finds_what_was_kept() -> None:
     assert 1 == after.load([*kept, PartialReport(b"x", 0.0, b"\xc1")])
     assert [("gpt-4o-mini", 10, "u-1")] == [
         (record.request_model, record.input_tokens, record.user) for record in records(merged(after, update()))
+    ]
+
+
+def test_reports_of_the_first_release_are_read() -> None:
+    """The bytes on disk keep their names, whatever the classes are called."""
+    sender = {"name": "alice", "labels": {"team": "search"}, "device": None}
+    facts = msgspec.msgpack.encode({"id": "g-1", "model": "gpt-4o-mini", "created": True})
+    body = msgspec.msgpack.encode({"sender": sender, "kind": "generation", "facts": facts, "at": 1.0})
+    merger = merger_of()
+    assert 0 == merger.load([PartialReport(keys_of(begun(create()).reports, ALICE).pop(), 1.0, body)])
+    assert [("gpt-4o-mini", 10)] == [
+        (record.request_model, record.input_tokens) for record in records(merged(merger, update()))
     ]
 
 
