@@ -8,11 +8,14 @@ so the source, the shape of its usage object or the figures themselves decide.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gateway.normalise.reading.values import Other, count, nested
+
+# Providers whose own input count leaves the cache out; some instrumentations pass it on as it is.
+COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
 
 
 class Tokens(NamedTuple):

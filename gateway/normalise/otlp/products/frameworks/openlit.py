@@ -7,9 +7,9 @@ from dataclasses import replace
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
 _SDK = "telemetry.sdk.name"
-_WITHOUT_CACHE = frozenset({"anthropic", "aws.bedrock"})
 
 
 def _names_sdk(span: Span) -> bool:
@@ -17,7 +17,7 @@ def _names_sdk(span: Span) -> bool:
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    return provider in _WITHOUT_CACHE
+    return provider in COUNT_CACHE_APART
 
 
 PRODUCT = Product(
@@ -26,5 +26,5 @@ PRODUCT = Product(
     sdks=("openlit",),
     weak_marks={_SDK: _names_sdk},
     spans=SpanDialect(without_cache=_without_cache),
-    details=replace(LOGGED, without_cache_at=_WITHOUT_CACHE),
+    details=replace(LOGGED, without_cache_at=COUNT_CACHE_APART),
 )

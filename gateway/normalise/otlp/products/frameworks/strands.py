@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
 _NEW_NAMES = frozenset({"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"})
 
@@ -17,7 +18,7 @@ def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
         return False
     # `anthropic/claude-sonnet-4` is a name of LiteLLM's, which counts as OpenAI does.
     is_litellms = "/" in model and not model.startswith("arn:")
-    return not is_litellms and semconv.model_provider(model) in ("anthropic", "aws.bedrock")
+    return not is_litellms and semconv.model_provider(model) in COUNT_CACHE_APART
 
 
 PRODUCT = Product(
