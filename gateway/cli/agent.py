@@ -149,7 +149,7 @@ def _forwarding(config: Config) -> Config:
 
 @asynccontextmanager
 async def _linked(config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App) -> AsyncIterator[None]:
-    """The line to the gateway, for as long as the doors are open."""
+    """Keeps the connection to the gateway while the block runs."""
     upstream = config.upstream
     key_file = config.data_dir / KEY_FILE
 
@@ -232,9 +232,10 @@ def setup(
         assistant = ASSISTANTS[name]
         path = (file or assistant.file()).expanduser()
         try:
-            edited = (
-                undo(directory, assistant, path) if do_undo else _edit(directory, assistant, path, endpoint, do_write)
-            )
+            if do_undo:
+                edited = undo(directory, assistant, path)
+            else:
+                edited = _edit(directory, assistant, path, endpoint, do_write)
         except (NotEditable, OSError) as error:
             click.echo(f"{name}: {error}", err=True)
             failed = True
@@ -254,7 +255,8 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
         return
     click.echo(edited.difference(), nl=False)
     if written:
-        click.echo(f"{name}: {edited.path} written" + (f"; the original is {edited.backup}" if edited.backup else ""))
+        backup = f"; the original is {edited.backup}" if edited.backup else ""
+        click.echo(f"{name}: {edited.path} written{backup}")
     else:
         click.echo(f"{name}: nothing was changed; --write does it")
 

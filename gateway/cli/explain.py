@@ -106,7 +106,9 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
 
 def _of_counter(row: dict[str, Any]) -> dict[str, Any]:
     """What the log made of a cumulative point has its reason in the log."""
-    return {"value": f"what {row['name']} grew by, a cumulative counter"} if row["kind"] == "usage_metric" else {}
+    if row["kind"] != "usage_metric":
+        return {}
+    return {"value": f"what {row['name']} grew by, a cumulative counter"}
 
 
 def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:

@@ -40,4 +40,6 @@ def _give_up(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
 def _place(task: asyncio.Task[object]) -> str:
     """Returns the task's name and the line of the coroutine at which it waits."""
     frames = task.get_stack(limit=1)
-    return f"{task.get_name()}: {frames[0].f_code.co_qualname}:{frames[0].f_lineno}" if frames else task.get_name()
+    if not frames:
+        return task.get_name()
+    return f"{task.get_name()}: {frames[0].f_code.co_qualname}:{frames[0].f_lineno}"

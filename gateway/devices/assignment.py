@@ -23,7 +23,7 @@ DEVICE_REVOKED = "device_revoked"
 
 
 class _Verdict(NamedTuple):
-    """What a name means under a bearer: the enrolled device, if any; whether others may go on."""
+    """What a name means under a bearer: the enrolled device, if any."""
 
     device: str | None
     claimed: bool = False
@@ -42,7 +42,7 @@ class DeviceAssignment:
         """
         Set `device` of every record and point; whoever may enrol is enrolled first.
 
-        A revoked device's items are rejected and their neighbours go on; Refusal 410 when the sender says it is one.
+        Items of a revoked device are rejected and the rest is kept; Refusal 410 if the header names a revoked device.
         """
         if not (bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded):
             return

@@ -31,7 +31,7 @@ class DeviceKeys:
         return f"{PREFIX}{device.id}_{device.generation}_{self._mac(device.id, device.generation)}"
 
     def find(self, secret: str) -> Bearer | None:
-        """Whose key it is; None for a forged one. Refusal 401 for a dead one, whose bearer guesses nothing."""
+        """Returns the bearer; None if the key is forged. Refusal 401 if it is no longer valid."""
         id, _, rest = secret.removeprefix(PREFIX).rpartition("_")
         id, _, number = id.rpartition("_")
         if not (number.isascii() and number.isdecimal() and len(number) < 12):

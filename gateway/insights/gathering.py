@@ -60,13 +60,20 @@ async def gather(sources: FactSources, *, now: float) -> Facts:
         recent=await _recent(sources.log, now - 7 * DAY_S),
         routes=await sources.deliveries.routes(),
         dead=await _dead(sources.deliveries, now),
-        shapes=[UnrecognisedShape(names=each["names"], count=each["count"], last_seen=each["last_seen"])  # type: ignore[arg-type]
-                for each in await sources.log.unrecognised()],
+        shapes=await _shapes(sources.log),
         repeated_ids=sources.log.repeated_ids,
         keys=sources.keys(),
         devices=sources.devices(),
         estimate=book.estimate,
-    )  # fmt: skip
+    )
+
+
+async def _shapes(log: Log) -> list[UnrecognisedShape]:
+    shapes: list[UnrecognisedShape] = []
+    for row in await log.unrecognised():
+        names, count, last_seen = row["names"], row["count"], row["last_seen"]
+        shapes.append(UnrecognisedShape(names=names, count=count, last_seen=last_seen))  # type: ignore[arg-type]
+    return shapes
 
 
 class _Ledger:
@@ -115,9 +122,8 @@ async def _recent(log: Log, since: float) -> list[Inference]:
 
 
 async def _dead(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:
-    return [
-        await _dead_of(deliveries, route.name, route.dead, now) for route in await deliveries.routes() if route.dead
-    ]
+    routes = [route for route in await deliveries.routes() if route.dead]
+    return [await _dead_of(deliveries, route.name, route.dead, now) for route in routes]
 
 
 async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -> RouteDeadLetters:
@@ -125,18 +131,13 @@ async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -
         return RouteDeadLetters(route=route, count=count, recent=count, newest=None, words="", cost=Decimal(0))
     letters = await deliveries.dead(route=route)
     newest = max(letters, key=lambda letter: letter.at, default=None)
+    records = [letter.record for letter in letters if isinstance(letter.record, Inference)]
+    costs = [Decimal(record.cost or record.estimated_cost or 0) for record in records]
     return RouteDeadLetters(
         route=route,
         count=len(letters),
         recent=sum(now - letter.at <= DAY_S for letter in letters),
         newest=newest.at if newest else None,
         words=newest.error if newest else "",
-        cost=sum(
-            (
-                Decimal(letter.record.cost or letter.record.estimated_cost or 0)
-                for letter in letters
-                if isinstance(letter.record, Inference)
-            ),
-            Decimal(0),
-        ),
+        cost=sum(costs, Decimal(0)),
     )

@@ -34,13 +34,13 @@ def preview(client: OperatorClient, since: str, until: str, as_json: bool) -> No
 @with_client
 def push(client: OperatorClient, since: str, until: str, dry_run: bool, as_json: bool) -> None:
     """Send every hour of a span again. What the connection has of them is replaced."""
-    payload = client.request("POST", "/billing/push", body={"since": since, "until": until, "dry_run": dry_run})
+    body = {"since": since, "until": until, "dry_run": dry_run}
+    payload = client.request("POST", "/billing/push", body=body)
     show_json(payload) if as_json else _show(payload["billing"])
 
 
 def _show(plan: dict[str, Any]) -> None:
-    click.echo(
-        f"{plan['hours']} hours, {plan['rows']} rows, {plan['bytes']} bytes in {plan['drops']} drops: ${plan['cost']}"
-    )
+    size = f"{plan['hours']} hours, {plan['rows']} rows, {plan['bytes']} bytes in {plan['drops']} drops"
+    click.echo(f"{size}: ${plan['cost']}")
     if plan["sent"]:
         click.echo(f"{plan['sent']} hours were accepted")

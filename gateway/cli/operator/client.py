@@ -64,18 +64,18 @@ class OperatorClient:
     async def _request(
         self, method: str, path: str, body: object, query: Sequence[tuple[str, str]]
     ) -> tuple[int, dict[str, Any]]:
-        url = URL(f"http://tollhouse{OPERATOR_API}{path}" + (f"?{urlencode(query)}" if query else ""), encoded=True)
+        parameters = f"?{urlencode(query)}" if query else ""
+        url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
         headers = {AS: quote(self.actor)}
         if body is not None:
             headers["Content-Type"] = "application/json"
+        data = None if body is None else orjson.dumps(body)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE_S)
         async with (
             _socket(self.config, names_routes=self.has_file) as socket,
-            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
-            session.request(
-                method, url, headers=headers, data=None if body is None else orjson.dumps(body),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE_S),
-            ) as response,
-        ):  # fmt: skip
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as session,
+            session.request(method, url, headers=headers, data=data) as response,
+        ):
             return response.status, orjson.loads(await response.read())
 
 

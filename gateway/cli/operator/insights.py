@@ -49,7 +49,8 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
     )
     click.echo("\n".join(printable(line) for line in insight["description"].splitlines()))
     for comment in payload["comments"]:
-        click.echo(f"\n{_time(comment['created'])} {printable(comment['author'])}: {printable(comment['text'])}")
+        author, text = printable(comment["author"]), printable(comment["text"])
+        click.echo(f"\n{_time(comment['created'])} {author}: {text}")
 
 
 @insights.command("set")
@@ -64,7 +65,8 @@ def set_insight(client: OperatorClient, id: str, status: str | None, effort: str
     if not given:
         raise click.UsageError("give --status or --effort")
     payload = client.request("PATCH", f"/insights/{part(id)}", body=given)
-    _show_result(payload, as_json, f"{id} is {payload['insight']['status']}, effort {payload['insight']['effort']}")
+    insight = payload["insight"]
+    _show_result(payload, as_json, f"{id} is {insight['status']}, effort {insight['effort']}")
 
 
 @insights.command()

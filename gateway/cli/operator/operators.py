@@ -26,7 +26,8 @@ def operators() -> None:
 @with_client
 def add(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
     """Add an account. The password is asked for, or read from standard input."""
-    payload = client.request("POST", "/operators", body={"email": email, "role": role, "password": _password()})
+    body = {"email": email, "role": role, "password": _password()}
+    payload = client.request("POST", "/operators", body=body)
     _show(payload, as_json)
 
 

@@ -137,7 +137,8 @@ def replay(
     if as_json:
         show_json(payload)
         return
-    click.echo(f"{payload['replay']['records']} records {'would be' if dry_run else 'will be'} sent again to {route}")
+    fate = "would be" if dry_run else "will be"
+    click.echo(f"{payload['replay']['records']} records {fate} sent again to {route}")
 
 
 @spool.group("route")
@@ -227,10 +228,10 @@ def verify(client: OperatorClient, as_json: bool) -> None:
 
 def _summed(topic: dict[str, Any]) -> dict[str, Any]:
     """`ignored` and `rejected` over all their reasons."""
-    sums = {
-        term: sum(n for name, n in topic.items() if name.partition(".")[0] == term) for term in ("ignored", "rejected")
-    }
-    return {**dict.fromkeys(TOPIC_COLUMNS, 0), **topic, **sums}
+    summed = dict.fromkeys(TOPIC_COLUMNS, 0) | topic
+    for term in ("ignored", "rejected"):
+        summed[term] = sum(n for name, n in topic.items() if name.partition(".")[0] == term)
+    return summed
 
 
 def _letters(ids: tuple[int, ...], route: str | None, every: bool) -> dict[str, Any]:

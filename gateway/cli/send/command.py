@@ -65,7 +65,8 @@ def send(
 async def _send(named: tuple[str, ...], wanted: str | None, endpoint: str, key: str | None, *, again: bool) -> bool:
     """Sends; returns whether everything was accepted. Prints what was accepted even when it fails."""
     async with session() as client:
-        run = _Run(UploadClient(client, endpoint, key, notify=_print), Acknowledged(url=endpoint, key=key), again=again)
+        upload = UploadClient(client, endpoint, key, notify=_print)
+        run = _Run(upload, Acknowledged(url=endpoint, key=key), again=again)
         try:
             if wanted is not None:
                 await run.body(UploadBody(items=[example(wanted)]), f"example {wanted}")

@@ -100,7 +100,11 @@ def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
 
 def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
     """Returns the data files that are not hidden. Does not follow links to directories, which may form a loop."""
-    for place, directories, names in os.walk(directory, onerror=lambda error: complain(unreadable(directory, error))):
+
+    def report(error: OSError) -> None:
+        complain(unreadable(directory, error))
+
+    for place, directories, names in os.walk(directory, onerror=report):
         directories[:] = [name for name in directories if not name.startswith(".")]
         for name in names:
             path = str(Path(place, name))

@@ -1,7 +1,7 @@
 """
 Calls that seem to arrive twice: two sources tell of the same model and tokens, with starts within five seconds.
 
-Their ids do not match, so the house counts both and guesses nothing; here it says so.
+Their ids do not match, so both count; this detector reports the suspicion and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys that open doors and that nobody uses."""
+"""Enabled keys that are not used."""
 
 from __future__ import annotations
 

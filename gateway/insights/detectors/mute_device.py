@@ -15,12 +15,12 @@ ALIVE_S = 86_400.0
 
 
 def find(facts: Facts) -> Sequence[Finding]:
-    mute = [
-        device
-        for device in facts.devices
-        if device.state == ENROLLED and facts.now - device.last_seen <= ALIVE_S and is_mute(device, now=facts.now)
-    ]
+    mute = [device for device in facts.devices if _is_alive(device, facts.now) and is_mute(device, now=facts.now)]
     return [_finding(device) for device in sorted(mute, key=lambda each: each.id)[:MAX_FINDINGS]]
+
+
+def _is_alive(device: Device, now: float) -> bool:
+    return device.state == ENROLLED and now - device.last_seen <= ALIVE_S
 
 
 def _finding(device: Device) -> Finding:

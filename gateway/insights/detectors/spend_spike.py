@@ -1,5 +1,5 @@
 """
-Days that cost far more than days like them: the same weekday in the weeks before, or in a young house the days before.
+Days that cost far more than days like them: the same weekday in the weeks before, or the days before.
 
 Medians, so that neither the rhythm of the week nor an earlier spike moves what is expected.
 """
@@ -26,7 +26,7 @@ ENOUGH_DAYS = 7
 TIMES = 2  # what is expected
 SPREADS = Decimal("6") * Decimal("1.4826")  # deviations, from the median deviation
 LEAST = Decimal(1)  # dollars over what is expected
-LEAST_SHARE = Decimal("0.1")  # of what the house spends on a usual day
+LEAST_SHARE = Decimal("0.1")  # of the whole spend of a usual day
 
 EVERYBODY = "*"  # no team of its own
 
@@ -76,8 +76,9 @@ def _spikes(days: Days, first: int, today: int, least: Decimal) -> Iterator[Spik
 
 
 def _before(days: Days, number: int, first: int) -> list[Decimal]:
-    """The days to hold a day against; none when the house is too young to tell."""
-    weeks = [days.get(each, Decimal(0)) for week in range(1, WEEKS + 1) if (each := number - 7 * week) >= first]
+    """Returns the days to compare a day with; none if there is too little history."""
+    same_weekdays = (number - 7 * week for week in range(1, WEEKS + 1))
+    weeks = [days.get(each, Decimal(0)) for each in same_weekdays if each >= first]
     if len(weeks) >= ENOUGH_WEEKS:
         return weeks
     every = [days.get(each, Decimal(0)) for each in range(max(first, number - 7 * WEEKS), number)]
