@@ -21,7 +21,7 @@ Keys = Mapping[tuple[str, ...], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Assistant:
-    """`sources` is how its records are called; `keys` what its settings hold for an endpoint such as http://HOST:PORT."""
+    """`sources` are the sources of its records; `keys` gives its settings for an endpoint such as http://HOST:PORT."""
 
     name: str
     sources: tuple[str, ...]
@@ -31,7 +31,7 @@ class Assistant:
 
 
 def _under(variable: str, folder: str, name: str) -> Callable[[], Path]:
-    """In the folder that an environment variable names, else in the user's own."""
+    """Returns a file of the folder that an environment variable names, else of the home directory."""
     return lambda: Path(os.environ.get(variable) or Path.home() / folder) / name
 
 

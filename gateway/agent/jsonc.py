@@ -23,7 +23,7 @@ _DEEPEST = 100
 
 @dataclass(slots=True)
 class _Node:
-    """A value and where it stands; an object's members in their order."""
+    """A value and its place in the text; for an object, its members in order."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class _Node:
     members: list[_Member] | None = None
 
     def member(self, name: str) -> _Member | None:
-        """Of two with one name the last counts, as everybody reads it."""
+        """Returns the member of that name; the last one if there are several, as JSON parsers do."""
         return next((each for each in reversed(self.members or ()) if each.name == name), None)
 
 
@@ -44,13 +44,13 @@ class _Member:
 
 
 def parse(text: str) -> Any:
-    """The whole as plain values; {} for a file that says nothing."""
+    """Returns the text as plain values; {} if it is empty."""
     root = _Reader(text).document()
     return {} if root is None else root.value
 
 
 def get(text: str, path: Sequence[str]) -> Any:
-    """The value at a path; MISSING when there is none."""
+    """Returns the value at a path; MISSING if there is none."""
     node = _Reader(text).document()
     for name in path:
         member = None if node is None else node.member(name)
@@ -61,7 +61,7 @@ def get(text: str, path: Sequence[str]) -> Any:
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """With the value at the path; objects on the way are made."""
+    """Returns the text with the value at the path; creates the objects on the way."""
     newline = "\r\n" if "\r\n" in text else "\n"
     root = _Reader(text).document()
     if root is None:
@@ -80,7 +80,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove(text: str, path: Sequence[str]) -> str:
-    """Without the member at the path, its line and the comma that it no longer needs."""
+    """Returns the text without the member at the path, its line and the comma that it no longer needs."""
     node = _Reader(text).document()
     for name in path[:-1]:
         member = None if node is None else node.member(name)
@@ -130,7 +130,7 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
 
 
 def _into_empty(text: str, node: _Node, name: str, value: Any, unit: str, newline: str) -> str:
-    """Into braces that hold nothing, or comments alone, which stay above it."""
+    """Inserts into an object without members; comments in it stay above."""
     outer = _indent_at(text, node.start)
     indent = outer + unit
     inside = text[node.start + 1 : node.end - 1]
@@ -151,7 +151,7 @@ def _dumped(value: Any, indent: str, unit: str, newline: str) -> str:
 
 
 def _unit(text: str, root: _Node) -> str:
-    """By how much the file indents; two spaces when it does not say."""
+    """Returns the indentation of the file; two spaces if it has none."""
     for member in root.members or ():
         if found := _indent_at(text, member.start):
             return found
@@ -159,20 +159,20 @@ def _unit(text: str, root: _Node) -> str:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """The white space that begins the line of a place."""
+    """Returns the white space at the beginning of the line of a place."""
     line = text.rfind("\n", 0, at) + 1
     return text[line:at][: len(text[line:at]) - len(text[line:at].lstrip(" \t"))]
 
 
 def _rest_of_line(text: str, at: int) -> int:
-    """Where the line of a place ends, before its line break."""
+    """Returns where the line of a place ends, before its line break."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return end - 1 if end > at and text[end - 1] == "\r" else end
 
 
 def _after_comment(text: str, at: int) -> int:
-    """After a comment that ends the line, because it speaks of what stands before it."""
+    """Returns the place after a comment that ends the line, because it belongs to what stands before it."""
     end = _rest_of_line(text, at)
     rest = text[at:end]
     stripped = rest.strip(" \t")
@@ -181,7 +181,7 @@ def _after_comment(text: str, at: int) -> int:
 
 
 class _Reader:
-    """One pass over the text; every value with its place."""
+    """Reads the text in one pass; every value with its place."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -189,7 +189,7 @@ class _Reader:
         self._depth = 0
 
     def document(self) -> _Node | None:
-        """The one value; None when there is nothing but white space and comments."""
+        """Returns the one value; None if there is only white space and comments."""
         self._skip()
         if self._at == len(self._text):
             return None
@@ -246,7 +246,7 @@ class _Reader:
         return self._at - 1
 
     def _scalar(self, pattern: re.Pattern[str]) -> tuple[int, Any]:
-        """Where it ends and what it says."""
+        """Returns where the string ends, and its value."""
         found = pattern.match(self._text, self._at)
         if found is None:
             raise self._wrong()
@@ -258,7 +258,7 @@ class _Reader:
         return self._at, value
 
     def _skip(self) -> str:
-        """Over white space and comments; the character that follows, empty at the end."""
+        """Skips white space and comments; returns the next character, empty at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             self._at = space.end() if space else self._at

@@ -57,7 +57,7 @@ class _Record(msgspec.Struct):
 
 
 def configured_for(assistant: Assistant, path: Path, endpoint: str) -> Edited:
-    """What the file would be; nothing is written. NotEditable when it cannot be."""
+    """Returns the changed text and writes nothing. NotEditable if the file cannot be changed."""
     path = path.resolve()  # a link stays a link: what it leads to is changed
     before = _read(path)
     text = _text(before)
@@ -69,7 +69,7 @@ def configured_for(assistant: Assistant, path: Path, endpoint: str) -> Edited:
 
 
 def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
-    """Change the file; the original lies beside it from the first time on."""
+    """Changes the file, and keeps the original beside it the first time."""
     if not edited.changed or edited.after is None:
         return edited
     place = _record_path(directory, assistant, edited.path)
@@ -96,7 +96,7 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
 
 
 def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
-    """Put back what was there before the first `write`. NotEditable when nothing was written."""
+    """Restores the file as it was before the first `write`. NotEditable if nothing was written."""
     path = path.resolve()
     place = _record_path(directory, assistant, path)
     record = _record(place)
@@ -169,7 +169,7 @@ def _mode(path: Path) -> int:
 
 
 def _replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Beside and renamed: an assistant that reads at this moment finds the old file or the new one."""
+    """Replaces the file by renaming a draft: an assistant that reads meanwhile finds the old file or the new one."""
     draft = path.with_name(f"{path.name}.tollhouse-new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -24,7 +24,7 @@ _QUOTES = ('"""', "'''", '"', "'")
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """A header or a pair, with the full path it speaks of; a pair's `value` begins there, and stands in `table`."""
+    """A header or a pair, with its full path; a pair's `value` begins there, and belongs to `table`."""
 
     start: int
     end: int
@@ -41,7 +41,7 @@ def parse(text: str) -> Any:
 
 
 def get(text: str, path: Sequence[str]) -> Any:
-    """The value at a path; MISSING when there is none."""
+    """Returns the value at a path; MISSING if there is none."""
     found = parse(text)
     for name in path:
         if not isinstance(found, dict) or name not in found:
@@ -51,7 +51,7 @@ def get(text: str, path: Sequence[str]) -> Any:
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """With the value at the path, as one inline pair."""
+    """Returns the text with the value at the path, as one inline pair."""
     wanted = copy.deepcopy(parse(text))
     table: Any = wanted
     for name in path[:-1]:
@@ -64,7 +64,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove(text: str, path: Sequence[str]) -> str:
-    """Without the key; a table of our own that is empty now goes along."""
+    """Returns the text without the key, and without a table that we made and that is empty now."""
     wanted = copy.deepcopy(parse(text))
     tables = [wanted]
     for name in path[:-1]:
@@ -78,7 +78,7 @@ def remove(text: str, path: Sequence[str]) -> str:
 
 
 def rendered(value: Any) -> str:
-    """A value on one line."""
+    """Returns a value as TOML on one line."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(name)} = {rendered(each)}" for name, each in value.items()) + " }"
     if isinstance(value, list):
@@ -119,7 +119,7 @@ def _put(text: str, path: tuple[str, ...], value: str) -> str:
 
 
 def _without(text: str, path: tuple[str, ...]) -> str:
-    """Every statement at or below the path taken out, with its line."""
+    """Removes every statement at or below the path, with its line."""
     for each in reversed(list(_statements(text))):
         if each.path[: len(path)] == path:
             start = text.rfind("\n", 0, each.start) + 1
@@ -154,7 +154,7 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 
 def _path(key: str) -> tuple[str, ...]:
-    """A dotted key, quoted parts and all, as its names."""
+    """Returns the names of a dotted key, whose parts may be quoted."""
     found: Any = tomllib.loads(f"{key.strip()} = 0")
     names = []
     while isinstance(found, dict):
@@ -164,14 +164,14 @@ def _path(key: str) -> tuple[str, ...]:
 
 
 def _find(text: str, at: int, mark: str) -> int:
-    """The next `mark` outside of quotes."""
+    """Returns the place of the next `mark` outside of quotes."""
     while text[at] != mark:
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
     return at
 
 
 def _uncommented(text: str, at: int, end: int) -> str:
-    """A header without the comment and the white space after it."""
+    """Returns a header without the comment and the white space after it."""
     start = at
     while at < end and text[at] != "#":
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
@@ -209,7 +209,7 @@ def _after_quotes(text: str, at: int) -> int:
 
 
 def _line_end(text: str, at: int) -> int:
-    """Where the line of a place ends, before its line break."""
+    """Returns where the line of a place ends, before its line break."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return end - 1 if end > at and text[end - 1] == "\r" else end

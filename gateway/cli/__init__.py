@@ -63,7 +63,7 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
-    """Tollhouse, a telemetry gateway for AI spend: one trustworthy cost record per call, on disk before it says yes."""
+    """Tollhouse, a telemetry gateway for AI spend: one trustworthy cost record per call, on disk before the answer."""
 
 
 def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Config:

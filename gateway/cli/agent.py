@@ -57,7 +57,7 @@ directory_option = click.option(
 @directory_option
 @click.option("--gateway", metavar="URL", help="The gateway to forward to.")
 @click.option("--enrolment-key-file", metavar="PATH", help="A key that may enrol; not needed once enrolled.")
-@click.option("--device-id", metavar="ID", help="Instead of the id that is made once and kept.")
+@click.option("--device-id", metavar="ID", help="The device's id; default: created once and kept.")
 @click.option("--listen", metavar="HOST:PORT", help="Where assistants send OTLP over HTTP; loopback alone.")
 @click.option("--grpc-listen", metavar="HOST:PORT", help='Where they send OTLP over gRPC; "" switches it off.')
 @click.pass_context
@@ -74,7 +74,7 @@ def agent(
     """
     Run on a laptop: keep and forward what assistants report.
 
-    Programs of this machine send without a key. What they sent while the gateway could not be reached waits on disk.
+    Programs on this machine send without a key. While the gateway cannot be reached, their reports wait on disk.
     """
     if context.invoked_subcommand is not None:
         return
@@ -267,7 +267,7 @@ def _show(name: str, edited: Edited, *, written: bool) -> None:
 @directory_option
 @config_option
 def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path | None) -> None:
-    """Show what was heard of each assistant, and whether it is set up."""
+    """Show when each assistant last reported, and whether it is set up."""
     settings = _agent_config(config, data, {})
     directory, endpoint = settings.data_dir, endpoint or _endpoint(settings)
     seen = activity.read(directory)

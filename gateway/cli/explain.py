@@ -39,7 +39,7 @@ from spool.storage import StorageOptions
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The payload's format (default: found).")
+@click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The payload's format; default: recognised.")
 @click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."

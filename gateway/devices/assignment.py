@@ -31,7 +31,7 @@ class _Verdict(NamedTuple):
 
 
 class DeviceAssignment:
-    """`claimed` counts the records that named a device whose key they did not come under."""
+    """`claimed` is called with the number of records that named a device but did not arrive under its key."""
 
     def __init__(self, lifecycle: DeviceLifecycle, *, claimed: Callable[[int], None] = lambda _: None) -> None:
         self._lifecycle = lifecycle
@@ -40,7 +40,7 @@ class DeviceAssignment:
 
     async def assign(self, outcome: Outcome, bearer: Bearer) -> None:
         """
-        Set `device` of every record and point; whoever may enrol is enrolled first.
+        Sets `device` of every record and point, after enrolling new devices if the key may.
 
         Items of a revoked device are rejected and the rest is kept; Refusal 410 if the header names a revoked device.
         """
@@ -68,7 +68,7 @@ class DeviceAssignment:
         self._hear(verdict.device for verdict in verdicts.values())
 
     def labels(self, device: str | None) -> Mapping[str, str]:
-        """What an enrolled device's labels add to its records."""
+        """Returns the labels of an enrolled device."""
         known = self._table.find(device) if device is not None else None
         return NO_LABELS if known is None else known.all_labels
 
@@ -98,7 +98,7 @@ class DeviceAssignment:
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
-    """Every record, then every point, with the device it names and whether another Tollhouse named it."""
+    """Returns every record, then every point, with the device it names and whether another Tollhouse named it."""
     for place, record in enumerate(outcome.records):
         forwarded = place in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(place)
@@ -112,14 +112,14 @@ def _usable(name: str | None) -> str | None:
 
 
 def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
-    """A copy: neighbours may share the tags of their payload."""
+    """Returns a copy of the tags with the claim, because records of one payload may share their tags."""
     tagged = dict(tags)
     tag_rules.put(tagged, CLAIMED, name)
     return tagged
 
 
 def _reject(outcome: Outcome, gone: set[int]) -> None:
-    """Items by their place among records and points become rejects."""
+    """Turns items into rejects, by their place among records and points."""
     records = len(outcome.records)
     kept = [place for place in range(records) if place not in gone]
     moved = {before: now for now, before in enumerate(kept)}

@@ -10,7 +10,7 @@ from gateway.cli.output import as_json, show_fields, show_json
 
 @click.group()
 def ledger() -> None:
-    """The sums behind reports: show their state, rebuild or reprice them."""
+    """Show, rebuild or reprice the sums. Reports are made from them."""
 
 
 @ledger.command()

@@ -23,7 +23,7 @@ TOPIC_COLUMNS = ("topic", "received", "accepted", "duplicates", "ignored", "reje
 
 @click.group()
 def spool() -> None:
-    """Show the spool's state; settle by hand what cannot settle itself."""
+    """Show the spool, and settle what needs a person."""
 
 
 @spool.command()

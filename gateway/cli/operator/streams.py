@@ -16,7 +16,7 @@ _MOST = 1000
 
 @click.group()
 def streams() -> None:
-    """Unit-cost streams, and deliveries without a clear answer from the upstream."""
+    """Show unit-cost streams. Settle deliveries that the upstream did not clearly answer."""
 
 
 @streams.command("list")

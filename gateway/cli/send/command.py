@@ -46,7 +46,7 @@ def send(
     Send FILEs to a gateway.
 
     JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice counts
-    nothing twice. A run that was stopped goes on where it was.
+    nothing twice. A run that was stopped continues where it was.
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("name FILEs to send, or an --example")

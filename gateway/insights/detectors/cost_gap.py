@@ -36,8 +36,8 @@ def find(facts: Facts) -> Sequence[Finding]:
                     f"{money(estimated)}",
                     seen=f"{len(group):,} of the newest calls of {named(model)} ({named(provider)}) have both costs, "
                     f"and they are {percent(gap, max(reported, estimated))} apart. What is reported counts.",
-                    advice="Hold one call against the provider's invoice. If the report is right (a contract), put its "
-                    "prices in [[prices.override]]; if not, mend the price table of the source.",
+                    advice="Compare one call with the provider's invoice. If the report is right (a contract), put its "
+                    "prices in [[prices.override]]; if not, correct the price table of the source.",
                     category="prices",
                     effort=MEDIUM,
                     impact=gap,

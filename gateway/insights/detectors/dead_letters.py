@@ -20,7 +20,7 @@ def _finding(dead: RouteDeadLetters) -> Finding:
         NAME,
         (dead.route,),
         title=f"{named(dead.route)} refused {dead.recent:,} records within a day",
-        seen=f"{dead.count:,} dead letters lie there. The newest was refused with: {named(dead.words)}. The impact is "
+        seen=f"{dead.count:,} dead letters wait there. The newest was refused with: {named(dead.words)}. The impact is "
         "what their calls cost.",
         advice="Look at them with `tollhouse spool dead list`, then retry or discard them.",
         category="delivery",

@@ -29,10 +29,9 @@ def _finding(key: Key) -> Finding:
         NAME,
         (str(key.id),),
         title=f"The API key {named(key.name)} is not in use",
-        seen=f"It was used {since} and opens {key.scope_count} scopes. A key that nobody misses is a key that nobody "
-        "watches.",
+        seen=f"It was used {since} and has {key.scope_count} scopes. Nobody would notice if it leaked.",
         advice=f"Ask {named(key.created_by)}, who made it; disable it with `tollhouse keys disable`, and delete it "
-        "when nobody complains.",
+        "if it is not missed.",
         category="keys",
         effort=LOW,
     )
