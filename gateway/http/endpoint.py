@@ -147,4 +147,4 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
 
 
 def registry_unavailable() -> Refusal:
-    return Refusal(503, "unavailable", "Insights cannot be read now; repeat later.", retry_after_s=30)
+    return Refusal(503, "unavailable", "The key table cannot be read now; repeat later.", retry_after_s=30)

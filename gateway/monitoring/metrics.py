@@ -85,7 +85,7 @@ class Metrics:
         )
         self._commit = histogram("tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS)
         self._flush = histogram("tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS)
-        self._requests = counter("tollhouse_requests", "Answered requests", ["door", "status"])
+        self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
         self._request_children: dict[tuple[str, int | str], Counter] = {}
         self._claimed = counter("tollhouse_records_claimed_device", "Records that named a device without its key")
         self._details: set[str] = set()

@@ -120,8 +120,8 @@ def test_requests_are_counted_by_door_and_status() -> None:
     metrics.requests("otlp/traces", 200)
     metrics.requests("grpc/traces", "UNAUTHENTICATED")
     read = samples(metrics.render(Snapshot(stats=STATS)))
-    assert 2 == read["tollhouse_requests_total", (("door", "otlp/traces"), ("status", "200"))]
-    assert 1 == read["tollhouse_requests_total", (("door", "grpc/traces"), ("status", "UNAUTHENTICATED"))]
+    assert 2 == read["tollhouse_requests_total", (("endpoint", "otlp/traces"), ("status", "200"))]
+    assert 1 == read["tollhouse_requests_total", (("endpoint", "grpc/traces"), ("status", "UNAUTHENTICATED"))]
 
 
 @pytest.mark.asyncio

@@ -121,8 +121,8 @@ async def test_metrics_count_what_was_sent(serving: Serving) -> None:
     text = answer.body.decode()
     assert 200 == answer.status
     assert 'tollhouse_records_received_total{topic="ai-telemetry"} 3.0' in text
-    assert 'tollhouse_requests_total{door="otlp/traces",status="200"} 1.0' in text
-    assert 'tollhouse_requests_total{door="otlp/traces",status="400"} 1.0' in text
+    assert 'tollhouse_requests_total{endpoint="otlp/traces",status="200"} 1.0' in text
+    assert 'tollhouse_requests_total{endpoint="otlp/traces",status="400"} 1.0' in text
     for name in ("tollhouse_spool_bytes", "tollhouse_loop_lag_seconds", "tollhouse_commit_seconds_count"):
         assert f"\n{name} " in text
 

@@ -203,8 +203,8 @@ async def test_calls_are_counted_by_code(calling: Calling) -> None:
     await calling.export(b"", metadata=())
     answer = await calling.serving.send("/metrics", b"", None, method="GET")
     text = answer.body.decode()
-    assert 'tollhouse_requests_total{door="grpc/traces",status="OK"} 1.0' in text
-    assert 'tollhouse_requests_total{door="grpc/traces",status="UNAUTHENTICATED"} 1.0' in text
+    assert 'tollhouse_requests_total{endpoint="grpc/traces",status="OK"} 1.0' in text
+    assert 'tollhouse_requests_total{endpoint="grpc/traces",status="UNAUTHENTICATED"} 1.0' in text
 
 
 async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
