@@ -1,7 +1,9 @@
 """
-What each coding assistant's settings need so that it reports to this machine's agent: the file, the keys, the values.
+What each coding assistant's settings need so that it reports to this machine's agent: the file, the keys, the
+values.
 
-Only telemetry keys, and never one that would add prompts: Gemini CLI and Qwen Code log prompts unless told not to.
+Only telemetry keys, and never one that would add prompts: Gemini CLI and Qwen Code log prompts unless told
+not to.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ Keys = Mapping[tuple[str, ...], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Assistant:
-    """`sources` are the sources of its records; `keys` gives its settings for an endpoint such as http://HOST:PORT."""
+    """`sources` are those of its records; `keys` gives its settings for an endpoint (http://HOST:PORT)."""
 
     name: str
     sources: tuple[str, ...]

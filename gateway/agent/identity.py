@@ -26,7 +26,7 @@ class DeviceIdentity:
 
 
 def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
-    """Returns the kept identity, or creates one; a given `device_id` replaces the kept one. OSError if damaged."""
+    """Returns the kept identity, or a new one; a given `device_id` replaces the kept one. OSError if damaged."""
     path = directory / FILE
     try:
         kept = json.loads(path.read_text("utf-8"))
@@ -46,7 +46,7 @@ def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file of mode 0600 by renaming a draft, so that a crash leaves the old content or the new one."""
+    """Writes a file of mode 0600 by renaming a draft: a crash leaves the old content or the new one."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,8 +1,8 @@
 """
 Settings files of assistants: the difference, the change with a backup, and the way back, byte for byte.
 
-A file that nobody touched since is put back whole. One that was edited meanwhile gets only those telemetry keys back
-that still hold what was written here: what its owner wrote in between stays.
+A file that nobody touched since is put back whole. One that was edited meanwhile gets only those telemetry
+keys back that still hold what was written here: what its owner wrote in between stays.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def _without_ours(
     assistant: Assistant, before: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
 ) -> bytes | None:
     """
-    Each telemetry key that still says what we wrote as it was; tables that were made for them go when they are empty.
+    Each telemetry key that still says what we wrote as it was; tables that were made for them go when they
+    are empty.
 
     Without the original, because somebody removed the backup, the keys go and nothing comes in their place.
     """
@@ -169,7 +170,7 @@ def _mode(path: Path) -> int:
 
 
 def _replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Replaces the file by renaming a draft: an assistant that reads meanwhile finds the old file or the new one."""
+    """Replaces the file by renaming a draft: whoever reads meanwhile finds the old file or the new one."""
     draft = path.with_name(f"{path.name}.tollhouse-new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -1,8 +1,8 @@
 """
 Changes to TOML as text: what is not changed stays byte for byte, comments, order and spacing too.
 
-Statements are found here; what they mean is asked of the standard library, before and after: an edit that would change
-anything but the one key is `NotEditable`.
+Statements are found here; what they mean is asked of the standard library, before and after: an edit that
+would change anything but the one key is `NotEditable`.
 """
 
 from __future__ import annotations

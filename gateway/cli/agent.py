@@ -1,4 +1,4 @@
-"""`tollhouse agent`: receives telemetry of coding assistants on this device and forwards it to the gateway."""
+"""`tollhouse agent`: receives telemetry of coding assistants and forwards it to the gateway."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def agent(
     """
     Run on a laptop: keep and forward what assistants report.
 
-    Programs on this machine send without a key. While the gateway cannot be reached, their reports wait on disk.
+    Programs on this machine send without a key. While the gateway cannot be reached, their reports wait on
+    disk.
     """
     if context.invoked_subcommand is not None:
         return
@@ -220,7 +221,7 @@ def setup(
     data: Path | None,
     config: Path | None,
 ) -> None:
-    """Show what an assistant's settings need. --write makes it report to the agent, --undo takes that back."""
+    """Show what an assistant's settings need. --write changes the settings, --undo restores them."""
     if do_write and do_undo:
         fail("--write or --undo, not both", 2)
     if file and len(assistants) > 1:

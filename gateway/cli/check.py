@@ -30,8 +30,8 @@ def check(config: Path | None, as_json: bool) -> None:
     """
     Check the configuration, its files, and the upstream.
 
-    Nothing is started. An empty export goes to the upstream's OTLP endpoints; no other stream has a request that leaves
-    nothing behind, so those are marked unverified. Exit 1 when something would not work.
+    Nothing is started. An empty export goes to the upstream's OTLP endpoints; no other stream has a request
+    that leaves nothing behind, so those are marked unverified. Exit 1 when something would not work.
     """
     settings = configured(config)
     problems = list(_file_problems(settings))
@@ -62,7 +62,10 @@ def _file_problems(config: Config) -> Iterator[str]:
         except Misconfigured as error:
             yield str(error)
     signing = config.sources.get("helicone", SourceSettings()).signing_secret_file
-    secrets = {"server.api_key_file": config.server.api_key_file, "sources.helicone.signing_secret_file": signing}
+    secrets = {
+        "server.api_key_file": config.server.api_key_file,
+        "sources.helicone.signing_secret_file": signing,
+    }
     for setting, path in secrets.items():
         try:
             if path:

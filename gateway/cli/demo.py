@@ -35,7 +35,7 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 @click.option("--plant", "plants", default="", callback=_plants, metavar="WORDS", help="all, or some of: "
               + ", ".join(PLANTS) + ".")  # fmt: skip
 def demo(data: Path, seed: int, days: int, records: int, until: datetime | None, plants: tuple[str, ...]) -> None:
-    """Fill a data directory with a plausible month of AI traffic. --plant adds what there is to find in it."""
+    """Fill a data directory with a plausible month of AI traffic. --plant adds what detectors find."""
     clock = SystemClock()
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
     period = Period(end=end, days=days, records=records)

@@ -48,8 +48,9 @@ def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path 
     """
     Print what payloads would become, as JSON.
 
-    Records, ignored and rejected items, and the number of tags left out if there are any, worked out without a server.
-    FILE may be `-` and may be gzipped. With more than one FILE, one JSON object a line with its "file".
+    Records, ignored and rejected items, and the number of tags left out if there are any, worked out without
+    a server. FILE may be `-` and may be gzipped. With more than one FILE, one JSON object a line with its
+    "file".
     """
     settings = configured(config)
     failed = False

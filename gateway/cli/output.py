@@ -44,5 +44,5 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns the text without control characters; what a sender wrote must not move the terminal's cursor."""
+    """Returns the text without control characters: a sender must not move the terminal's cursor."""
     return "".join(mark if mark.isprintable() else " " for mark in text)

@@ -1,8 +1,8 @@
 """
 Assigns records to devices, by the device that telemetry names and the key under which it arrived.
 
-A device's own key decides. Without one the nearest name does: of the resource, then of the `X-Device-Id` header. A
-device that has a key is named by nobody else.
+A device's own key decides. Without one the nearest name does: of the resource, then of the `X-Device-Id`
+header. A device that has a key is named by nobody else.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class DeviceAssignment:
         """
         Sets `device` of every record and point, after enrolling new devices if the key may.
 
-        Items of a revoked device are rejected and the rest is kept; Refusal 410 if the header names a revoked device.
+        Items of a revoked device are rejected and the rest is kept; Refusal 410 if the header names a revoked
+        device.
         """
         if not (bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded):
             return
@@ -98,7 +99,7 @@ class DeviceAssignment:
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
-    """Returns every record, then every point, with the device it names and whether another Tollhouse named it."""
+    """Returns records, then points, with the device each names and whether another Tollhouse named it."""
     for place, record in enumerate(outcome.records):
         forwarded = place in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(place)

@@ -1,7 +1,8 @@
 """
 The life cycle of devices: enrolment, heartbeats, approval, revocation and reset, whichever endpoint asks.
 
-Nothing awaits between reading a device and keeping the new one, so two simultaneous first contacts are one device.
+Nothing awaits between reading a device and keeping the new one, so two simultaneous first contacts are one
+device.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class DeviceLifecycle:
         return device, key
 
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
-        """Keeps a heartbeat. A first contact enrols if the key may; otherwise Refusal 403 names the missing scope."""
+        """Keeps a heartbeat. A first contact enrols if the key may; else Refusal 403 names the scope."""
         report = self._private(report)
         _own(bearer, report.id)
         device = self.table.find(report.id)
@@ -130,7 +131,7 @@ class DeviceLifecycle:
         self.table.touch(replace(device, last_seen=self._clock.now()))
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
-        """Enrols a device that telemetry names, if the key may; notes it as unenrolled and returns None if not."""
+        """Enrols a device that telemetry names, if the key may; else notes it as unenrolled, None."""
         if ENROLL in bearer.scopes:
             try:
                 device, change = self._new(DeviceReport(id=id), bearer, "")
@@ -195,8 +196,8 @@ class DeviceLifecycle:
     @staticmethod
     def _may_have_key(device: Device, report: DeviceReport) -> bool:
         """
-        Whether the key may be handed out: once, and until its first use again to the same fingerprint, because the
-        answer may have been lost.
+        Whether the key may be handed out: once, and until its first use again to the same fingerprint,
+        because the answer may have been lost.
         """
         if device.state != ENROLLED:
             return False

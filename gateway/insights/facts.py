@@ -55,7 +55,7 @@ class UnrecognisedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDeadLetters:
-    """The dead letters of a route. `recent` are those of the last day; `words` is the newest error as an example."""
+    """The dead letters of a route. `recent`: those of the last day; `words`: the newest error."""
 
     route: str
     count: int

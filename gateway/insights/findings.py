@@ -26,7 +26,7 @@ def finding(
     impact: Decimal = Decimal(0),
     newest: float | None = None,
 ) -> Finding:
-    """Builds a finding. `subject` identifies it among those of its detector, now and when it is found again."""
+    """Builds a finding. `subject` identifies it among those of its detector, also when found again."""
     digest = blake2b(json.dumps(list(subject)).encode(), digest_size=16).hexdigest()
     draft = Draft(
         title=title,

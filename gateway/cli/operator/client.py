@@ -1,6 +1,6 @@
 """
-How operator commands reach the operator API: on the running server's socket, or, when no server runs, on a temporary
-socket over the data directory. In both cases the command speaks HTTP.
+How operator commands reach the operator API: on the running server's socket, or, when no server runs, on a
+temporary socket over the data directory. In both cases the command speaks HTTP.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
     A socket with the operator API.
 
-    The lock of the data directory says whether a server runs; while one starts or stops, this waits for PATIENCE_S.
+    The lock of the data directory says whether a server runs; while one starts or stops, this waits for
+    PATIENCE_S.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -124,7 +125,7 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
     @data_option
     @config_option
-    @click.option("--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: the system's user.")
+    @click.option("--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: this user.")
     @functools.wraps(command)
     def prepared(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})

@@ -24,7 +24,7 @@ class PageRequest:
 def list_command(
     group: click.Group, name: str, *, root: str, columns: Sequence[str], filters: Mapping[str, str], help: str
 ) -> None:
-    """Adds a command to the group that prints the list under /ROOT; `filters` maps each filter to its help text."""
+    """Adds a command that prints the list under /ROOT; `filters` maps each filter to its help text."""
 
     def show(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
         show_page(client, page, root, columns, filters)

@@ -40,7 +40,7 @@ def report(
     where: tuple[str, ...],
     form: str | None,
 ) -> None:
-    """What AI cost, by model unless asked otherwise. Amounts are dollars: reported where known, else estimated."""
+    """What AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
     once = {"from": since, "to": until, "per": per, "tz": tz}
     query = [(name, value) for name, value in once.items() if value is not None]
     query += [("by", name) for name in by] + [("where", term) for term in where]

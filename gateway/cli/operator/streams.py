@@ -51,7 +51,7 @@ def show(client: OperatorClient, id: int) -> None:
 @as_json
 @with_client
 def resolve(client: OperatorClient, id: int, fate: str, as_json: bool) -> None:
-    """Settle a delivery of unknown outcome. `sent` when its records count upstream, `unsent` to send them again."""
+    """Settle a delivery of unknown outcome. `sent`: its records count upstream; `unsent`: send them again."""
     payload = client.request("POST", f"/unknown/{id}/resolve", body={"sent": fate == "sent"})
     if as_json:
         show_json(payload)

@@ -1,8 +1,9 @@
 """
-What a gateway has acknowledged already, so that a repeat of `tollhouse send` continues where the last run stopped.
+What a gateway has acknowledged already, so that a repeat of `tollhouse send` continues where the last run
+stopped.
 
-One small file for each address and key holds digests of what was sent, and none of its content. Losing the file costs
-time only: the gateway recognises calls that it has.
+One small file for each address and key holds digests of what was sent, and none of its content. Losing the
+file costs time only: the gateway recognises calls that it has.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Acknowledged:
         return mark in self._marks
 
     def add(self, mark: bytes) -> None:
-        """Keeps the digest of an acknowledged body, before the next body is sent. OSError if it cannot be written."""
+        """Keeps the digest of an acknowledged body, before the next one is sent. OSError if it cannot."""
         self._marks.add(mark)
         if self._path is None:
             raise FileNotFoundError(ENOENT, "there is no home directory", "~")
@@ -49,8 +50,8 @@ class RunningDigest:
     """
     The digest of a file's items so far, chained over its request bodies.
 
-    So a body is recognised only after the same items in the same bodies, whatever the file is called, however it is
-    compressed, and whatever was appended.
+    So a body is recognised only after the same items in the same bodies, whatever the file is called, however
+    it is compressed, and whatever was appended.
     """
 
     def __init__(self, taken: Container[bytes]) -> None:

@@ -45,8 +45,8 @@ def send(
     """
     Send FILEs to a gateway.
 
-    JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice counts
-    nothing twice. A run that was stopped continues where it was.
+    JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice
+    counts nothing twice. A run that was stopped continues where it was.
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("name FILEs to send, or an --example")
@@ -164,7 +164,7 @@ def _check(url: str) -> None:
 
 
 def _endpoint(url: str, format: str | None) -> str:
-    """Returns the address for the format. OTLP is recognised by the gateway; its formats are no part of a path."""
+    """Returns the address for the format. The gateway recognises OTLP, whose names are in no path."""
     named = format is not None and "/" not in format
     return f"{url}/v1/ai-telemetry/{format}" if named else f"{url}/v1/ai-telemetry"
 

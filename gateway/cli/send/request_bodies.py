@@ -1,8 +1,8 @@
 """
 Splits files into request bodies of at most 512 items and 4 MiB, at the same places in every run.
 
-Lines and the elements of an array are streamed, however long the file; any other document is read whole. Items are
-not parsed beyond finding where they end.
+Lines and the elements of an array are streamed, however long the file; any other document is read whole.
+Items are not parsed beyond finding where they end.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
 
 
 def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
-    """Returns the data files that are not hidden. Does not follow links to directories, which may form a loop."""
+    """Returns the data files that are not hidden. Links to directories are not followed: they may form a loop."""
 
     def report(error: OSError) -> None:
         complain(unreadable(directory, error))
@@ -135,7 +135,7 @@ def unreadable(name: str, error: Exception) -> str:
 
 
 def _items(content: IO[bytes]) -> Iterator[_Item]:
-    """Lines when the first is whole; else an array, a document, or lines of which the first ones are broken."""
+    """Reads lines if the first is whole; else an array, a document, or lines that begin with broken ones."""
     first = _first_line(content)
     if first[:1] == b"[":
         is_line = first.endswith(b"\n") and _array(first) is not None

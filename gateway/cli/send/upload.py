@@ -1,4 +1,4 @@
-"""Sends request bodies to a gateway, repeats what may succeed later, and reads from the answers what was accepted."""
+"""Sends request bodies to a gateway, repeats what may succeed later, and reads the answers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class UploadClient:
         self._sleep = sleep
 
     async def send(self, body: UploadBody) -> UploadAnswer:
-        """Returns once the body was accepted. BodyRefused: this body never will be; Undeliverable: no body will be."""
+        """Returns once it was accepted. BodyRefused: this body never will be; Undeliverable: no body will be."""
         for attempt in range(ATTEMPTS):
             try:
                 return await self._post(body)

@@ -1,4 +1,4 @@
-"""Reported and estimated cost of the same calls apart: a wrong price, a contract, or a source that reckons wrongly."""
+"""Reported and estimated cost of calls differ: a wrong price, a contract, or a mistake of the source."""
 
 from __future__ import annotations
 

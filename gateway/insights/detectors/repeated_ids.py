@@ -1,6 +1,6 @@
 """
-Calls whose ids came again later than any lookup covers: a cache that answers with the first call's id and does not say
-so, or a sender that repeats what is hours old under a new time.
+Calls whose ids came again later than any lookup covers: a cache that answers with the first call's id and
+does not say so, or a sender that repeats what is hours old under a new time.
 """
 
 from __future__ import annotations

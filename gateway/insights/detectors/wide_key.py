@@ -1,4 +1,4 @@
-"""Keys that send and may read or change things as well: whoever finds such a key in a client reads the organization."""
+"""Keys that send and may also read or change things, so that a leak from a client exposes data."""
 
 from __future__ import annotations
 
