@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
-from spool.memory import storage as memory_storage
-from spool.sqlite import storage as sqlite_storage
 from spool.storage import Engine, Storage, StorageOptions
 
 SQLITE, MEMORY = "sqlite", "memory"
-ENGINES: Mapping[str, Engine] = {
-    SQLITE: sqlite_storage.ENGINE,
-    MEMORY: memory_storage.ENGINE,
+# Names of modules, each with its ENGINE: a process pays for the engine that it opens, and for no other's library.
+ENGINES: Mapping[str, str] = {
+    SQLITE: "spool.sqlite.storage",
+    MEMORY: "spool.memory.storage",
 }
+
+
+def engine_of(name: str) -> Engine:
+    """The engine of that name."""
+    engine: Engine = import_module(ENGINES[name]).ENGINE
+    return engine
 
 
 async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Storage:
@@ -22,4 +28,4 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     SpoolLocked when another process holds the data directory, SpoolFromTheFuture when a newer version wrote it,
     SpoolUnavailable when it cannot be used. A damaged registry is no error: see Storage.
     """
-    return await ENGINES[engine].open(options)
+    return await engine_of(engine).open(options)

@@ -26,7 +26,13 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-_VARINTS = [varint(value) for value in range(_TWO_BYTES)]
+# Made when they are first needed: all of them would cost every process 700 KiB.
+_short_varints: list[bytes | None] = [None] * _TWO_BYTES
+
+
+def _short_varint(value: int) -> bytes:
+    packed = _short_varints[value] = varint(value)
+    return packed
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -71,9 +77,9 @@ def integer(key: str, *, number: int) -> Callable[[int], bytes]:
 
     def encode(value: int) -> bytes:
         if 0 <= value < _ONE_BYTE:
-            return one + _VARINTS[value]
+            return one + (_short_varints[value] or _short_varint(value))
         if 0 <= value < _TWO_BYTES:
-            return two + _VARINTS[value]
+            return two + (_short_varints[value] or _short_varint(value))
         if not 0 <= value <= _MAX_INT:
             raise ValueError(f"{key}: {value} is no 64-bit integer of at least 0")
         packed = varint(value)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from gateway.configuration.reader import load
-from gateway.configuration.sections import Config, ConfigError
+if TYPE_CHECKING:
+    from gateway.configuration.sections import Config
+
 
 # word -> module that holds a click command of the same name
 COMMANDS = {
@@ -68,6 +69,9 @@ def main() -> None:
 
 def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
     """The configuration, or exit 2 with every problem on a line of its own."""
+    from gateway.configuration.reader import load
+    from gateway.configuration.sections import ConfigError
+
     try:
         return load(config, flags=flags)
     except ConfigError as error:

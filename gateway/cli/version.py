@@ -7,7 +7,7 @@ from importlib.metadata import version as installed
 
 import click
 
-from spool.engines import ENGINES, SQLITE
+from spool.engines import SQLITE, engine_of
 
 
 @click.command()
@@ -15,4 +15,4 @@ def version() -> None:
     """Print the versions of Tollhouse, Python and SQLite."""
     click.echo(f"tollhouse {installed('tollhouse')}")
     click.echo(f"python {platform.python_version()}")
-    click.echo(ENGINES[SQLITE].version())
+    click.echo(engine_of(SQLITE).version())

@@ -29,7 +29,7 @@ from gateway.configuration.sections import Config, ConfigError
 from gateway.operator.admission import AS
 from gateway.operator.offline import open_offline
 from gateway.operator.socket import socket_path
-from spool.engines import ENGINES, SQLITE
+from spool.engines import SQLITE, engine_of
 from spool.errors import SpoolError, SpoolLocked
 
 PATIENCE_S = 5.0
@@ -115,7 +115,7 @@ async def _answers(socket: Path) -> bool:
 def _is_new(data_dir: Path) -> bool:
     """Whether nothing was kept there yet; False where it may not be read, because opening it will say why."""
     try:
-        return ENGINES[SQLITE].is_new(data_dir)
+        return engine_of(SQLITE).is_new(data_dir)
     except OSError:
         return False
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from spool.billing_hours import SentHour
-from spool.engines import ENGINES, open_storage
+from spool.engines import ENGINES, engine_of, open_storage
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
 from spool.listing import ASCENDING, ListQuery, Position, SortField
@@ -42,8 +42,8 @@ async def test_it_is_all_there(storage: Storage) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
     """And every engine says what it is in a bug report."""
-    assert ENGINES[engine].is_new(tmp_path)
-    assert ENGINES[engine].version().startswith(engine)
+    assert engine_of(engine).is_new(tmp_path)
+    assert engine_of(engine).version().startswith(engine)
 
 
 @pytest.mark.asyncio
