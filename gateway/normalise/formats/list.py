@@ -14,6 +14,7 @@ from gateway.normalise.formats import (
     bedrock,
     bifrost,
     cloudflare,
+    databricks,
     envoy_ai_gateway,
     helicone,
     higress,
@@ -44,6 +45,7 @@ FORMATS: tuple[ItemFormat | BatchFormat, ...] = (
     azure_apim.FORMAT,
     openmeter.FORMAT,
     openrouter.FORMAT,
+    databricks.FORMAT,
 )
 BY_NAME: Mapping[str, ItemFormat | BatchFormat] = {format.name: format for format in FORMATS}
 FORMAT_NAMES: tuple[str, ...] = (*BY_NAME, *OTLP_SIGNALS)

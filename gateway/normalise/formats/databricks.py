@@ -1,0 +1,214 @@
+"""
+Databricks: rows of the AI Gateway's usage table (`system.ai_gateway.usage`), and of model serving the rows
+of `system.serving.endpoint_usage` and of inference tables. Drivers deliver structs and maps as JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members
+from gateway.normalise.formats.rules import count_tokens, fail_by_status
+from gateway.normalise.payload.provider_bodies import ProviderBody
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.tokens import Tokens
+from gateway.normalise.reading.values import Other, count, first, mapping, nested, text
+from spool.identity import Identity, of_call
+from spool.record import Inference
+
+NAME = "databricks"
+
+_EXTERNAL = "EXTERNAL_FOUNDATION_MODEL"  # a provider's model, by a key of the customer's own
+
+
+class DatabricksTokenDetails(msgspec.Struct):
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    output_reasoning_tokens: Any = None
+
+
+class DatabricksRequest(msgspec.Struct):
+    model: Any = None
+    usage_context: Any = None
+
+
+class DatabricksEvent(msgspec.Struct):
+    # all tables
+    requester: Any = None
+    status_code: Any = None
+    workspace_id: Any = None
+    # system.ai_gateway.usage
+    invocation_id: Any = None
+    request_id: Any = None
+    event_time: Any = None
+    latency_ms: Any = None
+    endpoint_name: Any = None
+    endpoint_tags: Any = None
+    destination_type: Any = None
+    destination_name: Any = None
+    destination_model: Any = None
+    api_type: Any = None
+    url: Any = None
+    request_tags: Any = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    token_details: DatabricksTokenDetails | Other = None
+    # system.serving.endpoint_usage and inference tables
+    databricks_request_id: Any = None
+    request_time: Any = None
+    usage_context: Any = None
+    input_token_count: Any = None
+    output_token_count: Any = None
+    execution_duration_ms: Any = None
+    request: DatabricksRequest | Other = None
+    response: ProviderBody | Other = None
+
+
+def has_sign(members: Members) -> bool:
+    return "databricks_request_id" in members or {"event_time", "endpoint_name", "api_type"} <= members.keys()
+
+
+def calls(event: DatabricksEvent) -> Iterable[Call]:
+    """One row is one call; rows of MCP services hold neither a model nor tokens, and so are none."""
+    is_of_serving = text(event.databricks_request_id) is not None
+    record = _of_serving(event) if is_of_serving else _of_gateway(event)
+    fail_by_status(record, event.status_code)
+    metadata = Metadata()
+    metadata.learn(_free_metadata(event))
+    metadata.tag("route", text(event.endpoint_name))
+    metadata.tag("workspace", text(event.workspace_id))
+    metadata.describe(record, principal=text(event.requester))
+    return (Call(record, _identity(record, event), metadata.left_out),)
+
+
+def _of_gateway(event: DatabricksEvent) -> Inference:
+    served_by, model = _served(event)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=first(event.invocation_id, event.request_id),
+        trace_id=text(event.request_id),
+        start_time=instant(event.event_time),
+        provider=served_by,
+        operation=of_path(event.api_type) or of_path(event.url),
+        request_model=model_name(model),
+    )
+    record.end_time = after(record.start_time, event.latency_ms)
+    details = nested(event.token_details, DatabricksTokenDetails)
+    # Unlike in Anthropic's own answers, input_tokens includes the cache.
+    count_tokens(record, Tokens(
+        count(event.input_tokens, "input_tokens"),
+        count(event.output_tokens, "output_tokens"),
+        count(details.cache_read_input_tokens, "token_details.cache_read_input_tokens"),
+        count(details.cache_creation_input_tokens, "token_details.cache_creation_input_tokens"),
+        count(details.output_reasoning_tokens, "token_details.output_reasoning_tokens"),
+    ))  # fmt: skip
+    return record
+
+
+def _of_serving(event: DatabricksEvent) -> Inference:
+    """An inference table has the bodies, the usage table the counts; the same call may be in both."""
+    answered = nested(event.response, ProviderBody)
+    own_model = _own_model(nested(event.request, DatabricksRequest).model)
+    record = Inference(
+        id=b"",
+        source=NAME,
+        request_id=text(event.databricks_request_id),
+        start_time=instant(event.request_time),
+        provider=NAME if own_model else provider(None, answered.answered_by),
+        request_model=own_model,
+        response_model=model_name(answered.answered_by),
+    )
+    record.end_time = after(record.start_time, event.execution_duration_ms)
+    tokens = answered.tokens()
+    if not tokens:
+        tokens = Tokens(
+            count(event.input_token_count, "input_token_count"),
+            count(event.output_token_count, "output_token_count"),
+        )
+    count_tokens(record, tokens)
+    return record
+
+
+def _served(event: DatabricksEvent) -> tuple[str | None, str | None]:
+    """
+    Provider and model. The destination's name is a model where Databricks serves it, else that of a key;
+    `destination_model` may be a title with blanks then (`GPT OSS 20B`), so the names go first.
+    """
+    model = text(event.destination_model)
+    if text(event.destination_type) == _EXTERNAL:
+        return provider(None, model), model
+    own_model = _own_model(event.endpoint_name) or _own_model(event.destination_name) or model
+    return (NAME if own_model else None), own_model
+
+
+def _own_model(written: Any) -> str | None:
+    """The name of a model that Databricks serves, as its price list has it; None for any other name."""
+    name = text(written)
+    if name is None or not name.startswith(("system.ai.", "databricks-")):
+        return None
+    return name.removeprefix("system.ai.") if name.startswith("system.ai.databricks-") else name
+
+
+def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
+    """Tags of the endpoint and of the request; the request's win."""
+    of_request = mapping(event.request_tags)
+    of_serving = mapping(event.usage_context) or mapping(nested(event.request, DatabricksRequest).usage_context)
+    return mapping(event.endpoint_tags) | of_serving | of_request
+
+
+def _identity(record: Inference, event: DatabricksEvent) -> Identity:
+    """Calls of an agent's turns and of guardrails share one request_id; each has its invocation_id."""
+    own_id = first(event.databricks_request_id, event.invocation_id)
+    if own_id is not None:
+        return of_call(record, own_id=own_id)
+    return of_call(record, shared_id=record.request_id)
+
+
+def example(call: ExampleCall) -> Any:
+    return [{
+        "workspace_id": "1234567890123456", "request_id": call.uuid, "invocation_id": call.trace_id,
+        "endpoint_name": "example-endpoint", "event_time": call.start, "latency_ms": call.duration_ms,
+        "destination_type": _EXTERNAL, "destination_name": "main.default.example",
+        "destination_model": call.model, "requester": "example-user", "requester_type": "USER",
+        "api_type": "openai/v1/chat/completions", "request_tags": {"team": "example-team"},
+        "input_tokens": call.input_tokens, "output_tokens": call.output_tokens,
+        "total_tokens": call.input_tokens + call.output_tokens,
+        "token_details": {"cache_read_input_tokens": call.cached_tokens, "output_reasoning_tokens": 0},
+        "status_code": 200,
+    }]  # fmt: skip
+
+
+FORMAT = ItemFormat(
+    name=NAME,
+    has_sign=has_sign,
+    example=example,
+    event=DatabricksEvent,
+    calls=calls,
+    origins={
+        "request_id": "invocation_id, else request_id; databricks_request_id",
+        "trace_id": "request_id",
+        "start_time": "event_time; request_time",
+        "end_time": "event_time + latency_ms; request_time + execution_duration_ms",
+        "provider": "destination_type, else the model",
+        "operation": "api_type, else url",
+        "request_model": "endpoint_name, else destination_name, else destination_model; request.model",
+        "response_model": "response.model",
+        "input_tokens": "input_tokens; response.usage, else input_token_count",
+        "output_tokens": "output_tokens; response.usage, else output_token_count",
+        "cache_read_tokens": "token_details.cache_read_input_tokens; response.usage",
+        "cache_write_tokens": "token_details.cache_creation_input_tokens; response.usage",
+        "reasoning_tokens": "token_details.output_reasoning_tokens; response.usage",
+        "status": "status_code",
+        "error_type": "status_code",
+        "user": "requester, else request_tags.user; usage_context.user",
+        "team": "request_tags.team, else endpoint_tags.team; usage_context.team",
+        "session": "request_tags.session, else endpoint_tags.session; usage_context.session",
+    },
+)

@@ -1,0 +1,75 @@
+"""Databricks: who served a call and as which model, and which rows are the same call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.normalise.formats.payloads import one, read
+
+HOSTED, PROVISIONED = "PAY_PER_TOKEN_FOUNDATION_MODEL", "PROVISIONED_THROUGHPUT_FOUNDATION_MODEL"
+EXTERNAL = "EXTERNAL_FOUNDATION_MODEL"
+
+
+def row(**fields: Any) -> dict[str, Any]:
+    """One row of the AI Gateway's usage table."""
+    return {
+        "event_time": "2026-08-07T14:22:03Z", "endpoint_name": "coding-agents", "request_id": "r-1",
+        "api_type": "mlflow/v1/chat/completions", "input_tokens": 10, "output_tokens": 5, **fields,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("type", "name", "model", "expected"),
+    [
+        (HOSTED, "system.ai.gpt-oss-20b", "GPT OSS 20B", ("databricks", "system.ai.gpt-oss-20b")),
+        (HOSTED, "system.ai.databricks-gte-large-en", "gte-large-en", ("databricks", "databricks-gte-large-en")),
+        (PROVISIONED, "my-endpoint", "meta-llama-3.3-70b-instruct", ("databricks", "meta-llama-3.3-70b-instruct")),
+        (EXTERNAL, "main.gateway.key", "claude-sonnet-4-5", ("anthropic", "claude-sonnet-4-5")),
+        (EXTERNAL, "main.gateway.key", None, (None, None)),
+        (None, None, None, (None, None)),
+    ],
+)
+def test_a_destination_is_a_model_only_where_databricks_serves_it(
+    type: str | None, name: str | None, model: str | None, expected: tuple[str | None, str | None]
+) -> None:
+    """Else its name is that of a stored key; a title in `destination_model` is no name of a model."""
+    record = one(None, row(destination_type=type, destination_name=name, destination_model=model))
+    assert expected == (record.provider, record.request_model)
+
+
+def test_calls_of_one_request_are_told_apart() -> None:
+    """By `invocation_id`; a repeated row is the same call."""
+    rows = [row(invocation_id="i-1"), row(invocation_id="i-2"), row(invocation_id="i-1")]
+    first, second, repeated = read(None, rows).identities
+    assert first.id == repeated.id != second.id
+    assert first.certain
+
+
+def test_older_rows_have_only_the_id_of_the_request() -> None:
+    """Tokens and time tell its calls apart."""
+    first, second, repeated = read(None, [row(), row(input_tokens=11), row()]).identities
+    assert first.id == repeated.id != second.id
+
+
+def test_both_tables_of_model_serving_report_one_call() -> None:
+    """The usage table has the counts, the inference table the answer, which names the model and the cache."""
+    ids = {"databricks_request_id": "58db0e4d-2fc8-4861-976c-bc1228a16642", "request_time": "2026-07-04T19:40:26.829Z"}
+    usage = {"prompt_tokens": 30, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 20}}
+    answered = {"id": "chatcmpl-2f9c0e6e0d0f4a9f8a5b77d6f3f3b001", "model": "gpt-4o-2024-08-06", "usage": usage}
+    in_usage_table = ids | {"input_token_count": 30, "output_token_count": 4}
+    in_inference_table = ids | {"response": answered}
+    of_usage_table, of_inference_table = read(None, [in_usage_table, in_inference_table]).identities
+    assert of_usage_table.id == of_inference_table.id
+    record = one(None, in_inference_table)
+    assert ("gpt-4o-2024-08-06", 30, 20) == (record.response_model, record.input_tokens, record.cache_read_tokens)
+    record = one(None, in_usage_table)
+    assert (None, 30, None) == (record.response_model, record.input_tokens, record.cache_read_tokens)
+
+
+def test_tags_of_the_request_go_before_those_of_the_endpoint() -> None:
+    """Both may come as text."""
+    tags = {"endpoint_tags": '{"team": "platform", "stage": "live"}', "request_tags": {"team": "search"}}
+    record = one(None, row(**tags))
+    assert ("search", {"stage": "live", "route": "coding-agents"}) == (record.team, record.tags)
