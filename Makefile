@@ -26,7 +26,7 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 	@exec $(BIN)/tollhouse serve
 
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
-	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_layers.py
+	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
 test: $(VENV)/test.stamp lint  ## the whole suite, and the wheel on every supported Python that is installed
 	$(BIN)/python -m pytest -q -rs

@@ -170,17 +170,6 @@ def test_a_library_is_used_in_one_place(library: str) -> None:
     assert found <= HOMES[library]
 
 
-SQL = re.compile(r"\s*(SELECT\s.+\sFROM|INSERT INTO|UPDATE\s.+\sSET|DELETE FROM|CREATE TABLE|PRAGMA)\s", re.DOTALL)
-
-
-def test_only_the_engine_knows_sql() -> None:
-    """SQLite's driver and SQL stand in spool/sqlite: another engine is another folder."""
-    for path in {path for package in BELOW for path in modules(package)} - set(modules("spool/sqlite")):
-        assert not {"sqlite3", "aiosqlite"} & {name.partition(".")[0] for name in imported(path)}, path
-        constants = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
-        assert not [text for text in constants if isinstance(text, str) and SQL.match(text)], path
-
-
 MOST_MODULES = 20
 
 
