@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from gateway.normalise.formats.declaration import ExampleCall
+from gateway.normalise.formats.engine.declaration import ExampleCall
 from gateway.normalise.formats.list import FORMATS
 
 

@@ -23,7 +23,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise import any_format
-from gateway.normalise.formats.declaration import Normalised
+from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES

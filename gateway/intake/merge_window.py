@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from gateway.authentication.access import Bearer
 from gateway.intake.intake import Intake
-from gateway.normalise.formats.declaration import CallReport
+from gateway.normalise.formats.engine.declaration import CallReport
 from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, keys_of
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock

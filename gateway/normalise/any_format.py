@@ -7,8 +7,8 @@ from typing import Literal, cast
 
 from gateway.errors import BadPayload
 from gateway.normalise import export_requests, otlp
-from gateway.normalise.formats.declaration import OTLP_SIGNALS, BatchFormat, Normalised
 from gateway.normalise.formats.engine import driver
+from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
 from gateway.normalise.formats.list import BY_NAME
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, Outcome

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats.declaration import OTLP_SIGNALS
+from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS
 from gateway.normalise.formats.engine.recognise import format_of, recognise
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.slices import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES

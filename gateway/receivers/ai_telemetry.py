@@ -14,8 +14,8 @@ from gateway.http.key_carriage import authorization
 from gateway.http.requests import KeyRequest
 from gateway.http.slices import drive
 from gateway.normalise import any_format
-from gateway.normalise.formats.declaration import FormatAnswer
 from gateway.normalise.formats.engine.answers import answer_to, refusal_to
+from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES
 

@@ -17,7 +17,7 @@ from typing import Any
 import urllib3
 
 from gateway.cli.examples import example
-from gateway.normalise.formats.declaration import ExampleCall
+from gateway.normalise.formats.engine.declaration import ExampleCall
 from tests.acceptance.payloads import post, request, span
 
 ROUNDS = int(os.environ.get("TOLLHOUSE_LEDGER_ROUNDS", "4"))

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats.declaration import (
+from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
     FormatAnswer,
@@ -24,7 +24,7 @@ from gateway.normalise.formats.declaration import (
     any_inside,
     json_answer,
 )
-from gateway.normalise.formats.rules import count_tokens, fail
+from gateway.normalise.formats.engine.rules import count_tokens, fail
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import MAX_PIECE, Unfolding

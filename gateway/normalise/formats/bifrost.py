@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Items, any_of
-from gateway.normalise.formats.rules import column, count_tokens, fail
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Items, any_of
+from gateway.normalise.formats.engine.rules import column, count_tokens, fail
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.metadata import key_name

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.rules import count_tokens, known_cost
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
+from gateway.normalise.formats.engine.rules import count_tokens, known_cost
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider

@@ -25,7 +25,7 @@ from gateway.normalise.formats import (
     portkey,
     vertex,
 )
-from gateway.normalise.formats.declaration import OTLP_SIGNALS, BatchFormat, ItemFormat
+from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, ItemFormat
 from gateway.normalise.formats.langfuse import format as langfuse
 
 FORMATS: tuple[ItemFormat | BatchFormat, ...] = (

@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.rules import count_tokens, fail, known_cost
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
+from gateway.normalise.formats.engine.rules import count_tokens, fail, known_cost
 from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.declaration import Call, ExampleCall, FormatAnswer, ItemFormat, any_of
-from gateway.normalise.formats.rules import count_tokens
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, FormatAnswer, ItemFormat, any_of
+from gateway.normalise.formats.engine.rules import count_tokens
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider

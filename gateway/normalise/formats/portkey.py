@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, Members, any_inside
-from gateway.normalise.formats.rules import column, count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members, any_inside
+from gateway.normalise.formats.engine.rules import column, count_tokens, fail, fail_by_status, is_call, known_cost
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.declaration import Call, ExampleCall, ItemFormat, all_of
-from gateway.normalise.formats.rules import count_tokens, fail
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, all_of
+from gateway.normalise.formats.engine.rules import count_tokens, fail
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.declaration import ItemFormat, explained
+from gateway.normalise.formats.engine.declaration import ItemFormat, explained
 from gateway.normalise.formats.engine.driver import calls_of
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.outcome import Outcome

@@ -17,7 +17,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
-from gateway.normalise.formats.declaration import Normalised
+from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.langfuse.batch import read
 from gateway.normalise.formats.langfuse.generations import GENERATION
 from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport

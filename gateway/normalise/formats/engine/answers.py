@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gateway.errors import Refusal
-from gateway.normalise.formats.declaration import FormatAnswer, json_answer
+from gateway.normalise.formats.engine.declaration import FormatAnswer, json_answer
 from gateway.normalise.formats.list import BY_NAME, FORMATS
 from gateway.normalise.outcome import MALFORMED, Outcome, Reject
 

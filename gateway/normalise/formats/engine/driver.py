@@ -6,9 +6,9 @@ from collections.abc import Generator
 from typing import Any, Final
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats.declaration import Call, ItemFormat, Items, Unreadable, explained
+from gateway.normalise.formats.engine.declaration import Call, ItemFormat, Items, Unreadable, explained
 from gateway.normalise.formats.engine.recognise import format_of
-from gateway.normalise.formats.rules import is_call
+from gateway.normalise.formats.engine.rules import is_call
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload import items as payload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats.declaration import MAX_LOOKED_AT, OTLP_SIGNALS, Members
+from gateway.normalise.formats.engine.declaration import MAX_LOOKED_AT, OTLP_SIGNALS, Members
 from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS
 from gateway.normalise.payload import items as payload
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats.declaration import CallReport, Normalised, explained
+from gateway.normalise.formats.engine.declaration import CallReport, Normalised, explained
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,

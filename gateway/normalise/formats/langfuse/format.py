@@ -6,7 +6,14 @@ from itertools import chain
 from typing import Any
 from uuid import uuid4
 
-from gateway.normalise.formats.declaration import BatchFormat, ExampleCall, FormatAnswer, Members, inside, json_answer
+from gateway.normalise.formats.engine.declaration import (
+    BatchFormat,
+    ExampleCall,
+    FormatAnswer,
+    Members,
+    inside,
+    json_answer,
+)
 from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events_of, read
 from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome

@@ -25,7 +25,7 @@ from itertools import islice, takewhile
 
 import msgspec
 
-from gateway.normalise.formats.declaration import Call, CallReport, Normalised, explained
+from gateway.normalise.formats.engine.declaration import Call, CallReport, Normalised, explained
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,

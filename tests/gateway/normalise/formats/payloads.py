@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.normalise import any_format
-from gateway.normalise.formats.declaration import Normalised
+from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.langfuse.merger import waiting
 from gateway.normalise.options import Options
