@@ -86,8 +86,11 @@ class Serving:
         """Every closed record of a call or a counter, in order."""
         log = self.app.services.storage.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
-        records = (record for entry in entries for record in entry.records)
-        return [record for record in records if isinstance(record, Inference | UsageMetric)]
+        found: list[Inference | UsageMetric] = []
+        for record in (record for entry in entries for record in entry.records if record is not None):
+            assert isinstance(record, Inference | UsageMetric), record
+            found.append(record)
+        return found
 
 
 Serve = Callable[..., Awaitable[Serving]]
