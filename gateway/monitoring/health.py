@@ -107,4 +107,5 @@ def shown_route(route: RouteState) -> dict[str, object]:
         "reason": route.reason,
         "queued": route.queued,
         "oldest_age_s": route.oldest_age_s,
+        "unknown": route.unknown,
     }

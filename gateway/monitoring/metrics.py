@@ -202,6 +202,7 @@ class _SnapshotCollector:
         refused = _route_counter("refused", "Records a partial success refused")
         queued = _route_gauge("queued_records", "Records on their way")
         oldest = _route_gauge("oldest_age_seconds", "Age of the oldest of them")
+        unknown = _route_gauge("unknown", "Records whose arrival is not known: settle them by hand")
         state = _route_gauge("state", "1 for the state it is in", "state")
         for route in routes:
             delivered.add_metric([route.name], route.delivered)
@@ -209,9 +210,10 @@ class _SnapshotCollector:
             refused.add_metric([route.name], route.refused)
             queued.add_metric([route.name], route.queued)
             oldest.add_metric([route.name], route.oldest_age_s or 0.0)
+            unknown.add_metric([route.name], route.unknown)
             for name in ROUTE_STATES:
                 state.add_metric([route.name, name], float(name == route.state))
-        yield from (delivered, dead, refused, queued, oldest, state)
+        yield from (delivered, dead, refused, queued, oldest, unknown, state)
 
 
 def _route_counter(name: str, help: str) -> CounterMetricFamily:

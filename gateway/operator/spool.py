@@ -44,6 +44,7 @@ ROUTES: List[RouteState] = List(
         "state": Sort(value=lambda route: route.state),
         "queued": Sort(value=lambda route: route.queued),
         "oldest_age_s": Sort(value=lambda route: route.oldest_age_s),
+        "unknown": Sort(value=lambda route: route.unknown),
     },
     default_sort=("route", "asc"),
     filters={

@@ -18,6 +18,7 @@ from spool.deliveries.values import (
     RouteState,
     Settlement,
     UnknownDelivery,
+    UnsettledDelivery,
 )
 
 
@@ -94,6 +95,10 @@ class Deliveries(Protocol):
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
         """An operator knows: it arrived, or it is to be sent again. NotThere when no such delivery waits."""
+        ...
+
+    async def unsettled(self) -> Sequence[UnsettledDelivery]:
+        """Every delivery that is not settled, replays and those of unknown outcome among them, by id."""
         ...
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:

@@ -7,17 +7,18 @@ from typing import NamedTuple
 
 from spool.deliveries.rules import STUCK_AFTER, TERMS
 from spool.deliveries.stored import COUNTS, StoredDelivery, StoredRoute
-from spool.deliveries.values import ORPHANED, RouteSpec, RouteState
+from spool.deliveries.values import OPEN, ORPHANED, UNKNOWN, RouteSpec, RouteState
 from spool.errors import NotAllowed, NotThere
 
 
 class Backlog(NamedTuple):
-    """What the open deliveries of a route hold. Replays stand apart from all of it but `stuck`."""
+    """What the deliveries of a route hold: `unknown` those of that state, the rest the open ones, without replays."""
 
     records: int
     oldest: int | None  # the lowest number whose entry is needed
     kept_at: float | None  # of the retried dead letters: when the oldest was committed
-    stuck: int
+    stuck: int  # replays among them
+    unknown: int  # records, those of replays among them
 
 
 def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
@@ -39,8 +40,9 @@ def check_drop(route: StoredRoute) -> None:
 
 
 def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
-    """Of the open deliveries of one route."""
-    found = list(deliveries)
+    """Of the deliveries of one route."""
+    stored = list(deliveries)
+    found = [delivery for delivery in stored if delivery.state == OPEN]
     own = [delivery for delivery in found if not delivery.replay]
     kept = [delivery.kept for delivery in own if delivery.kept is not None]
     return Backlog(
@@ -48,6 +50,7 @@ def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
         oldest=min((delivery.first for delivery in own if delivery.kept is None), default=None),
         kept_at=min((entry.committed_at for entry in kept), default=None),
         stuck=sum(delivery.count == 1 and delivery.server_errors >= STUCK_AFTER for delivery in found),
+        unknown=sum(delivery.count for delivery in stored if delivery.state == UNKNOWN),
     )
 
 
@@ -91,4 +94,5 @@ def state(
         refused=route.counts["refused_upstream"],
         dead=route.counts["dead"],
         stuck=backlog.stuck,
+        unknown=backlog.unknown,
     )

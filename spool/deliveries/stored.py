@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
-from spool.deliveries.values import RUNNING, DeadLetter, Delivery, PartialRefusal
-
-OPEN = "open"
-UNKNOWN = "unknown"  # whether it arrived is not known: it waits to be settled by hand
+from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, PartialRefusal
 
 NOT_STORED = 0  # the id of a new delivery or dead letter until the engine gives it one
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from spool.deliveries import ranges, rules
 from spool.deliveries.ranges import Range
-from spool.deliveries.stored import OPEN, UNKNOWN, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
-from spool.deliveries.values import Delivery, PartialRefusal, Settlement, UnknownDelivery
+from spool.deliveries.stored import RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
+from spool.deliveries.values import OPEN, UNKNOWN, Delivery, PartialRefusal, Settlement, UnknownDelivery
 from spool.errors import NotAllowed
 from spool.log.values import Entry
 from spool.record import Record

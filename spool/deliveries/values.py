@@ -81,6 +81,7 @@ class RouteState:
     refused: int
     dead: int
     stuck: int
+    unknown: int = 0  # records whose arrival is not known, those of replays among them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,27 @@ class DeadLetter:
     error: str
     status: str
     at: float
+
+
+# The states of a delivery that is not settled.
+OPEN = "open"
+UNKNOWN = "unknown"  # whether it arrived is not known: it waits to be settled by hand
+DELIVERY_STATES = (OPEN, UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsettledDelivery:
+    """A delivery as the operator sees it until it is settled. `not_before` is 0 where nothing is waited for."""
+
+    id: int
+    route: str
+    first: int
+    last: int
+    state: str  # one of DELIVERY_STATES
+    replay: bool
+    attempts: int
+    not_before: float
+    last_error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

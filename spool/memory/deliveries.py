@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 
 from spool.clock import Clock
 from spool.deliveries import ranges, routes, rules, transitions
 from spool.deliveries.routes import Backlog
 from spool.deliveries.sent import SentDeliveries, Transition
-from spool.deliveries.stored import OPEN, UNKNOWN, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute
+from spool.deliveries.stored import RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute
 from spool.deliveries.values import (
+    OPEN,
+    UNKNOWN,
     DeadLetter,
     Delivery,
     PartialRefusal,
     RouteSpec,
     RouteState,
     UnknownDelivery,
+    UnsettledDelivery,
 )
 from spool.errors import NotThere
 from spool.memory.log import MemoryLog
@@ -86,6 +89,11 @@ class MemoryDeliveries(SentDeliveries):
         self._write(transitions.resolve(found, sent=sent))
         self._in_hand.discard(id)
         return self._unknown(found)
+
+    async def unsettled(self) -> Sequence[UnsettledDelivery]:
+        names = [each.name for each in fields(UnsettledDelivery)]
+        stored = [delivery for _, delivery in sorted(self._deliveries.items())]
+        return [UnsettledDelivery(**{name: getattr(one, name) for name in names}) for one in stored]
 
     # -- routes ----------------------------------------------------------------------------------------------------
 
@@ -268,7 +276,7 @@ class MemoryDeliveries(SentDeliveries):
         return transitions.show_unknown(delivery, self._routes[delivery.route].topic)
 
     def _backlog(self, route: str) -> Backlog:
-        return routes.backlog(self._open(route))
+        return routes.backlog(self._of(route))
 
     def _state(self, route: StoredRoute) -> RouteState:
         backlog = self._backlog(route.name)

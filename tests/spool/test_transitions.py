@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from spool.deliveries import routes, transitions
 from spool.deliveries.ranges import clipped, without
 from spool.deliveries.rules import MAX_WAITING, TERMS
-from spool.deliveries.stored import OPEN, UNKNOWN, RouteChange, StoredDelivery, StoredRoute
-from spool.deliveries.values import RouteSpec, Settlement
+from spool.deliveries.stored import RouteChange, StoredDelivery, StoredRoute
+from spool.deliveries.values import OPEN, UNKNOWN, RouteSpec, Settlement
 from spool.errors import NotAllowed, NotThere
 from spool.record import AI_TELEMETRY
 from tests.exporters.spools import call

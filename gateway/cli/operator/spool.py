@@ -13,7 +13,8 @@ from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
 from spool.log.books import LEFT_OUT
 
-ROUTE_COLUMNS = ("route", "state", "queued", "oldest_age_s", "reason")
+ROUTE_COLUMNS = ("route", "state", "queued", "oldest_age_s", "unknown", "reason")
+DELIVERY_COLUMNS = ("id", "route", "first", "last", "state", "attempts", "not_before", "last_error")
 DEAD_COLUMNS = ("id", "route", "number", "status", "at", "error")
 SHAPE_COLUMNS = ("count", "last_seen", "names")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "at", "words")
@@ -38,6 +39,8 @@ def status(client: OperatorClient, as_json: bool) -> None:
     show_table([_summed(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
     click.echo()
     show_table(payload["routes"], ROUTE_COLUMNS)
+    if unknown := sum(route["unknown"] for route in payload["routes"]):
+        click.echo(f"\n{unknown} records may or may not have arrived: tollhouse streams list --unknown")
     space = payload["space"]
     click.echo(
         f"\n{space['bytes'] / 2**20:.1f} MiB of {space['max_bytes'] / 2**20:.0f} MiB in {space['entries']} entries, "
@@ -167,6 +170,16 @@ def drop_route(client: OperatorClient, name: str, as_json: bool) -> None:
         fail("a route is named DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
     payload = client.request("DELETE", f"/routes/{part(destination)}/{part(topic)}")
     show_json(payload) if as_json else click.echo(f"{name} dropped, {payload['discarded']} records discarded")
+
+
+list_command(
+    spool,
+    "deliveries",
+    root="deliveries",
+    columns=DELIVERY_COLUMNS,
+    filters={"route": "DESTINATION/TOPIC", "state": "open or unknown"},
+    help="List requests of routes that are not settled, with their attempts and the last error.",
+)
 
 
 list_command(

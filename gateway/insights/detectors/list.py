@@ -15,6 +15,7 @@ from gateway.insights.detectors import (
     retry_storm,
     spend_spike,
     stuck_route,
+    unknown_arrival,
     unrecognised_shape,
     unused_cache,
     wide_key,
@@ -23,5 +24,5 @@ from gateway.insights.facts import Detector
 
 DETECTORS: tuple[Detector, ...] = (
     spend_spike, missing_price, cost_gap, no_owner, doubled_source, unused_cache, dear_model, retry_storm,
-    unrecognised_shape, stuck_route, dead_letters, idle_key, wide_key, mute_device, repeated_ids,
+    unrecognised_shape, stuck_route, unknown_arrival, dead_letters, idle_key, wide_key, mute_device, repeated_ids,
 )  # fmt: skip

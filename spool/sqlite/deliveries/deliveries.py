@@ -17,14 +17,17 @@ from typing import Any, TypeVar
 from spool.clock import Clock
 from spool.deliveries import ranges, routes, transitions
 from spool.deliveries.sent import SentDeliveries, Transition
-from spool.deliveries.stored import OPEN, UNKNOWN, StoredDeadLetter, StoredDelivery
+from spool.deliveries.stored import StoredDeadLetter, StoredDelivery
 from spool.deliveries.values import (
+    OPEN,
+    UNKNOWN,
     DeadLetter,
     Delivery,
     PartialRefusal,
     RouteSpec,
     RouteState,
     UnknownDelivery,
+    UnsettledDelivery,
 )
 from spool.errors import NotThere
 from spool.log.books import topic_of
@@ -128,6 +131,12 @@ class SqliteDeliveries(SentDeliveries):
 
         found = await self._change(work)
         return transitions.show_unknown(found, topic_of(found.route))
+
+    async def unsettled(self) -> Sequence[UnsettledDelivery]:
+        def read(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
+            return [rows.unsettled(row) for row in connection.execute(queries.EVERY_UNSETTLED)]
+
+        return await self._database.read(read)
 
     # -- routes ----------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,10 @@ ONE = f"{_DELIVERY} WHERE d.id = ? AND d.state = ?"
 # All whose outcome is unknown, oldest first.
 UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
+# What the operator sees of every delivery; the records that some bring along stay where they are.
+UNSETTLED_COLUMNS = ("id", "route", "first", "last", "state", "replay", "attempts", "not_before", "last_error")
+EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM deliveries ORDER BY id"
+
 # Open deliveries of a route below a number that need its entries.
 BELOW = f"""{_DELIVERY}
      WHERE d.route = ? AND d.first < ? AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
@@ -103,7 +107,9 @@ ROUTES = f"""
            coalesce(sum(iif(d.replay, 0, d.last - d.first + 1)), 0),
            min(iif(d.replay OR d.kept IS NOT NULL, NULL, d.first)),
            min(iif(d.replay, NULL, d.kept_at)),
-           coalesce(sum(d.first = d.last AND d.server_errors >= {STUCK_AFTER}), 0)
+           coalesce(sum(d.first = d.last AND d.server_errors >= {STUCK_AFTER}), 0),
+           (SELECT coalesce(sum(u.last - u.first + 1), 0) FROM deliveries u
+             WHERE u.route = r.name AND u.state = 'unknown')
       FROM routes r LEFT JOIN deliveries d ON d.route = r.name AND d.state = 'open'
   GROUP BY r.name ORDER BY r.name"""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from spool.deliveries import routes, rules
 from spool.deliveries.stored import COUNTS, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
-from spool.deliveries.values import PartialRefusal
+from spool.deliveries.values import PartialRefusal, UnsettledDelivery
 from spool.log.values import Entry
 from spool.record import pack, unpack
 from spool.sqlite.deliveries import queries
@@ -96,6 +96,11 @@ def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
     named: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
     record, replay = unpack(named.pop("record"))[0], bool(named.pop("replay"))
     return StoredDeadLetter(**named, record=record, replay=replay)
+
+
+def unsettled(row: tuple[Any, ...]) -> UnsettledDelivery:
+    named: dict[str, Any] = dict(zip(queries.UNSETTLED_COLUMNS, row, strict=True))
+    return UnsettledDelivery(**{**named, "replay": bool(named["replay"])})
 
 
 def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:

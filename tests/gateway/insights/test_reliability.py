@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from gateway.insights.detectors import dead_letters, mute_device, retry_storm, stuck_route, unrecognised_shape
+from gateway.insights.detectors import (
+    dead_letters,
+    mute_device,
+    retry_storm,
+    stuck_route,
+    unknown_arrival,
+    unrecognised_shape,
+)
 from gateway.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.deliveries.values import RouteState
 from spool.devices import Device
@@ -54,6 +61,13 @@ def test_routes_that_deliver_nothing() -> None:
 def test_a_running_route_is_calm() -> None:
     """Also with a queue, which is none of its business."""
     assert [] == found(stuck_route, routes=[replace(RUNNING, queued=1000)])
+
+
+def test_deliveries_of_unknown_fate() -> None:
+    """A route that runs may have some; the finding says how to settle them."""
+    [finding] = found(unknown_arrival, routes=[RUNNING, replace(RUNNING, name="upstream/unit-cost", unknown=1200)])
+    assert "upstream/unit-cost may or may not have 1,200 records" == finding.draft.title
+    assert "tollhouse streams resolve" in finding.draft.description
 
 
 def test_dead_letters_that_grow() -> None:

@@ -72,6 +72,7 @@ async def test_a_parked_route_changes_nothing_but_the_body() -> None:
     sources = HealthSources(states=[ROUTE])
     report = await sources.health().report()
     assert (True, "parked", "401") == (report["ready"], report["routes"][0]["state"], report["routes"][0]["reason"])
+    assert 3 == report["routes"][0]["unknown"]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ ROUTE = RouteState(
     refused=2,
     dead=1,
     stuck=0,
+    unknown=3,
 )
 
 
@@ -106,6 +107,7 @@ def test_routes_and_space_are_read_when_asked() -> None:
     )
     assert 5 == read["tollhouse_route_queued_records", (route,)]
     assert 2.5 == read["tollhouse_route_oldest_age_seconds", (route,)]
+    assert 3 == read["tollhouse_route_unknown", (route,)]
     assert 1 == read["tollhouse_route_state", (route, ("state", "parked"))]
     assert 0 == read["tollhouse_route_state", (route, ("state", "running"))]
     assert (7, 4096, 1000) == tuple(read[f"tollhouse_spool_{name}", ()] for name in ("entries", "bytes", "free_bytes"))

@@ -49,7 +49,7 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
     assert (0, 0) == (topic["duplicates"], topic["pending"])  # a script finds them when there are none, too
     [route] = status["routes"]
-    assert {"route", "state", "reason", "queued", "oldest_age_s"} == set(route)
+    assert {"route", "state", "reason", "queued", "oldest_age_s", "unknown"} == set(route)
     assert (ROUTE, "parked", "403: the key lacks the scope", 2) == (
         route["route"],
         route["state"],
@@ -64,6 +64,25 @@ async def test_routes_are_a_list(server: OperatorServer) -> None:
     assert [ROUTE] == [row["route"] for row in (await server.ask("GET", "/routes")).payload["routes"]]
     assert [] == (await server.ask("GET", "/routes", state="parked")).payload["routes"]
     assert 400 == (await server.ask("GET", "/routes", state="asleep")).status
+
+
+@pytest.mark.asyncio
+async def test_deliveries_are_a_list(server: OperatorServer) -> None:
+    """What is not settled, by route and state; a delivery of unknown fate is counted on its route."""
+    await add(server.services.log, call(1), call(2))
+    await server.services.deliveries.unknown(await due(server), reason="no answer")
+    later = server.clock.now() + 30
+    await server.services.deliveries.retry(await due(server), reason="503", not_before=later, new_key=False)
+    unknown, waiting = (await server.ask("GET", "/deliveries")).payload["deliveries"]
+    assert {"route": ROUTE, "first": 1, "last": 1, "state": "unknown", "attempts": 0, "not_before": None,
+            "last_error": "no answer", "replay": False, "id": unknown["id"]} == unknown  # fmt: skip
+    assert ("open", 1, "2026-09-21T14:13:50Z", "503") == tuple(
+        waiting[name] for name in ("state", "attempts", "not_before", "last_error")
+    )
+    assert [waiting] == (await server.ask("GET", "/deliveries", state="open", route=ROUTE)).payload["deliveries"]
+    assert [] == (await server.ask("GET", "/deliveries", route="other/ai-telemetry")).payload["deliveries"]
+    assert 400 == (await server.ask("GET", "/deliveries", state="lost")).status
+    assert 1 == (await server.ask("GET", "/status")).payload["routes"][0]["unknown"]
 
 
 @pytest.mark.asyncio

@@ -373,6 +373,31 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
 
 
 @pytest.mark.asyncio
+async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
+    """Waiting and unknown deliveries with attempts and last error; the route counts unknown replays, too."""
+    await spooled.deliveries.declare([SPEC])
+    await spooled.add(calls(1, 4))
+    await spooled.deliveries.settle(await taken(spooled, max_records=1), Settlement(delivered=1))
+    await spooled.deliveries.unknown(await taken(spooled, max_records=2), reason="no answer")
+    waiting = await taken(spooled, max_records=1)
+    at = spooled.clock.now() + 30
+    await spooled.deliveries.retry(waiting, reason="503", not_before=at, new_key=False)
+    shown = await spooled.deliveries.unsettled()
+    assert [(ROUTE, 2, 3, "unknown", "no answer"), (ROUTE, 4, 4, "open", "503")] == [
+        (each.route, each.first, each.last, each.state, each.last_error) for each in shown
+    ]
+    assert (1, at, False) == (shown[1].attempts, shown[1].not_before, shown[1].replay)
+    replayed = await spooled.deliveries.replay(ROUTE, since=0, until=spooled.clock.now() + 1, dry_run=False)
+    assert (1, 2) == (replayed, (await spooled.deliveries.routes())[0].unknown)
+    await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
+    assert [True] == [each.replay for each in await spooled.deliveries.unsettled() if each.first == 1]
+    assert 3 == (await spooled.deliveries.routes())[0].unknown
+    for unknown in await spooled.deliveries.unknowns():
+        await spooled.deliveries.resolve(unknown.id, sent=True)
+    assert (0, 1) == ((await spooled.deliveries.routes())[0].unknown, len(await spooled.deliveries.unsettled()))
+
+
+@pytest.mark.asyncio
 async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
     """It keeps its record, and resolving it moves its number from unknown to delivered."""
     await spooled.add(calls(1, 1))
