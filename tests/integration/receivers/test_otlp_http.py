@@ -321,6 +321,41 @@ async def test_a_partial_success_keeps_the_good_spans(serving: Serving, encoding
     assert 2 == len(await serving.records())
 
 
+@both_encodings
+@pytest.mark.parametrize("field", ["traceId", "spanId", "parentSpanId"])
+async def test_a_bad_id_costs_its_neighbours_nothing(serving: Serving, encoding: str, field: str) -> None:
+    """17, 41: one span with a bad id among good ones is a partial success that names item and field."""
+    if encoding == JSON:
+        body = json_traces(json_span(), {**json_span(), field: "W47/95gDgQPS"}, json_span())
+    else:
+        bad, field = proto_span(), {"traceId": "trace_id", "spanId": "span_id", "parentSpanId": "parent_span_id"}[field]
+        setattr(bad, field, b"\1" * 9)
+        body = proto_traces(proto_span(), bad, proto_span())
+    answer = await serving.send("/v1/traces", body, encoding)
+    assert 200 == answer.status
+    assert b"item 1: " in answer.body
+    assert field.encode() in answer.body
+    assert "records=2; ignored=0; rejected=1" in answer.headers["Tollhouse-Receipt"]
+    assert 2 == len(await serving.records())
+
+
+async def test_a_bad_id_costs_a_log_record_nothing(serving: Serving) -> None:
+    """17: an event is a call without the ids of the span around it."""
+    attributes = {"event.name": "api_request", "model": "claude-sonnet-4-5", "input_tokens": "12", "output_tokens": "5"}
+    event = {
+        "timeUnixNano": str(START),
+        "traceId": "W47/95gDgQPSabYzgT/GDA==",
+        "spanId": "7uGbfsPBsXQ=",
+        "attributes": [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()],
+    }
+    logs = [{"scope": {"name": "com.anthropic.claude_code.events"}, "logRecords": [event]}]
+    answer = await serving.send("/v1/logs", json.dumps({"resourceLogs": [{"scopeLogs": logs}]}).encode())
+    assert (200, b"{}") == (answer.status, answer.body)
+    [record] = await serving.records()
+    assert isinstance(record, Inference)
+    assert (12, None, None) == (record.input_tokens, record.trace_id, record.span_id)
+
+
 async def test_spans_that_are_no_ai_calls_are_a_plain_success(serving: Serving) -> None:
     """42: a batch without GenAI data carries no warning; the receipt says that it was ignored."""
     span = json_span(attributes=[{"key": "http.request.method", "value": {"stringValue": "GET"}}], name="GET /")

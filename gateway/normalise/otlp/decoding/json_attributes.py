@@ -12,13 +12,10 @@ from msgspec import Raw
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
+from gateway.normalise.otlp.decoding.slices import Malformed
 from gateway.normalise.otlp.model import Attributes
 
 _LONGEST_NAME = 64  # of an attribute in a message
-
-
-class Malformed(ValueError):
-    """One item that cannot be read. Its message names a field."""
 
 
 def attributes_of(pairs: Iterable[schema.KeyValue | None] | None) -> Attributes:

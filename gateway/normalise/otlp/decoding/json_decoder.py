@@ -1,8 +1,9 @@
 """
 OTLP/JSON into the plain items of `model`, slice by slice.
 
-Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read is
-rejected alone; a body that is no export request is refused.
+Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read, or a
+span with a bad id, is rejected alone; a log record is kept without such an id; a body that is no export request
+is refused.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from msgspec import Raw
 from gateway.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding import lone_surrogates, trace_ends
-from gateway.normalise.otlp.decoding.json_attributes import Malformed, attributes_of, double, outside_of, whole_number
+from gateway.normalise.otlp.decoding.json_attributes import attributes_of, double, outside_of, whole_number
 from gateway.normalise.otlp.decoding.json_names import in_camel_case
-from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Slice
+from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Malformed, Slice
 from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
@@ -181,8 +182,8 @@ def _time(value: schema.Whole, field: str) -> int:
     return 0 if value is None else moment(whole_number(value, field, 0, 1 << 64))
 
 
-def _hex_id(value: str | None, size: int, place: _Place, field: str) -> str | None:
-    """The id in lower case; `size` is in bytes."""
+def _hex_id(value: str | None, size: int, field: str) -> str | None:
+    """The id in lower case; `size` is in bytes. Malformed if it is none."""
     if not value:
         return None
     try:
@@ -190,8 +191,16 @@ def _hex_id(value: str | None, size: int, place: _Place, field: str) -> str | No
     except ValueError:
         raw = b""
     if len(raw) != size or len(value) != 2 * size:
-        raise BadPayload(f"{place}.{field}: must be {2 * size} hexadecimal digits, not base64")
+        raise Malformed(f".{field}: must be {2 * size} hexadecimal digits, not base64")
     return raw.hex() if any(raw) else None
+
+
+def _usable_id(value: Any, size: int) -> str | None:
+    """The id of a log record, which counts without one that is bad."""
+    try:
+        return _hex_id(value, size, "") if isinstance(value, str) else None
+    except Malformed:
+        return None
 
 
 def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
@@ -200,21 +209,21 @@ def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, 
         span = _item(raw, schema.SPAN)
         if span is None:
             return
-        part.items.append((at, _span(span, resource, scope, where)))
+        part.items.append((at, _span(span, resource, scope)))
     except Malformed as error:
         part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
     part.received += 1
 
 
-def _span(span: schema.JsonSpan, resource: Resource, scope: Scope, where: _Place) -> Span:
+def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
     code = span.status.code if span.status else None
     return Span(
         resource,
         scope,
         span.name or "",
-        _hex_id(span.traceId, 16, where, "traceId"),
-        _hex_id(span.spanId, 8, where, "spanId"),
-        _hex_id(span.parentSpanId, 8, where, "parentSpanId"),
+        _hex_id(span.traceId, 16, "traceId"),
+        _hex_id(span.spanId, 8, "spanId"),
+        _hex_id(span.parentSpanId, 8, "parentSpanId"),
         _time(span.startTimeUnixNano, "startTimeUnixNano") or None,
         _time(span.endTimeUnixNano, "endTimeUnixNano") or None,
         attributes_of(span.attributes),
@@ -235,13 +244,13 @@ def _read_log_record(
         record = _item(raw, schema.LOG_RECORD)
         if record is None:
             return
-        part.items.append((at, _log_record(record, resource, scope, where)))
+        part.items.append((at, _log_record(record, resource, scope)))
     except Malformed as error:
         part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
     part.received += 1
 
 
-def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope, where: _Place) -> LogRecord:
+def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope) -> LogRecord:
     body = (record.body.stringValue if record.body else None) or ""
     time = _time(record.timeUnixNano, "timeUnixNano")
     if not time:
@@ -252,8 +261,8 @@ def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope, 
         record.eventName or "",
         body if len(body) <= 256 and " " not in body else "",
         time or None,
-        _hex_id(record.traceId, 16, where, "traceId"),
-        _hex_id(record.spanId, 8, where, "spanId"),
+        _usable_id(record.traceId, 16),
+        _usable_id(record.spanId, 8),
         attributes_of(record.attributes),
     )
 

@@ -6,6 +6,8 @@ Every member may be missing or null. Items are left raw, so that one that cannot
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import Raw, Struct
 
@@ -107,8 +109,8 @@ class JsonSpan(Struct, gc=False):
 
 
 class JsonLogRecord(Struct, gc=False):
-    traceId: str | None = None
-    spanId: str | None = None
+    traceId: Any = None  # a bad id rejects no log record, whatever its type
+    spanId: Any = None
     timeUnixNano: Whole = None
     observedTimeUnixNano: Whole = None
     eventName: str | None = None

@@ -2,7 +2,7 @@
 OTLP/protobuf into the plain items of `model`, slice by slice.
 
 A request is never parsed whole: it is cut at the borders of its own fields into requests of at most 512 KiB
-that together hold the same items.
+that together hold the same items. A span with a bad id is rejected alone, a log record is kept without it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from google.protobuf.message import DecodeError
 from gateway.errors import BadPayload
 from gateway.normalise.otlp.decoding import trace_ends, wire_view
 from gateway.normalise.otlp.decoding.encoded_attributes import attributes_of, outside_of
-from gateway.normalise.otlp.decoding.slices import Slice
+from gateway.normalise.otlp.decoding.slices import Malformed, Slice
 from gateway.normalise.otlp.decoding.wire_cut import pieces
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import END_OF_TIME, LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
+from gateway.normalise.outcome import MALFORMED, Reject
 
 T = TypeVar("T")
 
@@ -86,15 +87,19 @@ def _slices_with_ends(body: bytes, slices: Iterator[Slice[Span]]) -> Iterator[Sl
 
 
 def _spans(request: Any, place: int) -> Slice[Span]:
-    items: list[tuple[int, Span]] = []
+    part: Slice[Span] = Slice()
     for resource_spans in request.resource_spans:
         resource = Resource(attributes_of(resource_spans.resource.attributes))
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
             for span in scope_spans.spans:
-                at = place + len(items)
-                items.append((at, _span(resource, scope, span, at)))
-    return Slice(received=len(items), items=items)
+                at = place + part.received
+                try:
+                    part.items.append((at, _span(resource, scope, span)))
+                except Malformed as error:
+                    part.rejects.append(Reject(at, MALFORMED, f"spans[{at}]{error}"))
+                part.received += 1
+    return part
 
 
 def _log_records(request: Any, place: int) -> Slice[LogRecord]:
@@ -105,7 +110,7 @@ def _log_records(request: Any, place: int) -> Slice[LogRecord]:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
             for record in scope_logs.log_records:
                 at = place + len(items)
-                items.append((at, _log_record(resource, scope, record, at)))
+                items.append((at, _log_record(resource, scope, record)))
     return Slice(received=len(items), items=items)
 
 
@@ -125,12 +130,12 @@ def _data_points(request: Any, place: int) -> Slice[Point]:
     return part
 
 
-def _span(resource: Resource, scope: Scope, span: Any, place: int) -> Span:
+def _span(resource: Resource, scope: Scope, span: Any) -> Span:
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != 16 or len(span_id) != 8 or parent_id:
-        _check_id(trace_id, 16, "spans", place, "trace_id")
-        _check_id(span_id, 8, "spans", place, "span_id")
-        _check_id(parent_id, 8, "spans", place, "parent_span_id")
+        _check_id(trace_id, 16, "trace_id")
+        _check_id(span_id, 8, "span_id")
+        _check_id(parent_id, 8, "parent_span_id")
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     return Span(
         resource,
@@ -155,18 +160,16 @@ def _events(events: Iterable[Any]) -> list[SpanEvent]:
     ]
 
 
-def _log_record(resource: Resource, scope: Scope, record: Any, place: int) -> LogRecord:
+def _log_record(resource: Resource, scope: Scope, record: Any) -> LogRecord:
     body, trace_id, span_id = record.body.string_value, record.trace_id, record.span_id
-    _check_id(trace_id, 16, "logRecords", place, "trace_id")
-    _check_id(span_id, 8, "logRecords", place, "span_id")
     return LogRecord(
         resource,
         scope,
         record.event_name,
         body if len(body) <= 256 and " " not in body else "",
         moment(record.time_unix_nano) or moment(record.observed_time_unix_nano) or None,
-        trace_id.hex() if trace_id and trace_id != _NO_TRACE else None,
-        span_id.hex() if span_id and span_id != _NO_SPAN else None,
+        trace_id.hex() if len(trace_id) == 16 and trace_id != _NO_TRACE else None,
+        span_id.hex() if len(span_id) == 8 and span_id != _NO_SPAN else None,
         attributes_of(record.attributes),
     )
 
@@ -197,6 +200,6 @@ def _points(metric: Any, countable: Countable) -> Iterator[Point | None]:
         )
 
 
-def _check_id(raw: bytes, size: int, items: str, place: int, field: str) -> None:
+def _check_id(raw: bytes, size: int, field: str) -> None:
     if raw and len(raw) != size:
-        raise BadPayload(f"{items}[{place}].{field}: {len(raw)} bytes where {size} are due")
+        raise Malformed(f".{field}: {len(raw)} bytes where {size} are due")

@@ -15,6 +15,10 @@ T_contra = TypeVar("T_contra", contravariant=True)
 MAX_SLICE = 512 * 1024  # bytes of payload behind one slice
 
 
+class Malformed(ValueError):
+    """One item that cannot be read. Its message names a field."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Slice(Generic[T]):
     """`received` counts what is in `items`, `rejects` and `ignored` together."""

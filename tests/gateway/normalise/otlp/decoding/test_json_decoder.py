@@ -16,6 +16,7 @@ from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_decoder, slices
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.outcome import MALFORMED, Outcome
+from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import any_value, in_json, normalised, span, traces
 
@@ -82,11 +83,14 @@ def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
 @pytest.mark.parametrize("field", ["traceId", "spanId", "parentSpanId"])
 @pytest.mark.parametrize("value", ["AAAAAAAAAAAAAAAAAAAAAA==", "abc", "g" * 32, "0" * 31, "ａ" * 16, "0x" + "1" * 14])
 def test_ids_are_hexadecimal(field: str, value: str) -> None:
-    """Base64 and wrong lengths are refused with the field's path; the value is not repeated."""
-    with pytest.raises(BadPayload) as refusal:
-        read("traces", in_json(changed(**{field: value})))
-    assert f"resourceSpans[0].scopeSpans[0].spans[0].{field}" in refusal.value.message
-    assert value not in refusal.value.message
+    """Base64 and wrong lengths are rejected with the field's path and never the value; the neighbours are kept."""
+    good, bad = span(1, CALL), span(2, CALL) | {field: value}
+    outcome = read("traces", in_json(traces(good, bad, span(3, CALL))))
+    ((place, reason, message),) = outcome.rejects
+    assert (1, MALFORMED) == (place, reason)
+    assert f"resourceSpans[0].scopeSpans[0].spans[1].{field}" in message
+    assert value not in message
+    assert [f"{1:016x}", f"{3:016x}"] == [call.span_id for call in outcome.records if isinstance(call, Inference)]
 
 
 def test_ids_of_any_case_and_absent_ones() -> None:
@@ -97,12 +101,24 @@ def test_ids_of_any_case_and_absent_ones() -> None:
     assert (None, None, None) == (found.trace_id, found.span_id, found.parent_id)
 
 
-def test_log_records_have_the_same_ids() -> None:
-    """The path names the signal's own fields."""
-    payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {"traceId": "no"}]}]}]}
-    with pytest.raises(BadPayload) as refusal:
-        read("logs", in_json(payload))
-    assert refusal.value.message.startswith("resourceLogs[0].scopeLogs[0].logRecords[1].traceId")
+@pytest.mark.parametrize("value", ["no", "AAAAAAAAAAAAAAAAAAAAAA==", "0" * 31, 7, [1, 2], {"a": None}])
+def test_a_log_record_needs_no_ids(value: Any) -> None:
+    """One of any length or type is none: the record, which is known by other things, counts without it."""
+    payload = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"traceId": value, "spanId": value}]}]}]}
+    (part,) = json_decoder.logs(in_json(payload))
+    ((_, record),) = part.items
+    assert (None, None, []) == (record.trace_id, record.span_id, part.rejects)
+
+
+def test_ids_of_links_and_exemplars_are_not_read() -> None:
+    """Whatever stands there rejects nothing; some exporters write them as lists of numbers."""
+    links = [{"traceId": [1, 2], "spanId": "AAAA"}, {"traceId": "0" * 31}, 5, None]
+    assert ([], 1) == ((outcome := read("traces", in_json(changed(links=links)))).rejects, len(outcome.records))
+    exemplars = [{"traceId": "AAAA", "spanId": [1]}]
+    data = {"aggregationTemporality": 1, "isMonotonic": True, "dataPoints": [{"asInt": "5", "exemplars": exemplars}]}
+    metric = {"name": "cline.tokens.output.total", "sum": data}
+    counted = read("metrics", in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}))
+    assert ([], 1) == (counted.rejects, len(counted.records) + len(counted.points))
 
 
 @pytest.mark.parametrize("value", ["1772442000123456789", 1772442000123456789])

@@ -18,7 +18,7 @@ from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import encoded_attributes, json_decoder, protobuf_decoder, slices, wire_cut
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import MALFORMED, Outcome, Reject
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces
 
@@ -130,17 +130,42 @@ def test_deep_nesting_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("field", "size"), [("trace_id", 15), ("span_id", 9), ("parent_span_id", 16)])
-def test_ids_of_another_length_are_refused(field: str, size: int) -> None:
-    """The message names the field, as in JSON."""
+def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size: int) -> None:
+    """The message names the item and the field, as in JSON; the neighbours are kept."""
     request = ExportTraceServiceRequest()
-    request.resource_spans.add().scope_spans.add().spans.add(**{field: b"\1" * size})
-    with pytest.raises(BadPayload, match=field):
-        read("traces", request.SerializeToString())
+    spans = request.resource_spans.add().scope_spans.add().spans
+    spans.add(name="before")
+    spans.add(**{field: b"\1" * size})
+    spans.add(name="after")
+    (part,) = protobuf_decoder.traces(request.SerializeToString())
+    message = f"spans[1].{field}: {size} bytes where {8 if 'span' in field else 16} are due"
+    assert [Reject(1, MALFORMED, message)] == part.rejects
+    assert (3, [(0, "before"), (2, "after")]) == (part.received, [(place, found.name) for place, found in part.items])
+
+
+@pytest.mark.parametrize(("field", "size"), [("trace_id", 15), ("trace_id", 24), ("span_id", 9), ("span_id", 1)])
+def test_a_log_record_needs_no_ids(field: str, size: int) -> None:
+    """An id of another length is none: the record counts without it."""
     logs = ExportLogsServiceRequest()
-    if field != "parent_span_id":
-        logs.resource_logs.add().scope_logs.add().log_records.add(**{field: b"\1" * size})
-        with pytest.raises(BadPayload, match=field):
-            read("logs", logs.SerializeToString())
+    logs.resource_logs.add().scope_logs.add().log_records.add(**{field: b"\1" * size})
+    (part,) = protobuf_decoder.logs(logs.SerializeToString())
+    ((_, record),) = part.items
+    assert (None, None, []) == (record.trace_id, record.span_id, part.rejects)
+
+
+def test_ids_of_links_and_exemplars_are_not_read() -> None:
+    """Whatever their length, they reject nothing."""
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.add().links.add(trace_id=b"1", span_id=b"2")
+    (part,) = protobuf_decoder.traces(request.SerializeToString())
+    assert (1, []) == (len(part.items), part.rejects)
+    counted = ExportMetricsServiceRequest()
+    metric = counted.resource_metrics.add().scope_metrics.add().metrics.add(name="cline.tokens.output.total")
+    metric.sum.is_monotonic = True
+    metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_DELTA
+    metric.sum.data_points.add(as_int=5).exemplars.add(trace_id=b"1", span_id=b"2")
+    (points,) = protobuf_decoder.metrics(counted.SerializeToString())
+    assert (1, []) == (len(points.items), points.rejects)
 
 
 def test_ids_that_are_zero_or_absent_are_none() -> None:
