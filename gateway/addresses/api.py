@@ -84,7 +84,6 @@ def _insights(
     takes: type | None = None,
     gives: type,
     lists: List[Any] | None = None,
-    status: int = 200,
 ) -> Address:
     """`gives` is what is answered, or with `lists` a row of the page."""
     return Address(
@@ -99,7 +98,7 @@ def _insights(
         checks_query=lists is None,
         body=takes,
         takes={JSON: takes} if takes else {},
-        gives={} if lists else {status: {JSON: gives}},
+        gives={} if lists else {200: {JSON: gives}},
         lists=lists,
         item=gives,
         refusals=(*(WRITE if takes else READ), 404, 409),
@@ -117,7 +116,7 @@ INSIGHT_ROWS = (
     ),
     _insights(
         "POST", _ALL, "insights:create_insight", insights.create_insight, "create",
-        takes=insights.NewInsight, gives=insights.OneInsight, status=201,
+        takes=insights.NewInsight, gives=insights.OneInsight,
     ),
     _insights(
         "GET", _ONE, "insights:read_insight", insights.read_insight, "read_one",
@@ -137,7 +136,7 @@ INSIGHT_ROWS = (
     ),
     _insights(
         "POST", _COMMENTS, "insights:create_insight_comment", insights.create_comment, "create_comment",
-        takes=insights.NewComment, gives=insights.OneComment, status=201,
+        takes=insights.NewComment, gives=insights.OneComment,
     ),
     _insights(
         "PATCH", _COMMENTS + "/{comment}", "insights:update_insight_comment", insights.update_comment,

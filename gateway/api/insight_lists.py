@@ -7,8 +7,9 @@ Fields and order are the published interface's (parts 2.2 and 4.1): status and e
 from __future__ import annotations
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
+from gateway.schemas import TEXT, closed
 from spool.listing import SortField
-from spool.registry.insights import EFFORTS, STATUSES, Comment, Insight
+from spool.registry.insights import EFFORTS, STATUSES, Comment, Insight, web_link
 from spool.registry.registry import Registry
 
 
@@ -18,7 +19,7 @@ def shown(insight: Insight) -> dict[str, object]:
         "title": insight.title,
         "description": insight.description,
         "category": insight.category,
-        "link": insight.link,
+        "link": web_link(insight.link),
         "status": insight.status,
         "effort": insight.effort,
         "cost_impact": insight.cost_impact,
@@ -30,8 +31,8 @@ def shown(insight: Insight) -> dict[str, object]:
 def shown_comment(comment: Comment) -> dict[str, object]:
     return {
         "id": str(comment.id),
-        "insight_id": comment.insight,
-        "text": comment.text,
+        "insight": {"id": comment.insight},
+        "message": comment.text,
         "author": comment.author,
         "created": seconds(comment.created),
         "last_updated": seconds(comment.last_updated),
@@ -69,6 +70,7 @@ COMMENTS: List[Comment] = List(
         "author": Sort(value=lambda comment: comment.author),
     },
     default_sort=("created", "asc"),
+    beside={"insight": closed({"id": TEXT})},
 )
 
 

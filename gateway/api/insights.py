@@ -1,7 +1,8 @@
 """
 The published list of insights (part 4.1), and one insight, its status and its comments beside it.
 
-Each method has a scope of its own. Paths and bodies of all but the list are not published; the types here decode them.
+Each method has a scope of its own. All but the list speaks as the service's own clients do: 200 also for what is new,
+a comment's `message`, and things named by `{"id"}`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class InsightChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewComment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    text: str
+    message: str
 
 
 class InsightItem(msgspec.Struct, kw_only=True):
@@ -67,10 +68,18 @@ class InsightItem(msgspec.Struct, kw_only=True):
     last_updated: str
 
 
+class InsightName(msgspec.Struct, kw_only=True):
+    id: str
+
+
+class CommentName(msgspec.Struct, kw_only=True):
+    id: str
+
+
 class CommentItem(msgspec.Struct, kw_only=True):
     id: str
-    insight_id: str
-    text: str
+    insight: InsightName
+    message: str
     author: str
     created: str
     last_updated: str
@@ -85,10 +94,10 @@ class OneComment(msgspec.Struct, kw_only=True):
 
 
 class Deleted(msgspec.Struct, kw_only=True):
-    """The ids of what is gone."""
+    """What is gone."""
 
-    insight_id: str
-    comment_ids: list[str]
+    insight: InsightName
+    comments: list[CommentName]
 
 
 async def read_insights(request: KeyRequest[None]) -> Result:
@@ -124,16 +133,18 @@ async def update_insight(request: KeyRequest[InsightChanges]) -> Result:
 
 async def delete_insight(request: KeyRequest[None]) -> Result:
     id, comments = await _registry(request).insights.delete(request.word("id"), actor=request.actor)
-    return {"insight_id": id, "comment_ids": [str(comment) for comment in comments]}
+    return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}
 
 
 async def read_comments(request: KeyRequest[None]) -> Result:
-    return await request.list(COMMENTS, await comment_rows(_registry(request), request.word("id")))
+    id = request.word("id")
+    page = await request.list(COMMENTS, await comment_rows(_registry(request), id))
+    return {"insight": {"id": id}, **page}
 
 
 async def create_comment(request: KeyRequest[NewComment]) -> Result:
     table = _registry(request).insights
-    comment = await table.comment(request.word("id"), request.body.text, actor=request.actor)
+    comment = await table.comment(request.word("id"), request.body.message, actor=request.actor)
     return {"comment": shown_comment(comment)}
 
 
@@ -142,7 +153,7 @@ async def update_comment(request: KeyRequest[NewComment]) -> Result:
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         raise NotThere("this insight has no comment with this id")
     table = _registry(request).insights
-    insight, text = request.word("id"), request.body.text
+    insight, text = request.word("id"), request.body.message
     comment = await table.change_comment(insight, int(number), text, actor=request.actor)
     return {"comment": shown_comment(comment)}
 

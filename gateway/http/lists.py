@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import orjson
 
 from gateway.errors import Refusal
+from gateway.schemas import Schema
 from spool.listing import ASCENDING, DESCENDING, ListPage, ListQuery, Position, SortField, SortValue, cut_page
 
 Row = TypeVar("Row")
@@ -48,7 +49,11 @@ class Filter(Generic[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class List(Generic[Row]):
-    """The declaration of a list. `identity` breaks ties and must be unique and of one type."""
+    """
+    The declaration of a list. `identity` breaks ties and must be unique and of one type.
+
+    `beside` are root keys that its handler adds: they name the thing that the list belongs to.
+    """
 
     root: str
     show: Callable[[Row], Mapping[str, object]]
@@ -58,6 +63,7 @@ class List(Generic[Row]):
     filters: Mapping[str, Filter[Row]] = field(default_factory=dict)
     default_limit: int = DEFAULT_LIMIT
     max_limit: int = MAX_LIMIT
+    beside: Mapping[str, Schema] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,6 +134,7 @@ def _values(type: str, valid: Sequence[str]) -> dict[str, Any]:
 def _envelope(listed: List[Any], item: type | Schema) -> Schema:
     properties = {
         listed.root: array(_schema(item)),
+        **listed.beside,
         "pagination": _ref("Pagination"),
         "filtering": _ref("Filtering"),
         "sorting": _ref("Sorting"),

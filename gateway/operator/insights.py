@@ -24,7 +24,7 @@ class InsightStatus(RequestBody):
 
 
 class InsightComment(RequestBody):
-    text: str
+    message: str
 
 
 class Inspection(RequestBody):
@@ -64,14 +64,15 @@ async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
 
 
 async def list_comments(request: OperatorRequest[None]) -> Result:
-    rows = await comment_rows(request.registry, request.word("id"))
-    return await request.list(COMMENTS, rows)
+    id = request.word("id")
+    page = await request.list(COMMENTS, await comment_rows(request.registry, id))
+    return {"insight": {"id": id}, **page}
 
 
 async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
     given = request.body
     table = request.registry.insights
-    comment = await table.comment(request.word("id"), given.text, actor=request.actor)
+    comment = await table.comment(request.word("id"), given.message, actor=request.actor)
     return {"comment": shown_comment(comment)}
 
 

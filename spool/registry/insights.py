@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from urllib.parse import urlsplit
 
 from spool.errors import Invalid
 
@@ -112,7 +113,7 @@ def checked(draft: Draft) -> Draft:
         title=_text("title", title, MAX_TITLE),
         description=_text("description", draft.description, MAX_TEXT),
         category=_text("category", draft.category.strip(), MAX_CATEGORY),
-        link=_text("link", draft.link.strip(), MAX_LINK),
+        link=checked_link(draft.link),
         effort=checked_effort(draft.effort),
         cost_impact=checked_amount(draft.cost_impact),
     )
@@ -139,6 +140,24 @@ def checked_amount(amount: str) -> str:
     if not found.is_finite() or abs(found) >= _MAX_AMOUNT or (found and found.adjusted() < -27):
         raise Invalid("cost_impact must be a decimal number of dollars, such as 12.50")
     return f"{found:f}"
+
+
+def checked_link(link: str) -> str:
+    """A web address, or nothing: whoever reads an insight may follow it, so no other scheme is kept."""
+    link = _text("link", link.strip(), MAX_LINK)
+    if link != web_link(link):
+        raise Invalid("link must be an address that begins with http:// or https://")
+    return link
+
+
+def web_link(link: str) -> str:
+    """The link if it is an http or https address with a host and no blanks, else ""."""
+    try:
+        parts = urlsplit(link)
+        is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return ""
+    return link if is_web and link.isprintable() and " " not in link else ""
 
 
 def checked_comment(text: str) -> str:

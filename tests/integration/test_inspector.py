@@ -51,7 +51,7 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     assert "addressed" == (await server.ask("PATCH", path, {"status": "addressed"})).payload["insight"]["status"]
     assert (
         "ada@example.com"
-        == (await server.ask("POST", f"{path}/comments", {"text": "new key"})).payload["comment"]["author"]
+        == (await server.ask("POST", f"{path}/comments", {"message": "new key"})).payload["comment"]["author"]
     )
     assert 0 == (await server.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
     await park(server, "running")
@@ -59,7 +59,7 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     await park(server)
     assert 1 == (await server.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
     shown = (await server.ask("GET", path)).payload
-    assert ("new", ["new key"]) == (shown["insight"]["status"], [each["text"] for each in shown["comments"]])
+    assert ("new", ["new key"]) == (shown["insight"]["status"], [each["message"] for each in shown["comments"]])
     assert 1 == (await server.ask("GET", f"{path}/comments")).payload["pagination"]["total_count"]
 
 
@@ -71,7 +71,7 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
         ("PATCH", "/insights/none", {"status": "new"}, 404, "no insight with this id"),
         ("PATCH", "/insights/none", {"status": "open"}, 400, "status must be one of"),
         ("PATCH", "/insights/none", {"title": "x"}, 400, "title"),
-        ("POST", "/insights/none/comments", {"text": "x"}, 404, "no insight with this id"),
+        ("POST", "/insights/none/comments", {"message": "x"}, 404, "no insight with this id"),
         ("POST", "/insights/run", {"now": True}, 400, "now"),
     ],
 )

@@ -71,12 +71,12 @@ def set_insight(client: OperatorClient, id: str, status: str | None, effort: str
 
 @insights.command()
 @click.argument("id")
-@click.argument("text")
+@click.argument("message")
 @as_json
 @with_client
-def comment(client: OperatorClient, id: str, text: str, as_json: bool) -> None:
+def comment(client: OperatorClient, id: str, message: str, as_json: bool) -> None:
     """Leave a comment on an insight."""
-    payload = client.request("POST", f"/insights/{part(id)}/comments", body={"text": text})
+    payload = client.request("POST", f"/insights/{part(id)}/comments", body={"message": message})
     _show_result(payload, as_json, f"comment {payload['comment']['id']}")
 
 

@@ -25,6 +25,7 @@ from spool.registry.insights import (
     checked,
     checked_comment,
     checked_status,
+    web_link,
 )
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
@@ -79,7 +80,9 @@ class InsightTable:
 
         def work(rows: RegistryRows) -> Insight:
             before = _read(rows, id)
-            drafted = {name: getattr(before, name) for name in _DRAFTED} | dict(fields or {})
+            # A link that an earlier release kept and that is not shown any more must not make other changes fail.
+            kept = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
+            drafted = kept | dict(fields or {})
             after = replace(before, **asdict(checked(Draft(**drafted))), last_updated=now, touched=True)
             if status is not None:
                 after = replace(after, status=status, status_at=now)

@@ -58,10 +58,10 @@ class Desk:
     async def fill(self) -> None:
         for title, status, category, effort, impact in KEPT:
             body = {"title": title, "status": status, "category": category, "effort": effort, "cost_impact": impact}
-            await self.ask("POST", "/v2/insights", body, status=201)
+            await self.ask("POST", "/v2/insights", body)
 
     async def one(self) -> str:
-        made = await self.ask("POST", "/v2/insights", {"title": "a spike"}, status=201)
+        made = await self.ask("POST", "/v2/insights", {"title": "a spike"})
         return str(made["insight"]["id"])
 
 
@@ -93,7 +93,7 @@ async def test_an_item(serve: Serve) -> None:
     """Exact money as text, times as epoch seconds in text, and no field beyond the ten."""
     reading = await desk(serve)
     body = {"title": " Spike ", "cost_impact": 12.5, "link": "https://example.com", "description": "why"}
-    made = (await reading.ask("POST", "/v2/insights", body, status=201))["insight"]
+    made = (await reading.ask("POST", "/v2/insights", body))["insight"]
     [item] = (await reading.page())["insights"]
     assert made == item == (await reading.ask("GET", f"/v2/insights/{made['id']}"))["insight"]
     assert set(item) == FIELDS
@@ -203,15 +203,16 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
     changed = (await reading.ask("PATCH", f"/v2/insights/{id}", {"status": "in_progress"}))["insight"]
     assert ("in_progress", "a spike") == (changed["status"], changed["title"])
     path = f"/v2/insights/{id}/comments"
-    first = (await reading.ask("POST", path, {"text": "who?"}, status=201))["comment"]
-    second = (await reading.ask("POST", path, {"text": "search"}, status=201))["comment"]
-    edited = (await reading.ask("PATCH", f"{path}/{first['id']}", {"text": "who was it?"}))["comment"]
+    first = (await reading.ask("POST", path, {"message": "who?"}))["comment"]
+    second = (await reading.ask("POST", path, {"message": "search"}))["comment"]
+    edited = (await reading.ask("PATCH", f"{path}/{first['id']}", {"message": "who was it?"}))["comment"]
     listed = await reading.ask("GET", path)
-    assert {"comments", "pagination", "filtering", "sorting"} == set(listed)
-    assert [edited, second] == listed["comments"]
-    assert ("desk", "who was it?", id) == tuple(edited[name] for name in ("author", "text", "insight_id"))
+    assert {"insight", "comments", "pagination", "filtering", "sorting"} == set(listed)
+    assert ({"id": id}, [edited, second]) == (listed["insight"], listed["comments"])
+    assert {"id", "insight", "message", "author", "created", "last_updated"} == set(edited)
+    assert ("desk", "who was it?", {"id": id}) == tuple(edited[name] for name in ("author", "message", "insight"))
     gone = await reading.ask("DELETE", f"/v2/insights/{id}")
-    assert {"insight_id": id, "comment_ids": [first["id"], second["id"]]} == gone
+    assert {"insight": {"id": id}, "comments": [{"id": first["id"]}, {"id": second["id"]}]} == gone
     await reading.ask("GET", f"/v2/insights/{id}", status=404)
     registry = reading.serving.app.services.storage.registry
     assert registry is not None
@@ -230,16 +231,19 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
         ("POST", "/v2/insights", {"title": "x", "effort": "tiny"}, 400, "effort"),
         ("POST", "/v2/insights", {"title": "x", "cost_impact": "much"}, 400, "cost_impact must be a decimal"),
         ("POST", "/v2/insights", {"title": "x", "cost_impact": "Infinity"}, 400, "cost_impact must be a decimal"),
+        ("POST", "/v2/insights", {"title": "x", "link": "javascript:alert(1)"}, 400, "link must be an address"),
+        ("POST", "/v2/insights", {"title": "x", "link": "https://"}, 400, "link must be an address"),
+        ("PATCH", "/v2/insights/{id}", {"link": "//example.com/x"}, 400, "link must be an address"),
         ("POST", "/v2/insights", {"title": "x", "colour": "red"}, 400, "colour"),
         ("POST", "/v2/insights", {"title": "x" * 257}, 400, "title has at most 256"),
         ("POST", "/v2/insights", [], 400, "not what this address takes"),
         ("PATCH", "/v2/insights/none", {"status": "new"}, 404, "no insight with this id"),
         ("DELETE", "/v2/insights/none", None, 404, "no insight with this id"),
         ("GET", "/v2/insights/none/comments", None, 404, "no insight with this id"),
-        ("POST", "/v2/insights/none/comments", {"text": "x"}, 404, "no insight with this id"),
-        ("POST", "/v2/insights/{id}/comments", {"text": " "}, 400, "a comment needs a text"),
-        ("PATCH", "/v2/insights/{id}/comments/7", {"text": "x"}, 404, "no comment with this id"),
-        ("PATCH", "/v2/insights/{id}/comments/x", {"text": "x"}, 404, "no comment with this id"),
+        ("POST", "/v2/insights/none/comments", {"message": "x"}, 404, "no insight with this id"),
+        ("POST", "/v2/insights/{id}/comments", {"message": " "}, 400, "a comment needs a text"),
+        ("PATCH", "/v2/insights/{id}/comments/7", {"message": "x"}, 404, "no comment with this id"),
+        ("PATCH", "/v2/insights/{id}/comments/x", {"message": "x"}, 404, "no comment with this id"),
         ("GET", "/v2/insights/{id}?colour=red", None, 400, "no parameters"),
         ("PUT", "/v2/insights", {}, 405, "GET, POST, HEAD"),
     ],

@@ -174,3 +174,25 @@ async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
     registry = await open_registry()
     assert replace(insight, touched=True) == await registry.insights.get(insight.id)
     assert [comment] == list(await registry.insights.comments(insight.id))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "link", ["javascript:alert(1)", "data:text/html,x", "https://", "//a/b", "https://a b", "http://[", "a"]
+)
+async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
+    """Another scheme is refused; one that an earlier release kept is no obstacle to a change, and goes with it."""
+    table = insights.table
+    with pytest.raises(Invalid, match="link must be"):
+        await table.create(Draft(title="x", link=link), actor=ADA)
+    kept = await table.create(Draft(title="x", link=" https://example.com/a?b=c "), actor=ADA)
+    assert "https://example.com/a?b=c" == kept.link
+    with pytest.raises(Invalid, match="link must be"):
+        await table.change(kept.id, fields={"link": link}, actor=ADA)
+    await table._changes.change(lambda rows: rows.put_insights([replace(kept, link=link)]))
+    assert ("on_hold", "") == await status_and_link(table, kept.id)
+
+
+async def status_and_link(table: InsightTable, id: str) -> tuple[str, str]:
+    changed = await table.change(id, status="on_hold", actor=ADA)
+    return changed.status, changed.link
