@@ -10,16 +10,16 @@ import logging
 from contextlib import AsyncExitStack
 
 from gateway.addresses.application import application, operator_application
-from gateway.addresses.paths import CONSOLE
 from gateway.addresses.telemetry import GRPC_SERVICES
 from gateway.assembly import open_services
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
 from gateway.http.listener import Listener, operator_listen, tls_context
+from gateway.http.services import ReceiverServices, Services
 from gateway.monitoring.supervisor import Supervisor
+from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
 from gateway.receivers.otlp_grpc import GrpcServer
-from gateway.services import ReceiverServices, Services
 from spool.clock import Clock, SystemClock
 from spool.log.protocols import Observer
 from spool.registry.operators import Actor

@@ -28,9 +28,9 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http import bodies
 from gateway.http.cors import Cors
 from gateway.http.listener import operator_listen
+from gateway.http.services import Background, OperatorServices, ReceiverServices, Services
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
-from gateway.intake.emails import Emails
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
@@ -41,9 +41,8 @@ from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
 from gateway.monitoring.observers import Observers
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
+from gateway.normalise.reading.emails import Emails
 from gateway.operator.insights import inspector
-from gateway.operator.services import OperatorServices
-from gateway.services import Background, ReceiverServices, Services
 from spool import engines
 from spool.clock import Clock
 from spool.installation import derived

@@ -70,6 +70,25 @@ def test_only_the_composition_root_and_the_command_line_know_exporters() -> None
         assert not [name for name in imported(path) if name.startswith("exporters")], path
 
 
+# The folders and modules of gateway from the ground up: each imports those before it.
+GATEWAY = (
+    "errors", "mounts", "schemas", "monitoring", "agent", "normalise", "rate_cards", "configuration", "authentication",
+    "devices", "intake", "insights", "http", "receivers", "api", "operator", "addresses", "assembly", "offline", "app",
+    "demo", "cli", "__main__",
+)  # fmt: skip
+
+
+def test_the_folders_of_gateway_stand_in_order() -> None:
+    """Inside gateway imports point down, too: no folder or module needs one that stands above it."""
+    rank = {name: place for place, name in enumerate(GATEWAY)}
+    for path in modules("gateway"):
+        own = path.relative_to(ROOT / "gateway").with_suffix("").parts[0]
+        if own == "__init__":
+            continue
+        needed = {name.split(".")[1] for name in imported(path) if name.startswith("gateway.")}
+        assert not [name for name in needed if rank[name] > rank[own]], path
+
+
 def test_normalisers_are_pure() -> None:
     """Normalisers are pure: they import no event loop, socket, database or storage engine."""
     waiting = ("asyncio", "aiohttp", "aiosqlite", "sqlite3", "spool.sqlite", "spool.memory", "socket", "grpc")

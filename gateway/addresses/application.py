@@ -9,17 +9,16 @@ from typing import Any
 from aiohttp import web
 
 from gateway.addresses.operator import OPERATOR_ADDRESSES
-from gateway.addresses.paths import OPERATOR_API
 from gateway.addresses.table import ADDRESSES, FOR_OPERATORS, FOR_SENDERS, NOWHERE, ON_EVERY_LISTENER
 from gateway.api.status import DOCUMENT
 from gateway.http import bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
 from gateway.http.openapi import document
+from gateway.http.services import OperatorServices, Services
+from gateway.mounts import OPERATOR_API
 from gateway.operator.admission import operator_endpoint
 from gateway.operator.body import errors_as_json
-from gateway.operator.services import OperatorServices
-from gateway.services import Services
 
 
 def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:

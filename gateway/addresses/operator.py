@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from gateway.addresses.paths import OPERATOR_API
 from gateway.api import insight_lists
 from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import Result
+from gateway.mounts import OPERATOR_API
 from gateway.operator import (
     accounts,
     billing,

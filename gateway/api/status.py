@@ -11,7 +11,6 @@ from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.requests import KeyRequest
 from gateway.monitoring.metrics import CONTENT_TYPE
-from gateway.operator.body import answer
 
 # Makes the OpenAPI document. Set on the operator's side alone: elsewhere health is a status without a body.
 DOCUMENT: web.AppKey[Callable[[], dict[str, Any]]] = web.AppKey("DOCUMENT")
@@ -36,7 +35,7 @@ async def metrics(request: KeyRequest[None]) -> web.Response:
 
 async def openapi(request: KeyRequest[None]) -> web.Response:
     """The document, without a key: it names nothing that is stored."""
-    return answer(request.http.app[DOCUMENT]())
+    return answers.uncached_json(request.http.app[DOCUMENT]())
 
 
 async def nowhere(_: KeyRequest[None]) -> web.Response:

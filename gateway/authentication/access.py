@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from gateway.authentication.attempts import Buckets, neighbourhood
 from gateway.authentication.legacy_key import LegacyKey
@@ -29,6 +30,9 @@ FLUSH_EVERY_S = 5.0
 GUESSES = 30  # unknown keys from one address at once, then one every two seconds
 GUESSES_PER_S = 0.5
 _DEFAULTS = ServerSettings()
+
+Labels = Mapping[str, str]
+NO_LABELS: Labels = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from gateway.authentication.access import Bearer
+from gateway.authentication.access import NO_LABELS, Bearer
 from gateway.devices.lifecycle import DeviceLifecycle, revoked
-from gateway.intake.attribution import NO_LABELS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
 from spool.devices import ENROLLED, REVOKED, is_device_id

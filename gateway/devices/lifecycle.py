@@ -18,7 +18,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
-from gateway.intake.emails import Emails
+from gateway.normalise.reading.emails import Emails
 from spool.clock import Clock
 from spool.devices import ENROLLED, PENDING, REVOKED, Device, DeviceTable
 from spool.errors import NotAllowed, NotThere

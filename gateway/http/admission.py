@@ -11,7 +11,7 @@ from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http.address import Address
 from gateway.http.listener import is_loopback
-from gateway.services import ReceiverServices
+from gateway.http.services import ReceiverServices
 from spool.devices import is_device_id
 
 DEVICE_ID = "X-Device-Id"

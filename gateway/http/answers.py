@@ -57,6 +57,16 @@ def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = No
     return respond(orjson.dumps(value), status=status, receipt=receipt)
 
 
+def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """A JSON answer that no cache keeps and no browser reinterprets."""
+    return web.Response(
+        body=orjson.dumps(payload),
+        status=status,
+        content_type="application/json",
+        headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})},
+    )
+
+
 def refusal(error: Refusal) -> web.Response:
     """The plain form: a stable type and a message that says what to do."""
     body = orjson.dumps({"error": {"type": error.type, "message": error.message}})

@@ -19,8 +19,8 @@ from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.admission import NOBODY, admit
 from gateway.http.requests import KeyRequest, Result, check_parameters
+from gateway.http.services import Services
 from gateway.monitoring.logs import where
-from gateway.services import Services
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged, SpoolFull, SpoolUnavailable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

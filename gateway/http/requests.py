@@ -12,7 +12,7 @@ from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http.bodies import Lease
 from gateway.http.lists import List, Rows, envelope
-from gateway.services import ReceiverServices, Services
+from gateway.http.services import ReceiverServices, Services
 from spool.registry.operators import Actor
 
 Body = TypeVar("Body")

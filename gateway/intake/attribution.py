@@ -7,15 +7,12 @@ Also enforces `privacy.emails`: an id that is itself an e-mail address goes no f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
+from gateway.authentication.access import NO_LABELS, Labels
 from gateway.configuration.sections import AttributionRule, Config
-from gateway.intake.emails import Emails
+from gateway.normalise.reading.emails import Emails
 from gateway.normalise.reading.tags import put
 from spool.record import AiRecord, Inference, UsageEvent
-
-Labels = Mapping[str, str]
-NO_LABELS: Labels = MappingProxyType({})
 
 _IDS = ("user", "api_key", "session", "team")
 

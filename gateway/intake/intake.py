@@ -10,9 +10,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from gateway.authentication.access import Bearer
+from gateway.authentication.access import NO_LABELS, Bearer
 from gateway.devices.assignment import DeviceAssignment
-from gateway.intake.attribution import NO_LABELS, Attribution
+from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome, Reject

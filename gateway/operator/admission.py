@@ -15,12 +15,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.errors import Refusal
+from gateway.http.answers import uncached_json
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.requests import check_parameters
+from gateway.http.services import OperatorServices
 from gateway.operator.address import SAFE_METHODS, OperatorAddress
-from gateway.operator.body import answer, read_body
+from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.services import OperatorServices
 from spool.registry.operators import ADMIN, VIEWER, Actor, at_least
 
 AS = "X-Tollhouse-As"
@@ -45,7 +46,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         if row.body is not None:
             admitted.body = await read_body(request, row.body)
         result = await row.handler(admitted)
-        return result if isinstance(result, web.Response) else answer(result, row.status)
+        return result if isinstance(result, web.Response) else uncached_json(result, row.status)
 
     return handle
 

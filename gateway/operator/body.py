@@ -6,11 +6,11 @@ import logging
 from typing import Any, TypeVar
 
 import msgspec
-import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.errors import Refusal
+from gateway.http.answers import uncached_json
 from spool.errors import (
     AlreadyThere,
     Invalid,
@@ -70,16 +70,6 @@ def moment(at: float | None) -> str | None:
     return None if at is None else rfc3339(round(at * 1000) * 1_000_000)
 
 
-def answer(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """A JSON answer that no cache keeps and no browser reinterprets."""
-    return web.Response(
-        body=orjson.dumps(payload),
-        status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})},
-    )
-
-
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer every failure as {"error": {"type", "message"}}; an unexpected one is logged and answered 500."""
@@ -112,4 +102,4 @@ def _error(
     extra = {name: text for name, text in (headers or {}).items() if text}
     if retry_after_s is not None:
         extra["Retry-After"] = str(retry_after_s)
-    return answer({"error": {"type": type, "message": message}}, status, extra)
+    return uncached_json({"error": {"type": type, "message": message}}, status, extra)

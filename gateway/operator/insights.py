@@ -7,11 +7,11 @@ from typing import Any
 
 from gateway.api.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
 from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import Inspector
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.services import OperatorServices
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from gateway.errors import Refusal
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
-from gateway.operator.services import OperatorServices
+from gateway.http.services import OperatorServices
 from spool.registry.operators import Actor, Session
 from spool.registry.registry import Registry
 

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from gateway.addresses.paths import CONSOLE
 from gateway.authentication.attempts import neighbourhood
 from gateway.errors import Refusal
+from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
+from gateway.mounts import CONSOLE
 from gateway.operator.admission import cookie_name
-from gateway.operator.body import RequestBody, answer, moment
+from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, ROLES, SESSION_LIFE_S, Session
@@ -49,7 +50,7 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
     if found is None:
         raise Refusal(401, "sign_in", wrong)
     secret, session = found
-    response = answer({"session": _shown(session)}, status=201)
+    response = uncached_json({"session": _shown(session)}, status=201)
     response.set_cookie(
         cookie_name(request.http),
         secret,
@@ -88,7 +89,7 @@ async def show_session(request: OperatorRequest[None]) -> Result:
 async def sign_out(request: OperatorRequest[None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session)
-    response = answer({"session": None})
+    response = uncached_json({"session": None})
     response.del_cookie(cookie_name(request.http), path=CONSOLE)
     return response
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.addresses.paths import OPERATOR_API
+from gateway.mounts import OPERATOR_API
 from gateway.operator.admission import LOCAL
 
 MAX_PATH_BYTES = 100

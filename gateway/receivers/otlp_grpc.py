@@ -22,11 +22,11 @@ from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import TOTAL_S, Lease
 from gateway.http.endpoint import refusal_of
+from gateway.http.services import ReceiverServices
 from gateway.http.slices import drive
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.receivers.otlp_http import MEMBERS, refuse_when_all_malformed
-from gateway.services import ReceiverServices
 from spool.registry.scopes import INGEST
 
 _log = logging.getLogger(__name__)

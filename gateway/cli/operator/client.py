@@ -23,11 +23,11 @@ import click
 import orjson
 from yarl import URL
 
-from gateway.addresses.paths import OPERATOR_API
 from gateway.cli import config_option, configured, data_option, fail
 from gateway.configuration.sections import Config, ConfigError
+from gateway.mounts import OPERATOR_API
+from gateway.offline import open_offline
 from gateway.operator.admission import AS
-from gateway.operator.offline import open_offline
 from gateway.operator.socket import socket_path
 from spool.engines import SQLITE, engine_of
 from spool.errors import SpoolError, SpoolLocked

@@ -23,11 +23,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gateway.addresses.application import application
-from gateway.addresses.paths import OPERATOR_API
 from gateway.addresses.table import ADDRESSES, FOR_SENDERS, NOWHERE
 from gateway.app import App
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.http.openapi import document
+from gateway.mounts import OPERATOR_API
 from spool.registry import operators
 from spool.registry.scopes import SCOPES
 from tests.integration.conftest import ACTOR, Serve

@@ -17,11 +17,11 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from gateway.addresses.application import operator_application
-from gateway.addresses.paths import OPERATOR_API
 from gateway.authentication.access import Access
 from gateway.configuration.sections import DeviceSettings, ServerSettings
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.operator.services import OperatorServices
+from gateway.http.services import OperatorServices
+from gateway.mounts import OPERATOR_API
 from gateway.operator.socket import OperatorSocket
 from spool.engines import MEMORY, open_storage
 from spool.settings import SpoolSettings

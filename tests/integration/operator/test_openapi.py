@@ -6,8 +6,8 @@ import pytest
 from openapi_spec_validator import validate
 
 from gateway.addresses.operator import OPERATOR_ADDRESSES
-from gateway.addresses.paths import OPERATOR_API
 from gateway.http.openapi import document
+from gateway.mounts import OPERATOR_API
 from tests.integration.conftest import Serving
 
 DOCUMENT = document(OPERATOR_ADDRESSES, version="0")

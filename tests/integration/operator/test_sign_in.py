@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.addresses.operator import OPERATOR_ADDRESSES
-from gateway.addresses.paths import OPERATOR_API
+from gateway.http.services import SIGN_IN_BURST
+from gateway.mounts import OPERATOR_API
 from gateway.operator.address import OperatorAddress
-from gateway.operator.services import SIGN_IN_BURST
 from spool.registry import operators
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S
 from tests.integration.operator.server import ADA, INGEST, Answer, OperatorServer, operator_server

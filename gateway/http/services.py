@@ -1,17 +1,26 @@
-"""The services of the operator API, as values from the composition root or from a command without a server."""
+"""Everything that is assembled when Tollhouse starts, as values: handlers only read them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.authentication.access import Access
 from gateway.authentication.attempts import Buckets
+from gateway.configuration.secret_file import SecretFile
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
+from gateway.http.bodies import Budget
+from gateway.http.cors import Cors
+from gateway.http.in_hand import RequestsInHand
+from gateway.intake.deposits import Deposits
+from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
+from gateway.monitoring.health import Health
+from gateway.monitoring.metrics import Exposition, Metrics
+from gateway.normalise.options import Options
 from spool.billing_hours import BillingPlan
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
@@ -20,10 +29,31 @@ from spool.installation import derived
 from spool.ledger.ledger import Ledger
 from spool.log.protocols import Log
 from spool.registry.registry import Registry
+from spool.storage import Storage
 from spool.streams import StreamReader
 
 SIGN_IN_BURST = 10  # wrong passwords at once by account and by address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
+
+
+# By name, what runs as long as the server does.
+Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiverServices:
+    """What every address for key holders needs, over HTTP and gRPC: admission, body limits and the intake."""
+
+    access: Access
+    intake: MergeWindow
+    metrics: Metrics
+    clock: Clock
+    budget: Budget
+    max_body_bytes: int
+    options: Options = field(default_factory=Options)
+    cors: Cors = field(default_factory=Cors)
+    in_hand: RequestsInHand = field(default_factory=RequestsInHand)
+    signing_secret: SecretFile | None = None  # of Helicone's webhooks
 
 
 def _default_console() -> str:
@@ -90,3 +120,18 @@ class OperatorServices:
         if self.devices is None:
             raise Refusal(503, "no_devices", "devices are not kept here")
         return self.devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """Everything that a started Tollhouse consists of."""
+
+    storage: Storage
+    receivers: ReceiverServices
+    devices: DeviceLifecycle
+    deposits: Deposits
+    operators: OperatorServices
+    health: Health
+    exposition: Exposition
+    poke: Callable[[], None]  # lets every route try again at once
+    background: Background

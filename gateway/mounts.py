@@ -1,4 +1,4 @@
-"""Where the operator's side is mounted, for those who need no more of the table."""
+"""Where the operator's side is mounted, on every listener and on the operator socket."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gateway.addresses.application import operator_application
-from gateway.addresses.paths import CONSOLE
 from gateway.assembly import open_operator_services, open_storage
 from gateway.configuration.sections import Config
 from gateway.http.listener import operator_listen
+from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec
