@@ -46,7 +46,7 @@ class _Rules(dict[str, str]):
 def _rule(name: str) -> str:
     if name in _REDUCTIONS:
         return REDUCED
-    if name in TAG_LISTS:
+    if name in TAG_LISTS or name in semconv.FINISH_REASONS:
         return WORDS
     if name in _FIGURES:
         return SCALAR

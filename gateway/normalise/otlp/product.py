@@ -45,6 +45,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     request_id: Names
     cost: Names
     error: Names
+    finish: Names
     user: Names
     team: Names
     session: Names
@@ -144,6 +145,7 @@ class LogDialect:
     without_cache: bool = False
     without_cache_at: frozenset[str] = frozenset()  # providers whose input is passed on as they count it
     without_reasoning: bool = False
+    zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
     operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
@@ -231,6 +233,7 @@ class Product:
     mark_beginnings: Names = ()
     weak_marks: Mapping[str, Callable[[Span], bool]] = field(default_factory=dict)  # hold for some spans
     marks_above_sender: bool = False  # its marks count more than scope, SDK and service
+    scopes_above_marks: bool = False  # what its own scopes send is its own, whatever else marks it
     marks_points: bool = False  # its marks count on metric points as well
     kinds: tuple[Kind, ...] = ()
 

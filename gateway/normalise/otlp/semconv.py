@@ -62,16 +62,17 @@ REQUEST_MODEL = ("gen_ai.request.model",)
 RESPONSE_MODEL = ("gen_ai.response.model",)
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
-    "gen_ai.response.id", "ai.response.id", "request_id", "response_id", "gen_ai.request.id",
+    "gen_ai.response.id", "ai.response.id", "llm.response.id", "request_id", "response_id", "gen_ai.request.id",
     "client_request_id",
 )  # fmt: skip
 # Of these, who gave the id: the provider, or a caller or proxy that may give it twice.
-RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "response_id")
+RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "llm.response.id", "response_id")
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
     "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
 )  # fmt: skip
 ERROR_TYPE = ("error.type", "gen_ai.error.type")
+FINISH_REASONS = ("gen_ai.response.finish_reasons", "ai.response.finishReason")
 HTTP_STATUS = ("status_code", "http.response.status_code")
 
 # --- Identity -----------------------------------------------------------------------------------------------
@@ -124,6 +125,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "request_id": REQUEST_ID,
     "cost": COST,
     "error": ERROR_TYPE,
+    "finish": FINISH_REASONS,
     "user": USER,
     "team": TEAM,
     "session": SESSION,
@@ -136,6 +138,8 @@ NO_CALLS = frozenset({
     "plan", "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser",
     "llm_call",
 })  # fmt: skip
+
+_ERROR = "error"
 
 # What a model is called, or how tokens are counted, in attributes of unknown senders.
 _AI_NAME = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
@@ -221,6 +225,17 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
     own = (text(attributes.get(name)) for name in ERROR_TYPE)
     others = (text(attributes.get(name)) for name in ("exception.type", "error_type", *HTTP_STATUS))
     return first_readable((*own, exception, *others))
+
+
+def finished_in_error(attributes: Attributes, names: Iterable[str]) -> bool:
+    """Whether the answer's reasons to finish, a list or its JSON text, are `error` and nothing else."""
+    for name in names:
+        reasons = attributes.get(name)
+        if type(reasons) is str:
+            return reasons.strip('[]" ') == _ERROR
+        if type(reasons) is list:
+            return all(reason == _ERROR for reason in reasons)
+    return False
 
 
 def is_ai_name(name: str) -> bool:

@@ -23,6 +23,11 @@ def never(span: Span, shape: AttributeShape) -> str | None:
     return None
 
 
+def prepares(span: Span, shape: AttributeShape) -> bool:
+    """Whether a span is LlamaIndex's preparation of a request, which tracers of its models call a call."""
+    return span.name.rpartition(".")[2].startswith("_prepare_") and not has_usage(span, shape)
+
+
 def has_usage(span: Span, shape: AttributeShape) -> bool:
     """Whether a span states any token count under the names of the vocabulary."""
     return semconv.first(span.attributes, shape.usage) is not None
@@ -35,7 +40,9 @@ def failed(span: Span, shape: AttributeShape) -> bool:
     for kind in shape.kinds:
         if kind.failure is not None and span.attributes.get(kind.failure[0]) == kind.failure[1]:
             return True
-    return bool(shape.error) and semconv.first(span.attributes, shape.error) is not None
+    if shape.error and semconv.first(span.attributes, shape.error) is not None:
+        return True
+    return bool(shape.finish) and semconv.finished_in_error(span.attributes, shape.finish)
 
 
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
@@ -62,7 +69,8 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
         return None
     if semconv.first_text(attributes, names) is None:
         return None
-    return operations.CHAT if has_usage(span, shape) or failed(span, shape) else None
+    is_call = has_usage(span, shape) or failed(span, shape) or span.events
+    return operations.CHAT if is_call else None
 
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:

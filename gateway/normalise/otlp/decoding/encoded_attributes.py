@@ -153,7 +153,7 @@ def _any_layout(raw: bytes) -> Pair:
     pair = _LEFT_OUT if value is None else (name, value)
     if rule is admission.SCALAR or rule is admission.DROPPED:
         _learn(raw, name, is_dropped=rule is admission.DROPPED)
-    if rule is admission.SCALAR and name not in _VARYING:
+    if (rule is admission.SCALAR and name not in _VARYING) or name in FIELD_NAMES["finish"]:
         _remember(raw, pair)
     return pair
 

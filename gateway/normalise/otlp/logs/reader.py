@@ -114,10 +114,14 @@ class LogReader:
 def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inference:
     dialect, attributes = event.dialect, record.attributes
     failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
+    failed = failed or semconv.finished_in_error(attributes, semconv.FINISH_REASONS)
     model = semconv.first_text(attributes, dialect.model)
     provider = dialect.provider_of(attributes, model)
     tokens = dialect.count(attributes, provider)
     operation = values.text(attributes.get("gen_ai.operation.name"))
+    cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
+    if cost == "0" and dialect.zero_cost_is_unknown and tokens and not failed:
+        cost = None
     return Inference(
         id=b"",
         source=product.source,
@@ -135,7 +139,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
         reasoning_tokens=tokens.reasoning,
-        cost=semconv.cost_of(attributes, FIELD_NAMES["cost"]),
+        cost=cost,
         status="error" if failed else "ok",
         error_type=semconv.error_type(attributes) if failed else None,
     )

@@ -70,7 +70,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     if cost is None and "cost" in more:
         cost = semconv.money(more["cost"], "cost")
     status, error_type, own_id = "ok", None, None
-    if failed(span, shape):
+    if failed(span, shape) or _raised(span, shape, tokens):
         status, error_type = "error", semconv.error_type(attributes, _exception_type(span))
     elif dialect.cached_id is not None and (own_id := dialect.cached_id(attributes)) is not None:
         status = "cached"
@@ -115,6 +115,13 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
 
 
 _NOTHING: Fields = {}
+
+
+def _raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
+    """Whether an exception is all that came of the call, whatever its status says (LangSmith's is good)."""
+    if not span.events or tokens != NO_TOKENS:
+        return False
+    return semconv.first(span.attributes, shape.response_model + shape.request_id) is None
 
 
 def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:

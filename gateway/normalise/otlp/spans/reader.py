@@ -197,6 +197,8 @@ class SpanReader:
 def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
     """The product by whose dialect a span is read."""
     marked = shape.product
+    if sender.scopes_above_marks and span.scope.name in sender.scopes:
+        return sender
     if marked is not None and (marked.marks_above_sender or sender is OTEL):
         return marked
     if sender is OTEL:

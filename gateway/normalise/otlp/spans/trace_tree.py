@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gateway.normalise.otlp.callers import NO_CALLER, Caller, nearest
 from gateway.normalise.otlp.spans.calls import SpanCall
+from gateway.normalise.otlp.spans.counts import fuller
 
 TURN = 4096  # nodes to settle without a pause
 
@@ -112,8 +113,8 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     Keep the innermost call that has usage, with failed ones beside it; none below has usage: keep the
     outer, if it has.
 
-    From a dropped twin, when it stands for exactly one kept call, come identity, cost and the fuller set of
-    tokens.
+    From a dropped twin, when it stands for exactly one kept call, come identity, cost, the fuller set of
+    tokens, and a model and provider where the kept call names none.
     """
     below: dict[int, KeptCalls] = {}  # by place of the call
     for call in _inside_out(outermost):
@@ -165,8 +166,15 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
     if kept.record.cost is None and twin.record.cost is not None:
         kept.record.cost = twin.record.cost
         _explain(kept, twin, "cost")
-    if kept.has_usage and twin.tokens.reported() > kept.tokens.reported():
-        kept.count_as(twin.tokens)
+    if kept.record.request_model is None and kept.record.response_model is None:
+        kept.record.request_model = twin.record.request_model
+        kept.record.response_model = twin.record.response_model
+        _explain(kept, twin, "model")
+    if kept.record.provider is None and twin.record.provider is not None:
+        kept.record.provider = twin.record.provider
+        _explain(kept, twin, "provider")
+    if kept.has_usage and (tokens := fuller(kept.tokens, twin.tokens)) != kept.tokens:
+        kept.count_as(tokens)
         _explain(kept, twin, "tokens")
     kept.twin_caller = nearest(kept.twin_caller, nearest(twin.caller, twin.twin_caller))
     kept.agent = kept.agent or twin.agent

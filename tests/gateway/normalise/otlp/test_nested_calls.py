@@ -125,9 +125,44 @@ def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens() -> None:
 
 def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
     """Equal numbers of fields: the innermost report is the nearest to the call."""
-    inner = {**USED, "gen_ai.usage.input_tokens": 9, "gen_ai.usage.cost": 0.1}
+    inner = {**USED, "gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 3, "gen_ai.usage.cost": 0.1}
     record = only(traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, inner, parent=1)))
     assert (9, "0.1") == (record.input_tokens, record.cost)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_equally_full_twins_the_larger_input_holds_the_cache(turned: bool) -> None:
+    """Same output: one of the two left the cache out, whichever of them is the inner one."""
+    with_cache = {**USED, "gen_ai.usage.input_tokens": 1320, "gen_ai.usage.cache_read.input_tokens": 200}
+    without = {**with_cache, "gen_ai.usage.input_tokens": 1120}
+    outer, inner = (without, with_cache) if turned else (with_cache, without)
+    record = only(traces(span(1, outer), span(2, inner, parent=1)))
+    assert (1320, 200, 2) == (record.input_tokens, record.cache_read_tokens, record.output_tokens)
+
+
+WRITTEN = "gen_ai.usage.cache_creation.input_tokens"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("more", [{}, {"gen_ai.usage.cache_read.input_tokens": 0, "gen_ai.usage.reasoning_tokens": 0}])
+@pytest.mark.parametrize("total", [400, 112])
+def test_a_stated_zero_hides_no_count_of_a_twin(total: int, more: dict[str, Any], turned: bool) -> None:
+    """A part of 0 gives way to a positive one: OpenLLMetry writes 0 for a cache write that the SDK counts."""
+    zero = {**USED, "gen_ai.usage.input_tokens": total, WRITTEN: 0, **more}
+    counted = {**USED, "gen_ai.usage.input_tokens": 400, WRITTEN: 288}
+    outer, inner = (zero, counted) if turned else (counted, zero)
+    record = only(traces(span(1, outer), span(2, inner, parent=1)))
+    assert (400, 288) == (record.input_tokens, record.cache_write_tokens)
+
+
+def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
+    """Each where it names none itself."""
+    inner = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 10}
+    outer = {**CHAT, "gen_ai.response.model": "m-1"}
+    record = only(traces(span(1, outer), span(2, inner, parent=1)))
+    assert ("m", "m-1", "openai") == (record.request_model, record.response_model, record.provider)
+    named = only(traces(span(1, outer), span(2, {**inner, "gen_ai.request.model": "claude-x"}, parent=1)))
+    assert ("claude-x", None, "anthropic") == (named.request_model, named.response_model, named.provider)
 
 
 def test_an_outer_call_over_two_gives_neither_its_sums() -> None:

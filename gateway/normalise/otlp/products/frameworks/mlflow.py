@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.normalise.otlp.containers import counts
-from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
+from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import prepares
 from gateway.normalise.reading import operations, values
 
 _KIND = "mlflow.spanType"
@@ -22,6 +23,8 @@ _USAGE = {
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
+    if prepares(span, shape):
+        return None
     return _OPERATIONS.get(values.text(values.unquoted(span.attributes.get(_KIND))) or "")
 
 
@@ -42,6 +45,13 @@ def _text(field: str) -> Callable[[Any], Fields]:
     return read
 
 
+def _requested(attributes: Attributes) -> Fields:
+    """The model of a failed call stands among its arguments alone."""
+    return {} if _MODEL in attributes else _text("model")(attributes.get("model"))
+
+
+_MODEL = "mlflow.llm.model"
+
 PRODUCT = Product(
     source="mlflow",
     marks=(_KIND,),
@@ -49,7 +59,8 @@ PRODUCT = Product(
     containers={
         "mlflow.chat.tokenUsage": _usage,
         "mlflow.llm.cost": _cost,
-        "mlflow.llm.model": _text("model"),
+        _MODEL: _text("model"),
         "mlflow.llm.provider": _text("provider"),
     },
+    spans=SpanDialect(more=_requested),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import ai_sdk_without_cache, failed, has_usage
+from gateway.normalise.otlp.span_rules import ai_sdk_without_cache, failed, has_usage, prepares
 from gateway.normalise.reading import operations, values
 
 _KIND = "openinference.span.kind"
@@ -24,7 +24,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
         return operations.RERANK if has_usage(span, shape) else None
     if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK:
         return "invoke_agent" if has_usage(span, shape) or failed(span, shape) else None
-    return _OPERATIONS.get(kind)
+    return None if prepares(span, shape) else _OPERATIONS.get(kind)
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
@@ -57,8 +57,8 @@ PRODUCT = Product(
         "reasoning": ("llm.token_count.completion_details.reasoning",),
         "total": ("llm.token_count.total",),
         "request_model": (
-            "llm.model_name",
             "llm.request.model_name",
+            "llm.model_name",
             "embedding.model_name",
             "reranker.model_name",
         ),

@@ -25,6 +25,6 @@ PRODUCT = Product(
     scopes=("openlit",),
     sdks=("openlit",),
     weak_marks={_SDK: _names_sdk},
-    spans=SpanDialect(without_cache=_without_cache),
-    details=replace(LOGGED, without_cache_at=COUNT_CACHE_APART),
+    spans=SpanDialect(without_cache=_without_cache, zero_cost_is_unknown=True),
+    details=replace(LOGGED, without_cache_at=COUNT_CACHE_APART, zero_cost_is_unknown=True),
 )

@@ -61,6 +61,7 @@ def _usage_object(value: Any) -> Fields:
 PRODUCT = Product(
     source="litellm",
     scopes=("litellm",),
+    scopes_above_marks=True,  # its spans for Langfuse and Arize are written in the words of OpenInference
     scope_beginnings=("litellm.",),
     services=("litellm",),
     mark_beginnings=("metadata.user_api_key_", "litellm."),

@@ -1,0 +1,118 @@
+"""What real clients sent: spans that are no calls, failures with a good status, whose a span is, how it is priced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import NOT_AI
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, span, traces
+
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o"}
+USAGE = {"gen_ai.usage.input_tokens": 1200, "gen_ai.usage.output_tokens": 80}
+LLM = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
+COUNTED = {"llm.token_count.prompt": 1200, "llm.token_count.completion": 80}
+
+
+# --- Spans that call nothing --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [LLM, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.llm.model": '"gpt-4o"'}])
+def test_a_prepared_request_of_llamaindex_is_no_call(kind: dict[str, str]) -> None:
+    """Tracers of its models see a method that asks nobody."""
+    outcome = normalised(traces(span(1, kind, name="OpenAI._prepare_chat_with_tools")))
+    assert ([], {NOT_AI: 1}) == (outcome.records, dict(outcome.ignored))
+    assert 1 == len(records(traces(span(1, kind, name="OpenAI.chat"))))
+
+
+def test_what_counts_is_a_call_whatever_its_name() -> None:
+    """Nothing that states usage is passed over for its name."""
+    assert 1 == len(records(traces(span(1, {**LLM, **COUNTED}, name="OpenAI._prepare_chat_with_tools"))))
+
+
+# --- Failures with a good status ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("reasons", "status"),
+    [
+        ({"gen_ai.response.finish_reasons": ["error"]}, "error"),
+        ({"gen_ai.response.finish_reasons": ["error", "error"]}, "error"),
+        ({"gen_ai.response.finish_reasons": '["error"]'}, "error"),
+        ({"ai.response.finishReason": "error"}, "error"),
+        ({"gen_ai.response.finish_reasons": ["stop", "error"]}, "ok"),
+        ({"gen_ai.response.finish_reasons": ["stop"]}, "ok"),
+        ({"gen_ai.response.finish_reasons": []}, "ok"),
+    ],
+)
+def test_a_call_that_finished_in_error_failed(reasons: dict[str, Any], status: str, encoding: str) -> None:
+    """Mastra says no more than that of a failure."""
+    found = records(traces(span(1, {**CHAT, **reasons}), span(2, {**CHAT, **reasons})), encoding=encoding)
+    assert [status, status] == [record.status for record in found]
+
+
+def raised(number: int, attributes: dict[str, Any]) -> dict[str, Any]:
+    kind = {"key": "exception.type", "value": {"stringValue": "RateLimitError"}}
+    return span(number, attributes, events=[{"name": "exception", "attributes": [kind]}])
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_exception_without_an_answer_is_a_failure(encoding: str) -> None:
+    """LangSmith for JavaScript leaves the status good."""
+    llm = {"langsmith.span.kind": "llm", **CHAT}
+    record = only(traces(raised(1, llm)), encoding=encoding)
+    assert ("error", "RateLimitError") == (record.status, record.error_type)
+    unnamed = {name: value for name, value in llm.items() if name != "gen_ai.operation.name"}
+    assert "error" == only(traces(raised(1, unnamed)), encoding=encoding).status
+
+
+@pytest.mark.parametrize("answer", [USAGE, {"gen_ai.response.id": "chatcmpl-1"}, {"gen_ai.response.model": "gpt-4o-1"}])
+def test_an_exception_beside_an_answer_is_none(answer: dict[str, Any]) -> None:
+    """Whoever read the answer may have raised it."""
+    assert "ok" == only(traces(raised(1, {**CHAT, **answer}))).status
+
+
+def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
+    """As JSON text; the attribute of successful calls comes first."""
+    failed = {"mlflow.spanType": '"CHAT_MODEL"', "model": '"gpt-4o-mini"'}
+    record = only(traces(span(1, failed, status={"code": 2})))
+    assert ("gpt-4o-mini", "openai", "error") == (record.request_model, record.provider, record.status)
+    assert "gpt-4o" == only(traces(span(1, {**failed, "mlflow.llm.model": '"gpt-4o"'}))).request_model
+
+
+# --- Whose a span is, and what it names ---------------------------------------------------------------------
+
+
+def test_spans_of_litellms_scope_are_litellms_whatever_marks_them() -> None:
+    """Its integrations for Langfuse and Arize write OpenInference's words, with the response's id in them."""
+    call = {**LLM, **COUNTED, "llm.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9", "llm.cost.total": 0.0}
+    record = only(traces(span(1, call), scope="litellm"))
+    assert ("litellm", "chatcmpl-A1B2C3D4E5F6G7H8I9", 1200, 80, None) == (
+        record.source, record.request_id, record.input_tokens, record.output_tokens, record.cost,
+    )  # fmt: skip
+    assert "openinference" == only(traces(span(1, call), scope="openinference.instrumentation.litellm")).source
+
+
+def test_a_response_id_of_openinference_joins_reports() -> None:
+    """The same id in the words of the conventions is the same call."""
+    ours = only(traces(span(1, {**LLM, "llm.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9"})))
+    theirs = only(traces(span(2, {**CHAT, "gen_ai.response.id": "chatcmpl-A1B2C3D4E5F6G7H8I9"})))
+    assert ours.id == theirs.id
+
+
+def test_the_requested_model_of_openinference_comes_first() -> None:
+    """The older name may be that of the model that answered."""
+    call = {**LLM, **COUNTED, "llm.request.model_name": "gpt-4o-mini", "llm.response.model_name": "gpt-4o-mini-1"}
+    record = only(traces(span(1, call)))
+    assert ("gpt-4o-mini", "gpt-4o-mini-1") == (record.request_model, record.response_model)
+
+
+def test_no_price_is_no_cost_of_openlits() -> None:
+    """It writes 0 where it has no price; a failed call and one without tokens cost nothing."""
+    free = {**CHAT, "gen_ai.usage.cost": 0.0}
+    assert None is only(traces(span(1, {**free, **USAGE}), scope="openlit")).cost
+    assert "0" == only(traces(span(1, {**free, **USAGE}, status={"code": 2}), scope="openlit")).cost
+    assert "0" == only(traces(span(1, {**free, **USAGE}))).cost
+    assert "0" == only(traces(span(1, free), scope="openlit")).cost
