@@ -15,7 +15,7 @@ from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.tokens import Tokens, Usage
-from gateway.normalise.reading.values import Other, count, first, money, nested, text
+from gateway.normalise.reading.values import Other, count, first, money, nested, of_json, text
 from spool.record import Inference
 
 NAME = "helicone"
@@ -48,7 +48,11 @@ def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
 
 
 def calls(event: HeliconeEvent) -> Iterable[Call]:
-    """One object is one call; it has no time, no operation and no status."""
+    """
+    One object is one call; it has no time, no operation and no status.
+
+    Bodies that are too large for the webhook are cut, and then nothing but its id may be known.
+    """
     asked, answered = nested(event.request_body, ProviderBody), nested(event.response_body, ProviderBody)
     figures = nested(event.metadata, HeliconeFigures)
     model = first(event.model, asked.model)
@@ -64,7 +68,18 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
     record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
     metadata = Metadata()
     metadata.describe(record, end_user=text(event.user_id))
-    return (Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out),)
+    identity = answered.identity(record, own_id=record.request_id)
+    return (Call(record, identity, metadata.left_out, is_certain=_are_cut(event)),)
+
+
+def _are_cut(event: HeliconeEvent) -> bool:
+    """Whether the bodies of a call with an id cannot be read, as those that the webhook cuts at 10 KB."""
+    bodies = (event.request_body, event.response_body)
+    return text(event.request_id) is not None and any(_is_cut(body) for body in bodies)
+
+
+def _is_cut(body: Any) -> bool:
+    return isinstance(body, str) and bool(body) and of_json(body, ProviderBody) is None
 
 
 def _tokens(figures: HeliconeFigures, answered: ProviderBody) -> Tokens:

@@ -15,8 +15,9 @@ from uuid import uuid4
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import count_tokens, fail, known_cost
+from gateway.normalise.formats.engine.rules import column, count_tokens, fail, known_cost
 from gateway.normalise.litellm_calls import identity_of
+from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
@@ -47,6 +48,12 @@ class LiteLLMRequester(msgspec.Struct):
     session_id: Any = None
 
 
+class LiteLLMHeaders(msgspec.Struct):
+    """Only this one: the proxy keeps every header of the caller that begins with `x-`."""
+
+    claude_code_session: Any = column("x-claude-code-session-id")
+
+
 class LiteLLMFailure(msgspec.Struct):
     error_class: Any = None
     error_code: Any = None
@@ -60,6 +67,7 @@ class LiteLLMMeta(msgspec.Struct):
     user_api_key_alias: Any = None
     user_api_key_hash: Any = None
     requester_metadata: LiteLLMRequester | Other = None
+    requester_custom_headers: LiteLLMHeaders | Other = None
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
     additional_usage_values: Usage | Other = None  # older spend rows
@@ -132,7 +140,9 @@ def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     record.response_model = _response_model(event, record)
     record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
-    record.session = first(event.session_id, nested(meta.requester_metadata, LiteLLMRequester).session_id)
+    record.session = first(
+        event.session_id, nested(meta.requester_metadata, LiteLLMRequester).session_id, _client(meta)
+    )
     end_user = first(event.end_user, meta.user_api_key_end_user_id)
     return record, _describe(record, event, meta, text(meta.user_api_key_user_id), end_user)
 
@@ -142,7 +152,7 @@ def _of_row(event: LiteLLMEvent) -> tuple[Inference, int]:
     record = _record(event, meta, event.request_id, money(event.spend, "spend"))
     record.team = first(event.team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, event.api_key)
-    record.session = text(event.session_id)
+    record.session = first(_client(meta), event.session_id)  # for want of a session, a row holds the trace
     return record, _describe(record, event, meta, text(event.user), text(event.end_user))
 
 
@@ -179,6 +189,11 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
 def _operation(call_type: str | None) -> str | None:
     operation = None if call_type is None else of_function(call_type)
     return None if operation == RERANK else operation  # unnamed in the cases' list of LiteLLM's calls
+
+
+def _client(meta: LiteLLMMeta) -> Any:
+    """The session that Claude Code names in a header of its own."""
+    return nested(meta.requester_custom_headers, LiteLLMHeaders).claude_code_session
 
 
 def _describe(
@@ -227,6 +242,12 @@ def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
     return model_name(stated, event.custom_llm_provider)
 
 
+def _why_none(event: LiteLLMEvent) -> str | None:
+    """Understood are calls of tools, and failures before a model was chosen."""
+    is_tool = isinstance(event.call_type, str) and "mcp" in event.call_type
+    return NOT_AI if is_tool or event.status == "failure" else None
+
+
 def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:
     """Calls of MCP tools carry the tool's name as a model; only a price makes one worth a record."""
     is_mcp = isinstance(event.call_type, str) and "mcp" in event.call_type
@@ -255,6 +276,7 @@ FORMAT = ItemFormat(
     example=example,
     event=LiteLLMEvent,
     calls=calls,
+    ignored_as=_why_none,
     origins={
         "request_id": "id (spend row: request_id)",
         "start_time": "startTime",
@@ -273,7 +295,7 @@ FORMAT = ItemFormat(
         "error_type": "error_information.error_class",
         "user": "metadata.user_api_key_user_id, else end_user",
         "team": "metadata.user_api_key_team_id, else its alias",
-        "session": "session_id, else metadata.requester_metadata.session_id",
+        "session": "session_id, else that of requester_metadata, x-claude-code-session-id or end_user",
         "api_key": "metadata.user_api_key_alias, else user_api_key_hash",
     },
 )

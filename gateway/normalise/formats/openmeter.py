@@ -1,30 +1,38 @@
-"""CloudEvents as OpenMeter takes them; those with a model and tokens are calls, the others are ignored."""
+"""
+CloudEvents as OpenMeter takes them. Those with a model and counts of input and output are calls; its standard event,
+one count of one type of a model's tokens, is usage of no call that is known; the others are ignored.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, FormatAnswer, ItemFormat, any_of
+from gateway.normalise.formats.engine.declaration import Call, Count, ExampleCall, FormatAnswer, ItemFormat, any_of
 from gateway.normalise.formats.engine.rules import count_tokens
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Usage, of_usage
-from gateway.normalise.reading.values import Other, money, nested, text
-from spool.identity import Identity, of_call, of_event
-from spool.record import Inference
+from gateway.normalise.reading.values import Other, count, money, nested, text
+from spool.identity import Identity, is_long, of_call, of_event
+from spool.record import Inference, UsageMetric
 
 NAME = "openmeter"
+
+_TOKEN_TYPES = {"input": "input", "prompt": "input", "system": "input", "output": "output", "completion": "output"}
 
 
 class OpenMeterData(Usage):
     model: Any = None
     provider: Any = None
     cost: Any = None
+    tokens: Any = None
+    type: Any = None
 
 
 class OpenMeterEvent(msgspec.Struct):
@@ -35,12 +43,14 @@ class OpenMeterEvent(msgspec.Struct):
     data: OpenMeterData | Other = None
 
 
-def calls(event: OpenMeterEvent) -> Iterable[Call]:
-    """An event is a call when its data has both a model and tokens."""
+def calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
+    """An event is a call when its data has both a model and tokens of input or output."""
     data = nested(event.data, OpenMeterData)
     tokens = of_usage(data)
-    if text(data.model) is None or (tokens.input is None and tokens.output is None):
+    if text(data.model) is None:
         return ()
+    if tokens.input is None and tokens.output is None:
+        return _count(event, data)
     record = Inference(
         id=b"",
         source=NAME,
@@ -56,10 +66,39 @@ def calls(event: OpenMeterEvent) -> Iterable[Call]:
     return (Call(record, _identity(record, text(event.source)), metadata.left_out),)
 
 
+def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
+    """The one count of a standard event. A source's counts are told apart from those of others by its service."""
+    number = count(data.tokens, "data.tokens")
+    if not number:
+        return ()
+    source, event_id = text(event.source), text(event.id)
+    metadata = Metadata()
+    metadata.tag("service", source)
+    metric = UsageMetric(
+        id=b"",
+        source=NAME,
+        name="openmeter.tokens",
+        model=model_name(data.model, data.provider),
+        token_type=_TOKEN_TYPES.get(text(data.type) or ""),
+        value=number,
+        start_time=instant(event.time),
+        user=text(event.subject),
+        tags=metadata.tags,
+    )
+    known = source is not None and event_id is not None
+    identity = Identity(of_event(source or "", event_id or "")) if known else Identity(os.urandom(16), certain=False)
+    return (Count(metric, identity, metadata.left_out),)
+
+
 def _identity(record: Inference, source: str | None) -> Identity:
-    if source and record.request_id:
-        return Identity(of_event(source, record.request_id))
-    return of_call(record, own_id=record.request_id)
+    """By the id if it is long enough to be a response id, as LiteLLM's are; else by source and id."""
+    event_id = record.request_id
+    if not source or not event_id:
+        return of_call(record, own_id=event_id)
+    named = of_event(source, event_id)
+    if not is_long(event_id):
+        return Identity(named)
+    return Identity(of_call(record, response_id=event_id).id, lookups=(named,))
 
 
 def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
@@ -95,5 +134,8 @@ FORMAT = ItemFormat(
         "output_tokens": "data.completion_tokens",
         "cost": "data.cost",
         "user": "subject",
+        "model": "data.model",
+        "token_type": "data.type",
+        "value": "data.tokens",
     },
 )

@@ -1,4 +1,8 @@
-"""Portkey: analytics rows, export lines, and the JSON file of one log, perhaps with its row. Costs are in cents."""
+"""
+Portkey: analytics rows, export lines, the JSON file of one log, perhaps with its row, and what its log hook posts.
+
+Costs are in cents.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,40 @@ from gateway.normalise.formats.engine.rules import column, count_tokens, fail, f
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.operations import (
+    CHAT,
+    COMPLETION,
+    EMBEDDINGS,
+    IMAGE,
+    RERANK,
+    SPEECH,
+    TRANSCRIPTION,
+    of_path,
+)
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import Other, count, first, is_false, mapping, money, nested, number_of, text
+from gateway.normalise.reading.values import (
+    Other,
+    count,
+    first,
+    is_false,
+    mapping,
+    money,
+    nested,
+    number_of,
+    status_code,
+    text,
+)
 from spool.identity import of_call
 from spool.record import Inference
 
 NAME = "portkey"
+
+# Of the hook.
+_OPERATIONS = {
+    "chatComplete": CHAT, "messages": CHAT, "createModelResponse": CHAT, "complete": COMPLETION, "embed": EMBEDDINGS,
+    "rerank": RERANK, "imageGenerate": IMAGE, "createTranscription": TRANSCRIPTION, "createSpeech": SPEECH,
+}  # fmt: skip
 
 # Moves the point of any number in JSON. The default, 28 digits, would round, and an exponent overflow.
 _EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -42,12 +72,16 @@ class PortkeyHeaders(msgspec.Struct):
 
 class PortkeyRequest(msgspec.Struct):
     url: Any = None
+    json: ProviderBody | Other = None  # of the hook
+    headers: PortkeyHeaders | Other = None
     body: ProviderBody | Other = None
     portkeyHeaders: PortkeyHeaders | Other = None
 
 
 class PortkeyResponse(msgspec.Struct):
     status: Any = None
+    json: ProviderBody | Other = None  # of the hook
+    statusCode: Any = None
     responseTime: Any = None
     headers: PortkeyHeaders | Other = None
     body: ProviderBody | Other = None
@@ -82,15 +116,27 @@ class PortkeyEvent(msgspec.Struct):
     request: PortkeyRequest | Other = None
     response: PortkeyResponse | Other = None
     metrics: PortkeyEvent | Other = None
+    # The hook.
+    provider: Any = None
+    requestType: Any = None
 
 
 def has_sign(members: Members) -> bool:
-    return "ai_org" in members or any_inside(members, "request", "portkeyHeaders")
+    return (
+        "ai_org" in members
+        or any_inside(members, "request", "portkeyHeaders")
+        or (any_inside(members, "request", "json") and any_inside(members, "response", "statusCode"))
+    )
 
 
 def calls(event: PortkeyEvent) -> Iterable[Call]:
-    """One row, line or file is one call. A line may hold what a file has; a file without bodies has its row."""
-    for read, source in ((_of_row, event), (_of_file, event), (_of_row, nested(event.metrics, PortkeyEvent))):
+    """
+    One row, line, file or hook is one call. A line may hold what a file has; a file without bodies has its row.
+
+    A hook that runs before the request has no answer yet, and is none.
+    """
+    metrics = nested(event.metrics, PortkeyEvent)
+    for read, source in ((_of_row, event), (_of_file, event), (_of_hook, event), (_of_row, metrics)):
         call = read(source)
         if is_call(call.record):
             return (call,)
@@ -156,6 +202,27 @@ def _of_file(event: PortkeyEvent) -> Call:
     return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
 
 
+def _of_hook(event: PortkeyEvent) -> Call:
+    request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
+    asked, answered = nested(request.json, ProviderBody), nested(response.json, ProviderBody)
+    headers = nested(request.headers, PortkeyHeaders)
+    record = Inference(id=b"", source=NAME)
+    if not status_code(response.statusCode):
+        return Call(record, of_call(record))
+    record.request_id = text(answered.id) or text(answered.responseId)
+    record.trace_id = text(headers.trace_id)
+    record.provider = provider(event.provider, asked.model or answered.answered_by)
+    record.operation = _OPERATIONS.get(text(event.requestType) or "")
+    record.request_model = model_name(asked.model, event.provider)
+    record.response_model = model_name(answered.answered_by, event.provider)
+    count_tokens(record, answered.tokens())
+    fail_by_status(record, response.statusCode)
+    metadata = Metadata()
+    _learn(metadata, event.metadata)
+    metadata.describe(record)
+    return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
+
+
 def _is_hit(cache_status: Any) -> bool:
     return "hit" in (text(cache_status) or "").lower()
 
@@ -197,22 +264,22 @@ FORMAT = ItemFormat(
     event=PortkeyEvent,
     calls=calls,
     origins={
-        "request_id": "id (log file: _id)",
+        "request_id": "id (log file: _id; hook: response.json.id)",
         "trace_id": "trace_id (log file: x-portkey-trace-id)",
         "start_time": "created_at",
         "end_time": "created_at + response_time",
-        "provider": "ai_org (log file: provider in x-portkey-config)",
-        "operation": "request_url (log file: request.url)",
-        "request_model": "ai_model (log file: request.body.model)",
-        "response_model": "response.body.model",
-        "input_tokens": "req_units (log file: response.body.usage)",
-        "output_tokens": "res_units (log file: response.body.usage)",
-        "cache_read_tokens": "response.body.usage",
-        "cache_write_tokens": "response.body.usage",
-        "reasoning_tokens": "response.body.usage",
+        "provider": "ai_org (log file: provider in x-portkey-config; hook: provider)",
+        "operation": "request_url (log file: request.url; hook: requestType)",
+        "request_model": "ai_model (log file: request.body.model; hook: request.json.model)",
+        "response_model": "response.body.model (hook: response.json.model)",
+        "input_tokens": "req_units (log file: response.body.usage; hook: response.json.usage)",
+        "output_tokens": "res_units (log file: response.body.usage; hook: response.json.usage)",
+        "cache_read_tokens": "response.body.usage (hook: response.json.usage)",
+        "cache_write_tokens": "response.body.usage (hook: response.json.usage)",
+        "reasoning_tokens": "response.body.usage (hook: response.json.usage)",
         "cost": "cost / 100 (cents)",
-        "status": "response_status_code, is_success, cache_status",
-        "error_type": "response_status_code",
+        "status": "response_status_code, is_success, cache_status (hook: response.statusCode)",
+        "error_type": "response_status_code (hook: response.statusCode)",
         "user": "user_id, else _user",
         "team": "workspace_slug (log file: organisation_id)",
         "session": "metadata.session_id",

@@ -27,12 +27,12 @@ def take_row(
         if isinstance(call, BadValue):
             outcome.reject(place, call.reason, f"item {place}: {call.message}")
             continue
-        record, identity, left_out = call
-        outcome.left_out += left_out
+        record = call.record
+        outcome.left_out += call.left_out
         for name, value in tags.items():
             outcome.left_out += name not in record.tags and not tag_rules.put(record.tags, name, value)
         why = None if outcome.why is None else explained(format.origins, record)
-        outcome.add(record, identity, why, device=device)
+        outcome.add(record, call.identity, why, device=device)
     return bool(found)
 
 

@@ -8,7 +8,6 @@ gateway.normalise.reading.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import lru_cache
@@ -141,13 +140,6 @@ NO_CALLS = frozenset({
 
 _ERROR = "error"
 
-# What a model is called, or how tokens are counted, in attributes of unknown senders.
-_AI_NAME = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
-_TOKEN_COUNT = re.compile(
-    r"(?:^|[._])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)|model(?:_name|_id)?$)"
-    r"|tokens(?:In|Out)$"
-)
-
 
 def first(attributes: Attributes, names: Iterable[str]) -> Any:
     """The value of the first name that says something, else None."""
@@ -236,11 +228,6 @@ def finished_in_error(attributes: Attributes, names: Iterable[str]) -> bool:
         if type(reasons) is list:
             return all(reason == _ERROR for reason in reasons)
     return False
-
-
-def is_ai_name(name: str) -> bool:
-    """Whether an attribute's name is one of a model or of token counts."""
-    return bool(_AI_NAME.match(name) or _TOKEN_COUNT.search(name))
 
 
 def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:

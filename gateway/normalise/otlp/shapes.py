@@ -16,6 +16,7 @@ from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.names import FIELD_NAMES, METADATA_BEGINNINGS, NO_METADATA, TAG_LISTS
 from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.reading.ai_names import is_ai_name
 
 CONTAINERS: dict[str, Callable[[Any], Fields]] = {
     name: read for product in PRODUCTS for name, read in product.containers.items()
@@ -60,7 +61,7 @@ def _shape(names: Names) -> AttributeShape:
         taken_by=tuple([product for product in PRODUCTS if not present.isdisjoint(product.taken_marks)]),
         names_tool="gen_ai.tool.name" in present,
         names_end_user=not present.isdisjoint(_END_USER_NAMES),
-        names_ai=any(semconv.is_ai_name(name) for name in names),
+        names_ai=any(is_ai_name(name) for name in names),
     )
 
 

@@ -7,18 +7,22 @@ address, which callers put into metadata too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.normalise.reading.tags import MAX_NAME, is_secret, names_secret, put
-from gateway.normalise.reading.values import text
+from gateway.normalise.reading.values import mapping, text
 from spool.record import Inference
 
 _USER = ("user_id", "userId", "user", "_user")
 _TEAM = ("team_id", "teamId", "team")
 _SESSION = ("session_id", "sessionId", "session")
 _WHO = frozenset((*_USER, *_TEAM, *_SESSION))
+
+# Claude Code names its installation, account and session in one text; newer releases write the same as JSON.
+_INSTALLATION = re.compile(r"user_(?P<device_id>\w+?)_account_(?P<account_uuid>[\w-]*?)_session_(?P<session_id>[\w-]+)")
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ class Metadata:
         end_user: str | None = None,
     ) -> None:
         """Fill the record's empty fields; the authenticated principal goes before a user that the caller names."""
-        supplied = end_user or self.user
+        supplied, session = _of_installation(end_user or self.user)
         if is_secret(supplied):
             supplied = None
             self.left_out += 1
@@ -70,7 +74,7 @@ class Metadata:
             self.tag("end_user", supplied)
         record.user = principal or supplied
         record.team = record.team or self.team
-        record.session = record.session or self.session
+        record.session = record.session or self.session or session
         record.tags = self.tags
 
 
@@ -80,6 +84,17 @@ def key_name(*values: Any) -> str | None:
         if (named := text(value)) is not None and not is_secret(named):
             return named
     return None
+
+
+def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
+    """The user and the session in an end user that names both; any other end user is the user."""
+    if end_user is None or "session" not in end_user:
+        return end_user, None
+    found = _INSTALLATION.fullmatch(end_user)
+    named = mapping(end_user) if found is None else found.groupdict()
+    session = text(named.get("session_id"))
+    user = text(named.get("account_uuid")) or text(named.get("device_id"))
+    return (end_user, None) if session is None or user is None else (user, session)
 
 
 def _may_be_named(name: str) -> bool:

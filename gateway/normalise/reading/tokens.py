@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.normalise.reading.values import Other, count, nested
+from gateway.normalise.reading.values import BadValue, Other, count, nested
 
 # Providers whose own input count leaves the cache out; some instrumentations pass it on as it is.
 COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
@@ -71,6 +71,7 @@ class Usage(msgspec.Struct):
     completion_tokens: Any = None
     input_tokens: Any = None
     output_tokens: Any = None
+    total_tokens: Any = None
     prompt_tokens_details: Details | Other = None
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None
@@ -92,6 +93,7 @@ class Gemini(msgspec.Struct):
     thoughtsTokenCount: Any = None
     toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
+    totalTokenCount: Any = None
 
 
 def settle(
@@ -123,10 +125,14 @@ def settle(
     return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning)
 
 
-def of_usage(usage: Usage) -> Tokens:
-    """The counts of a usage object, whose shape is known by the names in it."""
+def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
+    """
+    The counts of a usage object, whose shape is known by the names in it.
+
+    `without_cache`: OpenAI's names hold counts of a provider that leaves the cache out of its input.
+    """
     if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
-        return _of_openai(usage)
+        return _of_openai(usage, without_cache=without_cache)
     if usage.inputTokens is not None or usage.outputTokens is not None:
         return _of_converse(usage)
     return _of_anthropic(usage)
@@ -139,15 +145,32 @@ def of_gemini(usage: Gemini) -> Tokens:
     prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
     candidates = count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
     cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
+    if thoughts is None and prompt is not None:  # some gateways pass on the total that holds them, and not them
+        thoughts = _beyond(total_of(usage.totalTokenCount), prompt, from_tools, candidates)
     return settle(Tokens(added(prompt, from_tools), added(candidates, thoughts), cached, reasoning=thoughts))
 
 
 def cache_write(usage: Usage) -> int | None:
-    """The total when it is given, else the 5-minute and 1-hour kinds together."""
+    """The total when it is given, else the kinds together: some libraries write a total of 0 beside them."""
     total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
-    if total is not None or usage.cache_creation is None:
+    if total or usage.cache_creation is None:
         return total
-    return nested(usage.cache_creation, CacheWrites).total()
+    kinds = nested(usage.cache_creation, CacheWrites).total()
+    return kinds if kinds or total is None else total
+
+
+def total_of(stated: Any) -> int | None:
+    """A reported total; None for an impossible one, because it is never billed."""
+    try:
+        return count(stated, "usage.total_tokens")
+    except BadValue:
+        return None
+
+
+def _beyond(total: int | None, *parts: int | None) -> int | None:
+    """What a total has beyond its parts, None if that is nothing."""
+    rest = 0 if total is None else total - sum(part or 0 for part in parts)
+    return rest if rest > 0 else None
 
 
 def added(*parts: int | None) -> int | None:
@@ -156,17 +179,18 @@ def added(*parts: int | None) -> int | None:
     return sum(known) if known else None
 
 
-def _of_openai(usage: Usage) -> Tokens:
+def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
     input_details = nested(usage.prompt_tokens_details or usage.input_tokens_details, Details)
     output_details = nested(usage.completion_tokens_details or usage.output_tokens_details, Details)
     cache_read = _either(input_details.cached_tokens, usage.cache_read_input_tokens)
-    return settle(Tokens(
+    reported = Tokens(
         count(_either(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
         count(_either(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"),
         count(cache_read, "usage.prompt_tokens_details.cached_tokens"),
         _openai_cache_write(usage, input_details),
         output_details.reasoning(),
-    ))  # fmt: skip
+    )
+    return settle(reported, total=total_of(usage.total_tokens), without_cache=without_cache)
 
 
 def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:

@@ -21,7 +21,7 @@ from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.values import BadValue
 from gateway.schemas import Schema
 from spool.identity import Identity
-from spool.record import Inference
+from spool.record import AiRecord, Inference, UsageMetric
 
 Members = Mapping[str, payload.Raw]
 Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
@@ -40,6 +40,17 @@ class Call(NamedTuple):
     record: Inference
     identity: Identity
     left_out: int = 0  # metadata that may not become a tag
+    is_certain: bool = (
+        False  # its gateway reports nothing but calls: it is one even if neither model nor tokens are known
+    )
+
+
+class Count(NamedTuple):
+    """Tokens that a format counts by themselves: of no call that it knows."""
+
+    record: UsageMetric
+    identity: Identity
+    left_out: int = 0
 
 
 class Unreadable(NamedTuple):
@@ -105,14 +116,16 @@ class ItemFormat(Format):
     A format whose items are read one by one.
 
     `calls` reads one item, decoded as `event`; none, or one without model and tokens, for an item that is no
-    call. It raises `BadValue` when a figure cannot be what its field is for, or yields it when the item's other
-    calls are good. `unwrap` takes an item of the body out of its envelopes, packed ones with `Unfolding`.
+    call, and a `Count` for tokens of no call. It raises `BadValue` when a figure cannot be what its field is for,
+    or yields it when the item's other calls are good. `unwrap` takes an item of the body out of its envelopes,
+    packed ones with `Unfolding`.
     """
 
     event: type[msgspec.Struct]
-    calls: Callable[[Any], Iterable[Call | BadValue]]
+    calls: Callable[[Any], Iterable[Call | Count | BadValue]]
     unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
-    ignored_as: Callable[[Any], str] | None = None  # why an item that is no call was passed over
+    # Why an item that is no call was passed over; None: it was not understood if it names a model or tokens.
+    ignored_as: Callable[[Any], str | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +135,9 @@ class BatchFormat(Format):
     read: Callable[[bytes, Options], Generator[None, None, Normalised]]
 
 
-def explained(origins: Mapping[str, str], record: Inference) -> dict[str, str]:
+def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
     """Which field of the payload stands behind each field that the record has."""
-    return {name: origin for name, origin in origins.items() if getattr(record, name) is not None}
+    return {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
 
 
 def json_answer(status: int, value: Any) -> FormatAnswer:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any, Final
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.formats.engine.declaration import Call, ItemFormat, Items, Unreadable, explained
+from gateway.normalise.formats.engine.declaration import Call, Count, ItemFormat, Items, Unreadable, explained
 from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.formats.engine.rules import is_call
 from gateway.normalise.options import Options
@@ -14,6 +14,7 @@ from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcom
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.slices import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
 from gateway.normalise.payload.unfolding import Hold, Unfolding
+from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.values import BadValue, decoded
 
 MAX_ITEMS: Final = 2_000_000  # a body of real items cannot hold as many
@@ -77,20 +78,30 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
     return None
 
 
-def calls_of(format: ItemFormat, event: Any) -> list[Call | BadValue]:
+def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
     """The calls of one item, and what of it cannot be counted. What has neither a model nor tokens is no call."""
     try:
-        return [call for call in format.calls(event) if isinstance(call, BadValue) or is_call(call.record)]
+        return [found for found in format.calls(event) if not isinstance(found, Call) or _is_call(found)]
     except BadValue as error:
         return [error]
 
 
+def _is_call(call: Call) -> bool:
+    return call.is_certain or is_call(call.record)
+
+
 def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
-    """Ignore an item without a call. Of one with another format's sign an operator is shown the names."""
+    """
+    Ignore an item without a call. An operator is shown the names of one that is not understood: it has another
+    format's sign, or names of a model or of tokens that nothing took.
+    """
     members = payload.peek(item)
+    names: list[str] = []
     if format_of(members) in (None, format.name):
-        outcome.ignored[format.ignored_as(event) if format.ignored_as else NOT_AI] += 1
-        return
+        why = format.ignored_as(event) if format.ignored_as else None
+        if why is not None or not (names := ai_names(members)):
+            outcome.ignored[why or NOT_AI] += 1
+            return
     outcome.ignored[UNRECOGNISED_AI] += 1
     if len(outcome.unrecognised) < MAX_SHAPES:
-        outcome.show_shape(members)
+        outcome.show_shape(members.keys() - set(names), of=names)

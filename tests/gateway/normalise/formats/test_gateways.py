@@ -9,9 +9,10 @@ import pytest
 
 from gateway.errors import BadPayload
 from gateway.normalise.formats.list import FORMAT_NAMES
-from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, UNRECOGNISED_AI
 from spool.identity import digest, of_event
-from spool.record import rfc3339
+from spool.record import UsageMetric, rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
 from tests.gateway.normalise.outcomes import inferences
 
@@ -132,6 +133,30 @@ def test_kong_falls_back_to_the_consumers_own_id() -> None:
 
 
 # -- portkey -----------------------------------------------------------------------------------------------------------
+
+
+def test_portkey_a_hook_before_the_request_is_no_call() -> None:
+    """It has no answer yet; the hook after it tells the call."""
+    hook = case("portkey", "log-hook-claude")
+    before = hook | {"response": {"json": {}, "text": "", "statusCode": None}}
+    outcome = read(None, [before, hook])
+    assert [hook["response"]["json"]["id"]] == [record.request_id for record in inferences(outcome)]
+
+
+def test_portkey_a_hook_tells_failures_and_streams() -> None:
+    """Without an answer in JSON; their outcome is the status."""
+    hook = case("portkey", "log-hook-claude")
+    failed = one(None, hook | {"response": {"json": {"error": {"message": "CANARY"}}, "statusCode": 429}})
+    assert ("error", "429", None) == (failed.status, failed.error_type, failed.input_tokens)
+    assert "ok" == one(None, hook | {"response": {"json": None, "statusCode": 200}}).status
+
+
+def test_portkey_a_hook_with_the_providers_own_body() -> None:
+    """A request to Anthropic's address is answered in Anthropic's shape."""
+    hook = case("portkey", "log-hook-claude") | {"requestType": "messages"}
+    hook["response"]["json"]["usage"] = {"input_tokens": 12, "output_tokens": 40, "cache_read_input_tokens": 2028}
+    record = one(None, hook)
+    assert ("chat", 2040, 2028) == (record.operation, record.input_tokens, record.cache_read_tokens)
 
 
 def test_portkey_cents_may_be_text() -> None:
@@ -366,8 +391,44 @@ def test_openmeter_events_are_known_by_source_and_id() -> None:
     event["data"]["prompt_tokens"] = "1320"
     other = event | {"id": "2", "data": {"tokens": 5, "type": "input"}}
     outcome = read(None, [event, other, other | {"data": {"model": "x"}}, other | {"data": "text"}])
-    assert {NOT_AI: 3} == dict(outcome.ignored)
+    assert {NOT_AI: 1, UNRECOGNISED_AI: 2} == dict(outcome.ignored)
     assert [of_event("litellm-proxy", event["id"])] == [record.id for record in outcome.records]
+
+
+def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
+    """LiteLLM's callback uses the response's; the event by source and id is the same call."""
+    event = case("openmeter", "cloudevent-single") | {"id": "chatcmpl-0123456789abcdef"}
+    (identity,) = read(None, event).identities
+    assert digest(2, event["id"]) == identity.id
+    assert (of_event("litellm-proxy", event["id"]),) == identity.lookups
+
+
+@pytest.mark.parametrize(
+    ("type", "expected"),
+    [("input", "input"), ("system", "input"), ("output", "output"), ("other", None), (None, None)],
+)
+def test_openmeters_standard_event_is_a_count(type: str | None, expected: str | None) -> None:
+    """One number of one type: usage of its source, and no call."""
+    data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
+    event = {"specversion": "1.0", "type": "prompt", "id": "00001", "source": "chat-app", "subject": "customer-1"}
+    outcome = read(None, event | {"data": data}, options=Options(explain=True))
+    (record,) = outcome.records
+    assert isinstance(record, UsageMetric)
+    assert ("gpt4-turbo", expected, 123_456, "customer-1") == (
+        record.model, record.token_type, record.value, record.user
+    )  # fmt: skip
+    assert {"service": "chat-app"} == record.tags
+    assert of_event("chat-app", "00001") == record.id
+    assert outcome.why is not None
+    assert "data.tokens" == outcome.why[0]["value"]
+
+
+def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:
+    """In every format: an operator sees the names, and no value; names under which nothing stands say nothing."""
+    line = {"started_at": 1, "latencies": {}, "ai": {"new-plugin": {}}, "usage": {"input_tokens": 5, "text": "CANARY"}}
+    outcome = read("kong", [line, line | {"usage": {"input_tokens": 0, "model": ""}}])
+    assert {UNRECOGNISED_AI: 1, NOT_AI: 1} == dict(outcome.ignored)
+    assert [("usage.input_tokens", "ai", "latencies", "started_at", "usage")] == outcome.unrecognised
 
 
 def test_openrouter_stats_that_were_cancelled() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.gateway.normalise.formats.payloads import one
+from gateway.normalise.outcome import NOT_AI
+from spool.identity import digest
+from tests.gateway.normalise.formats.payloads import one, read
 
 GEMINI: dict[str, Any] = {
     "responseId": "Zm9vYmFyYmF6cXV4",
@@ -24,6 +26,15 @@ def test_geminis_answer_names_its_model_in_a_place_of_its_own() -> None:
     assert (None, "gemini-2.5-pro", "gcp.gemini") == (record.request_model, record.response_model, record.provider)
     assert (100, 40, 30) == (record.input_tokens, record.output_tokens, record.reasoning_tokens)
     assert "gcp.gen_ai" == one(None, hook(GEMINI)).provider
+
+
+def test_a_webhook_whose_bodies_are_cut_is_a_call_of_which_only_the_id_is_known() -> None:
+    """They are cut at 10 KB, and are then no JSON; a body that is read and names nothing is no call."""
+    cut = '{"model": "gpt-5", "messages": [{"role": "user", "content": "CANA'
+    record = one(None, {"request_id": "r-1", "user_id": "u", "request_body": cut, "response_body": cut})
+    assert ("r-1", "u", None, None) == (record.request_id, record.user, record.request_model, record.input_tokens)
+    assert digest(5, "helicone", "r-1") == record.id
+    assert {NOT_AI: 1} == dict(read(None, hook("{}")).ignored)
 
 
 def test_the_webhooks_own_figures_go_before_those_of_the_body() -> None:

@@ -230,6 +230,31 @@ def test_the_session_of_a_client_stands_deeper(event: dict[str, Any]) -> None:
     assert "other" == one("litellm", event | {"session_id": "other"}).session
 
 
+CLAUDE_CODE = {"device_id": "d" * 64, "account_uuid": "acc-1", "session_id": "5c9d"}
+
+
+@pytest.mark.parametrize(
+    "end_user",
+    [json.dumps(CLAUDE_CODE), "user_" + "d" * 64 + "_account_acc-1_session_5c9d"],
+)
+def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], end_user: str) -> None:
+    """With its installation and account, which is the user: none of them is a user for one session."""
+    event["metadata"] |= {"requester_metadata": {}, "user_api_key_user_id": None}
+    record = one("litellm", event | {"session_id": None, "end_user": end_user})
+    assert ("acc-1", "5c9d") == (record.user, record.session)
+    unnamed = end_user.replace("acc-1", "")
+    assert "d" * 64 == one("litellm", event | {"session_id": None, "end_user": unnamed}).user
+
+
+def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: dict[str, Any]) -> None:
+    """The proxy keeps it in the metadata, in its rows as JSON text; a trace id in place of a session gives way."""
+    headers = {"x-claude-code-session-id": "5c9d", "x-api-key": "CANARY"}
+    event["metadata"] |= {"requester_metadata": {}, "requester_custom_headers": headers}
+    assert "5c9d" == one("litellm", event | {"session_id": None}).session
+    row["metadata"] = json.dumps({"requester_custom_headers": headers})
+    assert "5c9d" == one("litellm", row | {"session_id": row["request_id"]}).session
+
+
 def test_a_secret_in_the_place_of_a_hash_is_not_taken(event: dict[str, Any]) -> None:
     """Not even for want of an alias."""
     event["metadata"] |= {"user_api_key_alias": None, "user_api_key_hash": "sk-1234567890abcdef"}

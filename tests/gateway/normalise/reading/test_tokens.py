@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,3 +122,30 @@ def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
     """Then both kinds are added; otherwise the input is taken as it is."""
     assert 160 == settle(Tokens(10, 1, 100, 50)).input
     assert 150 == settle(Tokens(150, 1, 100, 50)).input
+
+
+def test_a_total_tells_a_cache_beside_openais_names() -> None:
+    """Portkey writes Anthropic's input as prompt tokens, without the cache; the total has it."""
+    usage = Usage(prompt_tokens=12, completion_tokens=40, cache_read_input_tokens=2028, cache_creation_input_tokens=288)
+    assert 2328 == of_usage(usage).input  # by itself the cache is beside what is smaller than it
+    larger = msgspec.structs.replace(usage, prompt_tokens=3000)
+    assert 3000 == of_usage(larger).input
+    assert 5316 == of_usage(msgspec.structs.replace(larger, total_tokens=5356)).input
+    assert 3000 == of_usage(msgspec.structs.replace(larger, total_tokens=3040)).input
+    assert 3000 == of_usage(msgspec.structs.replace(larger, total_tokens=-1)).input
+
+
+def test_a_total_of_no_cache_writes_gives_way_to_its_kinds() -> None:
+    """LangChain writes 0 beside them."""
+    kinds = CacheWrites(ephemeral_5m_input_tokens=200, ephemeral_1h_input_tokens=88)
+    usage = Usage(input_tokens=12, output_tokens=4, cache_creation_input_tokens=0, cache_creation=kinds)
+    assert (300, 288) == (of_usage(usage).input, of_usage(usage).cache_write)
+    nothing = msgspec.structs.replace(usage, cache_creation=CacheWrites())
+    assert (12, 0) == (of_usage(nothing).input, of_usage(nothing).cache_write)
+
+
+def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
+    """What it has beyond prompt and candidates is output, and reasoning."""
+    usage = Gemini(promptTokenCount=1120, candidatesTokenCount=53, totalTokenCount=1184)
+    assert Tokens(1120, 64, reasoning=11) == of_gemini(usage)
+    assert Tokens(1120, 53) == of_gemini(msgspec.structs.replace(usage, totalTokenCount=1173))

@@ -1,0 +1,48 @@
+"""Names that a model or token counts have in what unknown senders report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from gateway.normalise.payload import items as payload
+
+MOST: Final = 8  # names of one item that are worth showing
+_LARGEST = 65_536  # bytes of an inner object that is looked into
+
+_CONVENTION = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
+_TOKEN_COUNT = re.compile(
+    r"(?:^|[._])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)|model(?:_name|_id)?$)"
+    r"|tokens(?:In|Out)$"
+)
+_COUNT_ALONE = frozenset({"tokens", "tokenCount", "token_count"})
+_NOTHING = frozenset({b"null", b"0", b"0.0", b'""', b'"0"', b'"-"', b'"None"', b"{}", b"[]", b"false"})
+
+
+def is_ai_name(name: str) -> bool:
+    """Whether an attribute's name is one of a model or of token counts."""
+    return bool(_CONVENTION.match(name) or _TOKEN_COUNT.search(name))
+
+
+def ai_names(members: Mapping[str, msgspec.Raw]) -> list[str]:
+    """
+    Such names in an item and in the objects that it holds, if something stands under them; at most MOST.
+
+    An item of a gateway's log has fewer names than a span: `tokens` alone is enough.
+    """
+    return sorted(name for _, name in zip(range(MOST), _found(members), strict=False))
+
+
+def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
+    for name, value in members.items():
+        if _counts(name, value):
+            yield name
+        elif bytes(memoryview(value)[:1]) == b"{" and len(bytes(value)) <= _LARGEST:
+            yield from (f"{name}.{inner}" for inner, each in payload.peek(value).items() if _counts(inner, each))
+
+
+def _counts(name: str, value: msgspec.Raw) -> bool:
+    return (name in _COUNT_ALONE or is_ai_name(name)) and bytes(value) not in _NOTHING
