@@ -47,6 +47,10 @@ class Invalid(NotAllowed):
     """A value breaks the rule that the message states, whatever is kept."""
 
 
+class NotKept(Invalid):
+    """The ledger keeps no sums fine enough for the question; the message names the border and what can be asked."""
+
+
 class AlreadyThere(NotAllowed):
     """The name is taken."""
 

@@ -75,6 +75,7 @@ class BillingSync:
         self._waiting = 0
         self._sent = 0
         self._unanswered: tuple[bytes, str] | None = None  # a drop without an answer and its key
+        self._border: datetime | None = None  # as it was last logged
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
@@ -118,7 +119,7 @@ class BillingSync:
             return 0
         until = _hour(self._clock.now() - SETTLE_S)
         month = until.replace(day=1, hour=0)
-        since = (month - timedelta(days=1)).replace(day=1)
+        since = await self._comparable((month - timedelta(days=1)).replace(day=1))
         sent = 0
         self._waiting = 0
         async for hours in self._changed(since, until):
@@ -128,15 +129,30 @@ class BillingSync:
         return sent
 
     async def preview(self, since: datetime, until: datetime) -> BillingPlan:
-        """What the hours of a span come to, sent or not."""
+        """What the hours of a span come to, sent or not. NotKept where days alone are kept."""
+        await self._ledger.check_hours(since)
         return await self._plan(since, until, send=False)
 
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
-        """Send every hour of a span, changed or not; NotAllowed with the message of a refusal."""
+        """Send every hour of a span, changed or not; NotAllowed with the message of a refusal, NotKept as `preview`."""
+        await self._ledger.check_hours(since)
         try:
             return await self._plan(since, until, send=True)
         except SendError as error:
             raise NotAllowed(f"not everything was sent: {error}") from error
+
+    async def _comparable(self, since: datetime) -> datetime:
+        """
+        `since`, or where the kept hours begin: what was sent for the hours before is left as it is.
+
+        Hours of the last month go only when a clock was months ahead.
+        """
+        kept_since = await self._ledger.since_hours(since)
+        if kept_since > since and kept_since != self._border:
+            fields = {"action": "billing_hours_gone", "since": kept_since.isoformat()}
+            _log.warning("%s: hours before %s are kept as days and not compared", NAME, kept_since, extra=fields)
+            self._border = kept_since
+        return kept_since
 
     async def _once(self) -> float:
         """Send what changed; returns how long to wait before the next time."""

@@ -18,8 +18,9 @@ import orjson
 from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort, View
 from gateway.http.requests import KeyRequest, Result
+from spool.errors import NotKept
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow
+from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow, end_of_hour
 from spool.listing import ListPage
 from spool.record import NS, rfc3339
 
@@ -125,7 +126,11 @@ class _Rows:
                 raise _wrong(f"{name} may be given only once")
         cost_type = asked.get("cost_type", ("real_cost",))[0]
         query = self._query(asked)
-        rows = [_item(row, query.group_by, COST_TYPES[cost_type]) for row in await self._ledger.costs(query)]
+        try:
+            found = await self._ledger.costs(query)
+        except NotKept as error:
+            raise _wrong(str(error)) from None
+        rows = [_item(row, query.group_by, COST_TYPES[cost_type]) for row in found]
         return await MemoryRows(rows).page(listed, replace(view, filters={}))
 
     def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
@@ -142,7 +147,7 @@ class _Rows:
         end = asked.get("end_date")
         query = CostQuery(
             since=moment("start_date", asked["start_date"][0]),
-            until=moment("end_date", end[0], end=True) if end else datetime.fromtimestamp(self._now, UTC),
+            until=moment("end_date", end[0], end=True) if end else end_of_hour(self._now),
             granularity=asked.get("granularity", ("daily",))[0],
             group_by=asked.get("group_by", ()),
             include=include,

@@ -15,7 +15,7 @@ from gateway.intake.prices import PriceBook
 from spool.deliveries.protocols import Deliveries
 from spool.devices import Device
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow, end_of_hour
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.keys import Key
@@ -82,11 +82,12 @@ class _Ledger:
     def __init__(self, ledger: Ledger, now: float) -> None:
         self._ledger = ledger
         self._known = ledger.dimensions()
-        self._until = datetime.fromtimestamp(now, UTC)
+        self._until = end_of_hour(now)
 
     async def rows(self, since: float, per: str, by: Sequence[str], **only: str) -> list[Spend]:
+        start = datetime.fromtimestamp(since, UTC)
         query = CostQuery(
-            since=datetime.fromtimestamp(since, UTC),
+            since=await self._ledger.since_hours(start) if per == "hourly" else start,
             until=self._until,
             granularity=per,
             group_by=[name for name in by if name in self._known],

@@ -22,7 +22,7 @@ from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow, end_of_hour
 from spool.record import NS, UnitCostOperation
 from spool.streams import (
     ALLOCATION,
@@ -96,9 +96,12 @@ class Publisher:
     async def _sums(self, rule: Publication) -> Sequence[CostRow]:
         now = datetime.fromtimestamp(self._clock.now(), UTC)
         since = (now - BACK[rule.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
-        granularity = "hourly" if rule.granularity == HOURLY else "daily"
+        granularity = "daily"
+        if rule.granularity == HOURLY:
+            granularity, since = "hourly", await self._ledger.since_hours(since)
         by = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
-        query = CostQuery(since=since, until=now, granularity=granularity, group_by=by)
+        until = end_of_hour(self._clock.now())
+        query = CostQuery(since=since, until=until, granularity=granularity, group_by=by)
         return await self._ledger.costs(query)
 
     def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:

@@ -12,7 +12,7 @@ from gateway.operator.requests import OperatorRequest
 from spool.billing_hours import BillingPlan
 from spool.errors import Invalid
 
-MAX_DAYS = 62  # the ledger keeps hours no longer
+MAX_DAYS = 62  # as long as the ledger keeps hours
 
 
 class Push(RequestBody):

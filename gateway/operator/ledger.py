@@ -14,7 +14,7 @@ from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
-from spool.ledger.queries import GRANULARITIES, CostQuery, CostRow
+from spool.ledger.queries import GRANULARITIES, CostQuery, CostRow, end_of_hour
 
 MEASURES = (
     "cost", "reported", "estimated", "saved", "calls", "errors", "cached", "unpriced", "input_tokens",
@@ -109,7 +109,7 @@ def _query(request: OperatorRequest[Any], known: Sequence[str]) -> CostQuery:
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     query = CostQuery(
         since=costs.moment("from", given["from"], zone=zone) if "from" in given else month,
-        until=costs.moment("to", given["to"], zone=zone, end=True) if "to" in given else now,
+        until=costs.moment("to", given["to"], zone=zone, end=True) if "to" in given else end_of_hour(now.timestamp()),
         granularity=per,
         group_by=by,
         include=where,

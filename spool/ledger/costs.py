@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from spool.ledger import money
+from spool.ledger import kept, money
 from spool.ledger.counting import state_of
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, check_dimension
 from spool.ledger.rows import LedgerRows
@@ -13,12 +13,18 @@ from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
 
 
 def costs(rows: LedgerRows, query: CostQuery) -> list[CostRow]:
-    """The rows of a query, by period and then by the dimensions' values. ValueError for an unknown dimension."""
+    """
+    The rows of a query, by period and then by the dimensions' values: the exact sums of the calls in each period.
+
+    ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum that is kept there.
+    """
     for name in (*query.group_by, *query.include, *query.exclude):
         check_dimension(name)
     state = state_of(rows)
+    asked = list(periods(query))
+    kept.check(rows, state["hourly"], (moment.timestamp() for period in asked for moment in period))
     found = []
-    for start, end in periods(query):
+    for start, end in asked:
         totals: dict[tuple[str | None, ...], _Total] = {}
         since, before = int(start.timestamp()), int(end.timestamp())
         for width, low, high in _spans(since, before, daily=state["daily"], hourly=state["hourly"]):
@@ -93,7 +99,7 @@ def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[tuple[i
     """
     Which sums answer for which part of a period: whole days that are summed up, hours for the rest.
 
-    A day without hours belongs as a whole to the period in which it begins.
+    What is cut here has no sums: `kept.check` has seen to that.
     """
     first_day = -(-start // DAY_S) * DAY_S
     last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))
@@ -118,7 +124,9 @@ def _next(start: datetime, granularity: str) -> datetime:
     """The first moment of the next period, by the wall clock of the zone."""
     if granularity == "hourly":
         after = (start.astimezone(UTC) + timedelta(hours=1)).astimezone(start.tzinfo)
-        return after.replace(minute=0, second=0, microsecond=0)
+        full = after.replace(minute=0, second=0, microsecond=0)
+        # Where a clock goes back by half an hour, the full hour may be the one that the period began with.
+        return full if _instant(full) > _instant(start) else after
     day = start.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     if granularity == "daily":
         return day + timedelta(days=1)

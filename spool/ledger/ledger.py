@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, SpoolUnavailable
-from spool.ledger import counting
+from spool.ledger import counting, kept
 from spool.ledger.costs import costs
 from spool.ledger.counting import Placement, state_of
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
@@ -164,14 +164,28 @@ class Ledger:
         return Rebuilt(periods=periods, kept=kept, border=_moment(border), first=first)
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
-        """Estimate again what happened since then, all of it or nothing."""
+        """Estimate again what happened since then, all of it or nothing. NotKept if `since` divides a sum."""
+        start = since.timestamp()
+
+        def work(rows: LedgerRows) -> Repriced:
+            kept.check(rows, state_of(rows)["hourly"], [start])
+            return reprice(rows, self._placement, pricer, int(start))
+
         async with self._turn:
-            start = int(since.timestamp())
-            return await self._change(lambda rows: reprice(rows, self._placement, pricer, start))
+            return await self._change(work)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
-        """ValueError for a dimension that does not exist."""
+        """Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum."""
         return await self._read(lambda rows: costs(rows, query))
+
+    async def since_hours(self, since: datetime) -> datetime:
+        """`since`, or the border if that is later: from here on the sums of hours are kept."""
+        hourly = _moment((await self._state())["hourly"])
+        return since if hourly is None else max(since, hourly)
+
+    async def check_hours(self, since: datetime) -> None:
+        """NotKept if hours from `since` on are kept no more, but only their days."""
+        kept.check_hours((await self._state())["hourly"], since.timestamp())
 
     async def values(self, dimension: str) -> Sequence[str]:
         """The known values of a dimension, the first thousand; ValueError when there is none of that name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
 DIMENSIONS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
@@ -19,7 +19,8 @@ class CostQuery:
     """
     Costs of calls from `since` until before `until`, in periods of `zone`.
 
-    `include` and `exclude` are by dimension; "" stands for unknown. A period that `since` cuts begins at `since`.
+    `include` and `exclude` are by dimension; "" stands for unknown. A period that `since` cuts begins at `since`. No
+    period may begin or end within an hour or a day of which only the whole sum is kept (see `costs`).
     """
 
     since: datetime
@@ -55,6 +56,11 @@ class CostRow:
     reasoning_tokens: int
     latency_ms: int
     latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, the last are beyond
+
+
+def end_of_hour(now: float) -> datetime:
+    """Where a question up to now ends: the running hour is a part of it, because hours are not divided."""
+    return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
 
 def check_dimension(name: str) -> None:

@@ -104,6 +104,22 @@ async def test_late_data_replaces_what_was_published(publishing: Publishing) -> 
 
 
 @pytest.mark.asyncio
+async def test_hours_that_became_days_stay_as_published(publishing: Publishing) -> None:
+    """After a clock was months ahead, an hour's sum is not replaced by its day's, and nothing fails."""
+    rule = Publication(stream="ai", granularity="HOURLY")
+    for hours in (0, 1):
+        await publishing.spend("search", start_time=int(publishing.clock.at - (72 + hours) * 3600) * NS)
+    await publishing.publish(rule)
+    published = await publishing.totals("ai")
+    publishing.clock.move(70 * 86_400)
+    await publishing.ledger.tidy()
+    publishing.clock.move(-70 * 86_400)
+    await publishing.spend("search")
+    assert 1 == await publishing.publish(rule)
+    assert {**published, "search": "0.3"} == await publishing.totals("ai")
+
+
+@pytest.mark.asyncio
 async def test_another_stream_of_the_name_is_left_alone(publishing: Publishing) -> None:
     """A rule whose granularity is not the stream's publishes nothing."""
     await publishing.spend("search")

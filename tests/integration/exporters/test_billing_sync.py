@@ -6,7 +6,7 @@ import gzip
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.demo.filling import fill
 from gateway.demo.month import Period
 from gateway.normalise import billing as rules
+from spool.errors import NotKept
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
@@ -256,6 +257,31 @@ async def test_preview_and_push(tmp_path: Path) -> None:
             again = await sync.push(MONTH, END)
         assert (planned.hours, pushed.hours, pushed.hours) == (pushed.sent, again.sent, len(service.hours))
         assert await one.total() == service.total
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
+async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
+    """After a clock was months ahead, hours that are now a day stay as they were sent; later hours are sent."""
+    kept_since = MONTH + timedelta(days=border - 1)
+    async with Service() as service, syncs_of(tmp_path, service) as one:
+        await one.spend(2000)
+        async with one.sync() as sync:
+            await sync.send_changed()
+        before = dict(service.hours)
+        one.clock.move(ahead * 86_400)
+        await one.ledger.tidy()
+        one.clock.move(-ahead * 86_400)
+        assert kept_since == (await one.ledger.state()).hourly_since
+        await one.spend(50, since=MONTH, until=MONTH + timedelta(days=10), seed=2)
+        late = MONTH + timedelta(days=20)
+        await one.spend(50, since=late, until=late + timedelta(hours=2), seed=3)
+        async with one.sync() as sync:
+            assert (2 if late > kept_since else 0) == await sync.send_changed()
+            with pytest.raises(NotKept, match=f"ask from {kept_since:%Y-%m-%d}"):
+                await sync.push(MONTH, END)
+        changed = {start for start, rows in service.hours.items() if rows != before.get(start)}
+        assert all(late <= datetime.fromisoformat(start) < late + timedelta(hours=2) for start in changed)
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,195 @@
+"""Costs of 120 days, by the service's address and by the commands: equal to what was sent, or refused by name."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from spool.clock import SystemClock
+from spool.identity import Identity
+from spool.record import NS, Inference
+from spool.settings import SpoolSettings
+from spool.sqlite import open_spool
+from spool.sqlite.ledger.store import open_ledger
+from tests.integration.api.test_costs import READ, run
+from tests.integration.conftest import Serve
+from tests.integration.payloads import json_span, json_traces
+from tests.spool.contract.examples import add, call
+
+HOUR_S, DAY_S = 3600, 86_400
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
+PRICE = Decimal("0.0006")  # of the call that every span tells
+REFUSED = re.compile(
+    r"(before (\S+) costs are kept by whole days of UTC alone: ask from (\S+) on, or for periods that begin and end at"
+    r" midnight UTC|costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in a zone"
+    r" whose offset from UTC is whole hours); this question divides one at (\S+)"
+)
+
+
+def starts() -> list[int]:
+    """Every six and a half hours of the last 120 days, so that no hour and no half of one is left out for long."""
+    now = int(time.time())
+    return list(range(now - 120 * DAY_S, now - 2 * HOUR_S, 13 * HOUR_S // 2))
+
+
+def border() -> int:
+    return (int(time.time()) // DAY_S - 62) * DAY_S
+
+
+def midnight(days_ago: int, zone: ZoneInfo) -> datetime:
+    today = datetime.now(UTC).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    return today - timedelta(days=days_ago)
+
+
+@pytest.mark.asyncio
+async def test_costs_in_four_zones(serve: Serve) -> None:
+    """`GET /v2/billing/costs` adds up to what was sent, from any zone's midnight, or is a 400 with the border."""
+    serving = await serve()
+    sent = starts()
+    spans = [json_span("gpt-4o", startTimeUnixNano=str(at * NS), endTimeUnixNano=str((at + 1) * NS)) for at in sent]
+    assert 200 == (await serving.send("/v1/traces", json_traces(*spans))).status
+    ledger = serving.app.services.storage.ledger
+    await ledger.catch_up(serving.app.services.storage.log)
+    await ledger.tidy()
+    key = await serving.make_key("reader", scopes=READ)
+    outcomes: dict[tuple[str, int], set[str]] = {}
+    for zone in map(ZoneInfo, ZONES):
+        for days in (118, 60):
+            since = midnight(days, zone)
+            for granularity in ("hourly", "daily", "monthly"):
+                query = {"start_date": since.isoformat(), "granularity": granularity}
+                answer = await serving.send(f"/v2/billing/costs?{urlencode(query)}", b"", None, method="GET", key=key)
+                payload = json.loads(answer.body)
+                found = outcomes.setdefault((zone.key, days), set())
+                if answer.status == 400:
+                    refused = REFUSED.fullmatch(payload["error"]["message"])
+                    assert refused and "invalid_parameter" == payload["error"]["type"]
+                    found.add("days" if refused[2] else "hours")
+                    continue
+                expected: dict[datetime, Decimal] = {}
+                for at in sent:
+                    if at >= since.timestamp():
+                        begin = max(_begin(at, granularity), since.astimezone(UTC))
+                        expected[begin] = expected.get(begin, Decimal(0)) + PRICE
+                assert expected == {
+                    datetime.fromisoformat(row["usage_date"]): Decimal(row["cost"]) for row in payload["costs"]
+                }
+                found.add("exact")
+    _check(outcomes)
+
+
+def _begin(at: int, granularity: str) -> datetime:
+    """Where the period begins, in UTC: the address knows no other zone."""
+    hour = datetime.fromtimestamp(at // HOUR_S * HOUR_S, UTC)
+    if granularity == "hourly":
+        return hour
+    return hour.replace(hour=0) if granularity == "daily" else hour.replace(hour=0, day=1)
+
+
+def _check(outcomes: dict[tuple[str, int], set[str]]) -> None:
+    """A zone of whole hours is exact among kept hours; whether a zone's midnight cuts a call's hour is chance."""
+    assert {"exact", "days"} == outcomes["UTC", 118]
+    for zone in ("UTC", "Europe/Berlin", "America/New_York"):
+        assert {"exact"} == outcomes[zone, 60]
+        assert "days" in outcomes[zone, 118]
+    assert outcomes["Asia/Kolkata", 60] <= {"exact", "hours"}
+    assert "days" in outcomes["Asia/Kolkata", 118]
+
+
+@pytest.fixture
+def aged(tmp_path: Path) -> Iterator[tuple[Path, list[int]]]:
+    """A data directory with 120 days, counted, and with the hours of the first 58 summed up."""
+    sent = starts()
+    records = [_spend(number, at) for number, at in enumerate(sent)]
+
+    async def fill() -> None:
+        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=SystemClock())
+        ledger = await open_ledger(tmp_path / "store", clock=SystemClock())
+        await add(spool.log, *records)
+        await ledger.catch_up(spool.log)
+        await ledger.tidy()
+        await ledger.close()
+        await spool.close()
+
+    asyncio.run(fill())
+    yield tmp_path / "store", sent
+
+
+def _spend(number: int, at: int) -> tuple[Inference, Identity]:
+    return call(number, at=at, provider="openai", request_model="gpt-4o", cost="0.0006", cost_source="reported")
+
+
+def test_reports_in_four_zones(aged: tuple[Path, list[int]]) -> None:
+    """`tollhouse report` has the days of its zone as they were, or is exit code 2 with the border."""
+    directory, sent = aged
+    outcomes: dict[tuple[str, int], set[str]] = {}
+    for zone in map(ZoneInfo, ZONES):
+        for days in (118, 60):
+            first = midnight(days, zone)
+            for per in ("hourly", "daily", "monthly"):
+                words = ("report", "--from", first.date().isoformat(), "--per", per, "--tz", zone.key, "--json")
+                text, code = _try(directory, *words)
+                found = outcomes.setdefault((zone.key, days), set())
+                if code:
+                    refused = REFUSED.search(text)
+                    assert (2, True) == (code, refused is not None), text
+                    assert refused
+                    found.add("days" if refused[2] else "hours")
+                    continue
+                expected: dict[str, int] = {}
+                for at in sent:
+                    if at >= first.timestamp():
+                        period = _period(datetime.fromtimestamp(at, zone), per)
+                        expected[period] = expected.get(period, 0) + 1
+                rows = json.loads(text)["rows"]
+                told = {_period(datetime.fromisoformat(row["period"]), per): row["calls"] for row in rows}
+                assert expected == told
+                assert {str(PRICE * calls) for calls in told.values()} >= {row["cost"] for row in rows}
+                found.add("exact")
+    _check(outcomes)
+
+
+def _try(directory: Path, *words: str) -> tuple[str, int]:
+    try:
+        return run(directory, *words), 0
+    except AssertionError:
+        return run(directory, *words, code=2), 2
+
+
+def _period(there: datetime, per: str) -> str:
+    return there.strftime({"hourly": "%Y-%m-%d %H %z", "daily": "%Y-%m-%d", "monthly": "%Y-%m"}[per])
+
+
+def test_commands_that_need_hours(aged: tuple[Path, list[int]]) -> None:
+    """FOCUS rows and billing drops are hours: where only days are kept they are refused, after that they are made."""
+    directory, sent = aged
+    told = datetime.fromtimestamp(border(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    words = f"before {told} costs are kept by whole days of UTC alone: ask from {told} on"
+    day = datetime.fromtimestamp(border(), UTC).date()
+    old, new = (day - timedelta(days=3)).isoformat(), day.isoformat()
+    last = (day + timedelta(days=40)).isoformat()
+    for command in (("export", "focus"), ("billing", "preview"), ("billing", "push"), ("billing", "push", "--dry-run")):
+        assert words in run(directory, *command, "--from", old, "--to", last, code=2)
+    assert words in run(directory, "ledger", "reprice", "--from", f"{old}T12:00:00Z", code=2)
+    calls = len([at for at in sent if border() <= at < border() + 41 * DAY_S])
+    rows = list(csv.DictReader(io.StringIO(run(directory, "export", "focus", "--from", new, "--to", last))))
+    assert (calls, PRICE * calls) == (sum(int(row["x_Calls"]) for row in rows), _total(rows, "BilledCost"))
+    plan: dict[str, Any] = json.loads(run(directory, "billing", "preview", "--from", new, "--to", last, "--json"))
+    assert PRICE * calls == Decimal(plan["billing"]["cost"])
+
+
+def _total(rows: list[dict[str, str]], name: str) -> Decimal:
+    return sum((Decimal(row[name]) for row in rows), Decimal(0))

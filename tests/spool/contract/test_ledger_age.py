@@ -1,0 +1,209 @@
+"""Costs of any age, in any zone: equal to a recount of the records, or refused by name where sums are too coarse."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+import pytest_asyncio
+
+from spool.errors import NotKept
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery
+from spool.record import NS
+from tests.spool.contract.test_ledger import ENGINES, Flat, Ledgers
+from tests.spool.ledger_log import HOUR, FakeClock, FakeLog, call
+
+DAYS = 120
+DAY = timedelta(days=1)
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
+BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]  # the clocks change among the kept hours
+Sums = dict[str, tuple[int, Decimal]]
+
+
+@pytest_asyncio.fixture(params=ENGINES)
+async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
+    ledgers = Ledgers(request.param, tmp_path)
+    yield ledgers
+    await ledgers.close()
+
+
+class History:
+    """Calls of 120 days but for a silent week in each half, and the ledger that counted them."""
+
+    def __init__(self, begin: datetime, ledger: Ledger, clock: FakeClock) -> None:
+        self.begin, self.ledger, self.clock = begin, ledger, clock
+        self.end = begin + DAYS * DAY
+        self.calls: list[tuple[datetime, Decimal]] = []
+
+    async def live(self) -> None:
+        log, chance = FakeLog(), random.Random(1)
+        for day in range(DAYS):
+            self.clock.at = (self.begin + (day + 1) * DAY).timestamp()
+            quiet = day in range(20, 27) or day in range(90, 97)
+            times = [] if quiet else [self.begin + day * DAY + half * timedelta(minutes=30) for half in range(48)]
+            made = [(time, Decimal(chance.randint(1, 10**6)) / 10**9) for time in times]
+            fields = [{"start_time": int(time.timestamp()) * NS, "estimated_cost": f"{cost:f}"} for time, cost in made]
+            log.add([call(**each) for each in fields], at=self.clock.at)
+            self.calls += made
+        await self.ledger.catch_up(log)
+        await self.ledger.tidy()
+
+    @property
+    def border(self) -> datetime:
+        return self.end - 62 * DAY
+
+    def recount(self, query: CostQuery) -> Sums:
+        found: Sums = {}
+        for time, cost in self.calls:
+            if query.since <= time < query.until:
+                period = label(time, query)
+                calls, total = found.get(period, (0, Decimal(0)))
+                found[period] = calls + 1, total + cost
+        return found
+
+    def divides(self, query: CostQuery) -> set[str]:
+        """Which kept sums the ends of the query divide, by brute force: "hour" and "day"."""
+        found = set()
+        for end in (query.since, query.until):
+            length = DAY if end.astimezone(UTC) < self.border else timedelta(hours=1)
+            seconds = end.timestamp() % length.total_seconds()
+            start = end.astimezone(UTC) - timedelta(seconds=seconds)
+            if seconds and any(start <= time < start + length for time, _ in self.calls):
+                found.add("day" if length == DAY else "hour")
+        return found
+
+
+def label(time: datetime, query: CostQuery) -> str:
+    """The period of an instant, from the wall clock of the zone alone."""
+    there = time.astimezone(query.zone)
+    match query.granularity:
+        case "hourly":
+            return there.strftime("%Y-%m-%d %H %z")
+        case "daily":
+            return there.date().isoformat()
+        case "weekly":
+            return (there.date() - timedelta(days=there.weekday())).isoformat()
+        case "monthly":
+            return there.strftime("%Y-%m")
+        case "quarterly":
+            return f"{there.year} {(there.month - 1) // 3}"
+    return str(there.year) if query.granularity == "yearly" else TOTAL
+
+
+async def answer(ledger: Ledger, query: CostQuery) -> Sums:
+    return {label(row.start, query): (row.calls, Decimal(row.cost)) for row in await ledger.costs(query)}
+
+
+async def lived(ledgers: Ledgers, begin: datetime) -> History:
+    clock = FakeClock(begin.timestamp())
+    history = History(begin, await ledgers.open(clock=clock), clock)
+    await history.live()
+    assert history.border == (await history.ledger.state()).hourly_since
+    return history
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("begin", BEGINS, ids=lambda begin: begin.strftime("%B"))
+async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None:
+    """Where sums are fine enough the answer is the recount, to the digit; elsewhere the border is named."""
+    history = await lived(ledgers, begin)
+    border = history.border.strftime("%Y-%m-%dT%H:%M:%SZ")
+    told: dict[tuple[str, str], set[str]] = {}
+    for zone in map(ZoneInfo, ZONES):
+        for asked, first in (("all", begin + DAY), ("hours kept", history.border + DAY)):
+            since = first.replace(tzinfo=zone)
+            for granularity in (*GRANULARITIES, TOTAL):
+                query = CostQuery(since=since, until=history.end + DAY, granularity=granularity, zone=zone)
+                outcomes = told.setdefault((zone.key, asked), set())
+                try:
+                    assert history.recount(query) == await answer(history.ledger, query), (zone, granularity)
+                    outcomes.add("exact")
+                except NotKept as error:
+                    assert border in str(error) or "on the hour" in str(error)
+                    outcomes.add("days" if border in str(error) else "hours")
+    assert {
+        ("UTC", "all"): {"exact", "days"},  # days by the hour
+        ("UTC", "hours kept"): {"exact"},
+        ("Europe/Berlin", "all"): {"days"},
+        ("Europe/Berlin", "hours kept"): {"exact"},
+        ("America/New_York", "all"): {"days"},
+        ("America/New_York", "hours kept"): {"exact"},
+        ("Asia/Kolkata", "all"): {"days"},
+        ("Asia/Kolkata", "hours kept"): {"hours"},
+    } == told
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seed", range(2))
+async def test_any_span(ledgers: Ledgers, seed: int) -> None:
+    """A span is refused if and only if one of its ends divides an hour or a day that has calls."""
+    history = await lived(ledgers, BEGINS[1])
+    chance, outcomes = random.Random(seed), Counter[str]()
+    for _ in range(100):
+        whole = chance.choice([timedelta(minutes=30), timedelta(hours=1), DAY])
+        instants = sorted(history.begin + chance.randrange(DAYS * DAY // whole) * whole for _ in range(2))
+        query = CostQuery(since=instants[0], until=instants[1] + whole, granularity=TOTAL)
+        divided = history.divides(query)
+        outcomes[" ".join(sorted(divided))] += 1
+        if divided:
+            with pytest.raises(NotKept):
+                await history.ledger.costs(query)
+        else:
+            assert history.recount(query) == await answer(history.ledger, query)
+    print(f"seed {seed}: {dict(outcomes)}")
+    assert outcomes.keys() >= {"", "day", "hour"}
+
+
+@pytest.mark.asyncio
+async def test_spans_without_calls(ledgers: Ledgers) -> None:
+    """Nothing is the same sum wherever it is cut: silent days and hours are answered in every zone and granularity."""
+    history = await lived(ledgers, BEGINS[0])
+    for first in (21, 91):
+        since = history.begin + first * DAY
+        for zone in map(ZoneInfo, ZONES):
+            for granularity in GRANULARITIES:
+                query = CostQuery(since=since, until=since + 5 * DAY, granularity=granularity, zone=zone)
+                assert [] == list(await history.ledger.costs(query))
+
+
+@pytest.mark.asyncio
+async def test_late_calls_of_days(ledgers: Ledgers) -> None:
+    """A call that comes after its hour went is part of its day, and hours of that day are refused still."""
+    history = await lived(ledgers, BEGINS[0])
+    log = FakeLog()
+    log.add([None] * ((await history.ledger.state()).reach - 1))
+    log.add([call(start_time=int((history.begin + 22 * DAY).timestamp()) * NS + 5 * HOUR * NS)])
+    await history.ledger.catch_up(log)
+    day = CostQuery(since=history.begin + 22 * DAY, until=history.begin + 23 * DAY)
+    assert [1] == [row.calls for row in await history.ledger.costs(day)]
+    with pytest.raises(NotKept, match="this question divides one at 2026-01-23T01:00:00Z"):
+        await history.ledger.costs(CostQuery(since=day.since, until=day.until, granularity="hourly"))
+
+
+@pytest.mark.asyncio
+async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
+    """Sums are priced again as wholes: a begin within one is refused, not moved."""
+    history = await lived(ledgers, BEGINS[0])
+    for since in (history.begin + timedelta(hours=7), history.end - timedelta(minutes=90)):
+        with pytest.raises(NotKept):
+            await history.ledger.reprice(Flat(), since=since)
+    assert (await history.ledger.reprice(Flat(), since=history.begin)).rows > 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("zone", [*ZONES, "Australia/Lord_Howe", "America/Havana", "Asia/Kathmandu"])
+async def test_periods_of_a_year_end(ledgers: Ledgers, zone: str) -> None:
+    """Periods by the hour and by the day follow one another in every zone, whatever its clock does in the year."""
+    ledger = await ledgers.open()
+    for granularity, length in (("hourly", 400), ("daily", 10_000)):
+        for begin in BEGINS:
+            query = CostQuery(since=begin, until=begin + length * HOUR * timedelta(seconds=1), granularity=granularity,
+                              zone=ZoneInfo(zone))  # fmt: skip
+            assert [] == list(await ledger.costs(query))
