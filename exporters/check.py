@@ -1,36 +1,51 @@
 """
-What `tollhouse check` reports on the upstream: which key covers which stream, and whether it takes an empty
-export.
+What `tollhouse check` reports of [upstream] and [[destinations]]: what would become of a record that is sent there.
 
-An empty export is the only request that leaves nothing behind, so streams other than OTLP stay unverified.
+An empty export is the only request that leaves nothing behind: streams and destinations without OTLP stay unverified.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
+from exporters.destinations.catalogue import TYPES, secret_of
 from exporters.errors import SendError
 from exporters.http.client import Client
 from exporters.keyring import Keyring
-from exporters.otlp.telemetry import CONTENT_TYPE, METRICS, TRACES
+from exporters.otlp.telemetry import METRICS, TRACES
+from exporters.probe import NO_TRACE, REFUSED, UNUSED, UNVERIFIED, Probe, failed, try_export
+from exporters.service.events import STREAM as EVENTS
 from exporters.service.paths import STREAMS, Paths
+from exporters.service.unit_cost import STREAM as UNIT_COST
 from exporters.service.upstream_client import client_of
-from exporters.settings import UpstreamSettings
+from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import Clock
 
-OK, REFUSED, UNVERIFIED = "ok", "refused", "unverified"
+# Streams of the table that nothing here sends to.
+_NEVER_SENT = ("ping", "billing-validation", "insights")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamCheck:
     stream: str
     scope: str
-    key: str | None  # the name of the key that covers it; None: the stream would be parked
+    key: str | None  # the name of the key that covers it
     url: str | None
     published: bool  # the address is one that the service publishes
-    status: str  # ok, refused or unverified
+    status: str  # of a Probe; without a key the stream would be parked
     words: str | None = None  # of the upstream, or why nothing was sent
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestinationCheck:
+    name: str
+    type: str
+    topics: Sequence[str]
+    to: str  # the file, or the address without its path, which may hold a secret
+    status: str  # of a Probe
+    words: str | None = None
 
 
 async def check(settings: UpstreamSettings, *, clock: Clock) -> Sequence[StreamCheck]:
@@ -39,33 +54,82 @@ async def check(settings: UpstreamSettings, *, clock: Clock) -> Sequence[StreamC
         return []
     paths, keyring = Paths(settings), Keyring(settings.keys)
     async with client_of(settings, clock=clock) as client:
-        return [await _check(stream, paths, keyring, client) for stream in STREAMS]
+        return [await _check(stream, settings, paths, keyring, client) for stream in STREAMS]
 
 
-async def _check(stream: str, paths: Paths, keyring: Keyring, client: Client) -> StreamCheck:
-    scope = STREAMS[stream].scope
+async def check_destinations(
+    destinations: Sequence[DestinationSettings], *, clock: Clock
+) -> Sequence[DestinationCheck]:
+    """One line for each of [[destinations]], in their order."""
+    return [await _check_destination(settings, clock) for settings in destinations]
+
+
+async def _check_destination(settings: DestinationSettings, clock: Clock) -> DestinationCheck:
+    found = await TYPES[settings.type].probe(settings, secret_of(settings), clock)
+    return DestinationCheck(
+        name=settings.name,
+        type=settings.type,
+        topics=settings.topics,
+        to=str(settings.path) if settings.path else _origin(settings.url),
+        status=found.status,
+        words=found.words,
+    )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+async def _check(
+    stream: str, settings: UpstreamSettings, paths: Paths, keyring: Keyring, client: Client
+) -> StreamCheck:
+    # Mapped events leave as unit cost, under its key.
+    sent_as = UNIT_COST if stream == EVENTS and _is_mapped(settings, paths) else stream
+    scope = STREAMS[sent_as].scope
     key = keyring.covering(scope)
-    status, words = await _probe(stream, paths, keyring, client)
+    unused = _why_unused(stream, settings, paths)
+    found = Probe(status=UNUSED, words=unused) if unused else await _probe(sent_as, paths, keyring, client)
+    words = found.words
+    if sent_as != stream and not unused and key:
+        types = ", ".join(sorted(settings.events))
+        words = f"events of the types {types} become unit cost; other types are kept and not sent"
     return StreamCheck(
         stream=stream,
         scope=scope,
         key=key.settings.name if key else None,
-        url=paths.template(stream),
-        published=paths.published(stream),
-        status=status,
+        url=paths.template(sent_as),
+        published=paths.published(sent_as),
+        status=found.status,
         words=words,
     )
 
 
-async def _probe(stream: str, paths: Paths, keyring: Keyring, client: Client) -> tuple[str, str | None]:
+def _is_mapped(settings: UpstreamSettings, paths: Paths) -> bool:
+    return bool(settings.events) and paths.template(EVENTS) is None
+
+
+def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
+    """Why nothing is sent to a stream, whatever key covers it; None if something may be."""
+    if stream in _NEVER_SENT:
+        return "Tollhouse does not send there"
+    if not STREAMS[stream].telemetry and not settings.base_url:
+        return "upstream.base_url is empty"
+    if stream == EVENTS and paths.template(EVENTS) is None and not settings.events:
+        return "it has no path and no type in upstream.events: usage events are kept here for spool.retention"
+    if STREAMS[stream].telemetry and paths.template(stream) is None:
+        return "its path is empty: its records are counted as refused"
+    return None
+
+
+async def _probe(stream: str, paths: Paths, keyring: Keyring, client: Client) -> Probe:
     url = paths.template(stream)
     try:
         secret = keyring.secret_for(STREAMS[stream].scope)
-        if url is None:
-            return UNVERIFIED, "its path is empty: nothing is sent there"
-        if stream not in (TRACES, METRICS):
-            return UNVERIFIED, "there is no request that leaves nothing behind"
-        await client.send(url, b"", content_type=CONTENT_TYPE, authorization=secret)
     except SendError as error:
-        return REFUSED, str(error)
-    return OK, None
+        return failed(error)
+    if url is None:
+        return Probe(status=REFUSED, words="its path is empty")
+    if stream not in (TRACES, METRICS):
+        return Probe(status=UNVERIFIED, words=NO_TRACE)
+    return await try_export(client, url, authorization=secret)

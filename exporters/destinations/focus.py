@@ -20,6 +20,7 @@ from pathlib import Path
 
 from exporters import batch as batches
 from exporters.destinations.declaration import DestinationType
+from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -195,7 +196,11 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
     return FileExporter(Path(settings.path or ""), write=lines_of, head=header())
 
 
-TYPE = DestinationType(name="focus", needs="path", build=build, topics=(AI_TELEMETRY,))
+async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+    return try_file(Path(settings.path or ""))
+
+
+TYPE = DestinationType(name="focus", needs="path", build=build, probe=probe, topics=(AI_TELEMETRY,))
 
 
 def _add(one: Charge, other: Charge) -> Charge:

@@ -9,6 +9,7 @@ import orjson
 
 from exporters import batch as batches
 from exporters.destinations.declaration import DestinationType
+from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -29,4 +30,8 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
     return FileExporter(Path(settings.path or ""), write=lines_of)
 
 
-TYPE = DestinationType(name="ndjson", needs="path", build=build)
+async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+    return try_file(Path(settings.path or ""))
+
+
+TYPE = DestinationType(name="ndjson", needs="path", build=build, probe=probe)

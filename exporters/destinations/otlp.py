@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from exporters.destinations.declaration import DestinationType
+from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.otlp.telemetry import TelemetryExporter
+from exporters.probe import OK, Probe, failed, try_export
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -37,4 +39,19 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
     return TelemetryExporter(Client(ClientSettings(), clock=clock), OtlpEndpoint(settings, secret))
 
 
-TYPE = DestinationType(name="otlp", needs="url", build=build, topics=(AI_TELEMETRY,))
+async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+    """An empty export of each signal; the first that is not taken speaks for both."""
+    endpoint = OtlpEndpoint(settings, secret)
+    async with Client(ClientSettings(), clock=clock) as client:
+        for signal in SIGNALS:
+            try:
+                key = endpoint.authorization(signal)
+            except SendError as error:
+                return failed(error)
+            found = await try_export(client, endpoint.url(signal), authorization=key, headers=endpoint.headers())
+            if found.status != OK:
+                return Probe(status=found.status, words=f"{signal}: {found.words}")
+    return Probe(status=OK)
+
+
+TYPE = DestinationType(name="otlp", needs="url", build=build, probe=probe, topics=(AI_TELEMETRY,))

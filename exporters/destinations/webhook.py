@@ -19,8 +19,9 @@ import orjson
 
 from exporters import batch as batches
 from exporters.destinations.declaration import DestinationType
-from exporters.errors import DeliveryTooLarge, Retryable
+from exporters.errors import DeliveryTooLarge, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
+from exporters.probe import NO_TRACE, UNVERIFIED, Probe, failed
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -92,4 +93,14 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
     return WebhookExporter(client, settings, secret, clock=clock)
 
 
-TYPE = DestinationType(name="webhook", needs="url", build=build)
+async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+    """Every POST is a delivery to its receiver, so only the secret is tried."""
+    try:
+        if secret is not None:
+            secret.value()
+    except SendError as error:
+        return failed(error)
+    return Probe(status=UNVERIFIED, words=NO_TRACE)
+
+
+TYPE = DestinationType(name="webhook", needs="url", build=build, probe=probe)

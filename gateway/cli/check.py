@@ -12,15 +12,19 @@ from pathlib import Path
 import click
 import orjson
 
-from exporters.check import OK, REFUSED, StreamCheck
+from exporters.check import DestinationCheck, StreamCheck, check_destinations
 from exporters.check import check as check_upstream
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured
+from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED
 from gateway.cli import config_option, configured
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.intake.prices import PriceBook
 from spool.clock import SystemClock
+
+# What a status of exporters.probe means for the records of its route.
+_EFFECTS = {REFUSED: "would be parked", UNAVAILABLE: "would wait and be tried again"}
 
 
 @click.command()
@@ -28,20 +32,32 @@ from spool.clock import SystemClock
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(config: Path | None, as_json: bool) -> None:
     """
-    Check the configuration, its files, and the upstream.
+    Check the configuration, its files, the upstream and the destinations.
 
-    Nothing is started. An empty export goes to the upstream's OTLP endpoints; no other stream has a request
+    Nothing is started. An empty export goes to OTLP endpoints; no other stream or destination has a request
     that leaves nothing behind, so those are marked unverified. Exit 1 when something would not work.
     """
     settings = configured(config)
     problems = list(_file_problems(settings))
-    streams = asyncio.run(check_upstream(settings.upstream, clock=SystemClock()))
-    failed = bool(problems) or any(stream.key and stream.status == REFUSED for stream in streams)
+    streams, destinations = asyncio.run(_check(settings))
+    tried = [stream.status for stream in streams if stream.key] + [each.status for each in destinations]
+    failed = bool(problems) or any(status in _EFFECTS for status in tried)
     if as_json:
-        click.echo(orjson.dumps({"problems": problems, "upstream": [asdict(stream) for stream in streams]}))
+        found = {
+            "problems": problems,
+            "upstream": [asdict(stream) for stream in streams],
+            "destinations": [asdict(destination) for destination in destinations],
+        }
+        click.echo(orjson.dumps(found))
     else:
-        _show(settings, problems, streams)
+        _show(settings, problems, streams, destinations)
     sys.exit(1 if failed else 0)
+
+
+async def _check(config: Config) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
+    clock = SystemClock()
+    streams = await check_upstream(config.upstream, clock=clock)
+    return streams, await check_destinations(config.destinations, clock=clock)
 
 
 def _file_problems(config: Config) -> Iterator[str]:
@@ -78,7 +94,12 @@ def _file_problems(config: Config) -> Iterator[str]:
         yield f"prices: {error}"
 
 
-def _show(config: Config, problems: Sequence[str], streams: Sequence[StreamCheck]) -> None:
+def _show(
+    config: Config,
+    problems: Sequence[str],
+    streams: Sequence[StreamCheck],
+    destinations: Sequence[DestinationCheck],
+) -> None:
     click.echo(f"data        {config.data_dir}")
     for problem in problems:
         click.echo(f"problem     {problem}")
@@ -86,11 +107,21 @@ def _show(config: Config, problems: Sequence[str], streams: Sequence[StreamCheck
         click.echo("upstream    none: records are kept, priced and shown here")
     for stream in streams:
         click.echo(f"upstream    {stream.stream:<20}{_verdict(stream)}")
+    for destination in destinations:
+        what = f"{', '.join(destination.topics)} to {destination.to}"
+        found = _with_effect(destination.status, destination.words)
+        click.echo(f"destination {destination.name:<20}{what}: {found}")
 
 
 def _verdict(stream: StreamCheck) -> str:
+    if stream.status == UNUSED:
+        return f"not sent: {stream.words}"
     if stream.key is None:
         return f"parked: no key grants {stream.scope}"
     where = "" if stream.published or stream.status == OK else " (an address that the service does not publish)"
-    words = f": {stream.words}" if stream.words else ""
-    return f"{stream.status} under key {stream.key!r}{words}{where}"
+    return f"under key {stream.key!r}: {_with_effect(stream.status, stream.words)}{where}"
+
+
+def _with_effect(status: str, words: str | None) -> str:
+    said = f": {words}" if words else ""
+    return f"{status}{said}; records {_EFFECTS[status]}" if status in _EFFECTS else f"{status}{said}"

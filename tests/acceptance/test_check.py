@@ -48,6 +48,14 @@ def test_check_reads_the_secrets_of_destinations(installations: Any, tmp_path: P
     assert f"destinations[1].secret_file: {tmp_path / 'empty'} must hold one secret on one line" == problem
 
 
+def test_check_tries_destinations(installations: Any, tmp_path: Path) -> None:
+    """A file that cannot be written fails the check, and is named with what would become of its records."""
+    tollhouse = installations(more=f'[[destinations]]\nname = "bad"\ntype = "ndjson"\npath = "{tmp_path}"\n')
+    found = {row["name"]: row["status"] for row in tollhouse.json("check", code=1)["destinations"]}
+    assert {"archive": "ok", "bad": "refused"} == found
+    assert "is no file that can be written; records would be parked" in tollhouse.run("check", code=1)
+
+
 def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:
     """What would keep Tollhouse from starting is a problem here, and named by its setting."""
     tollhouse = installations(more='[sources.helicone]\nsigning_secret_file = "none"\n')

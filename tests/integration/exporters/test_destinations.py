@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from exporters.check import check
+from exporters.check import check, check_destinations
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.webhook import sign
 from exporters.errors import Misconfigured, Retryable
 from exporters.forwarder import Forwarder
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
-from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
+from exporters.settings import DestinationSettings, EventStream, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
 from spool.record import Record, as_json
@@ -258,6 +259,69 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
         found["unit-cost"].status, found["unit-cost"].key, found["unit-cost"].published,
     )  # fmt: skip
     assert f"{upstream.url}/unit-cost/v1/telemetry/{{kind}}/{{stream}}/{{operation}}" == found["unit-cost"].url
+
+
+@pytest.mark.asyncio
+async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
+    """Mapped events need the key of unit cost; what nothing is sent to needs none; an empty path parks."""
+    key = UpstreamKey(name="cost", secret_env="HOME", scopes=("unit-cost_v1:manage_telemetry_records",))
+    settings = UpstreamSettings(base_url=upstream.url, keys=(key,), events={"api_call": EventStream(stream="calls")})
+    found = {one.stream: one for one in await check(settings, clock=CLOCK)}
+    events = found["usage-events"]
+    assert ("unverified", "cost", found["unit-cost"].url) == (events.status, events.key, events.url)
+    assert "events of the types api_call become unit cost" in (events.words or "")
+    assert {"ping", "billing-validation", "insights"} == {
+        one.stream for one in found.values() if one.status == "unused"
+    }
+    unmapped = replace(settings, events={}, paths={"unit-cost": "", "traces": ""})
+    found = {one.stream: one for one in await check(unmapped, clock=CLOCK)}
+    assert "usage events are kept here" in (found["usage-events"].words or "")
+    assert ("unused", "refused") == (found["traces"].status, found["unit-cost"].status)
+    ingest = UpstreamKey(name="t", secret_env="HOME", scopes=(INGEST,))
+    telemetry = UpstreamSettings(ai_telemetry_url=upstream.url, keys=(ingest,))
+    found = {one.stream: one for one in await check(telemetry, clock=CLOCK)}
+    assert {"traces": "ok", "metrics": "ok"} == {
+        one.stream: one.status for one in found.values() if one.status != "unused"
+    }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("status", "found"), [(400, "unverified"), (401, "refused"), (404, "refused"), (429, "unavailable")]
+)
+async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, status: int, found: str) -> None:
+    """Upstream and OTLP destinations alike: a key that is refused parks, a server that is busy does not."""
+    upstream.judge = lambda request: Reply(status, b"no", "text/plain")
+    key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
+    settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
+    streams = {one.stream: one.status for one in await check(settings, clock=CLOCK)}
+    collector = DestinationSettings(name="collector", type="otlp", url=f"{upstream.url}/secret")
+    (destination,) = await check_destinations([collector], clock=CLOCK)
+    assert (found, found) == (streams["traces"], destination.status)
+    assert upstream.url == destination.to.rstrip("/")
+
+
+@pytest.mark.asyncio
+async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:
+    """Files for writing without making them, OTLP by an empty export, a webhook's secret; nothing is left behind."""
+    (tmp_path / "file").touch()
+    destinations = [
+        DestinationSettings(name="new", type="ndjson", path=tmp_path / "a" / "b" / "new.ndjson"),
+        DestinationSettings(name="there", type="focus", path=tmp_path / "file"),
+        DestinationSettings(name="directory", type="ndjson", path=tmp_path),
+        DestinationSettings(name="below a file", type="focus", path=tmp_path / "file" / "x"),
+        DestinationSettings(name="collector", type="otlp", url=upstream.url),
+        DestinationSettings(name="nobody", type="otlp", url="http://127.0.0.1:1"),
+        DestinationSettings(name="hook", type="webhook", url=upstream.url),
+        DestinationSettings(name="no secret", type="webhook", url=upstream.url, secret_file=tmp_path / "none"),
+    ]
+    found = {each.name: each.status for each in await check_destinations(destinations, clock=CLOCK)}
+    assert {
+        "new": "ok", "there": "ok", "directory": "refused", "below a file": "refused", "collector": "ok",
+        "nobody": "unavailable", "hook": "unverified", "no secret": "refused",
+    } == found  # fmt: skip
+    assert ["file"] == [each.name for each in tmp_path.iterdir()]
+    assert [("/v1/traces", b""), ("/v1/metrics", b"")] == [(each.path, each.body) for each in upstream.requests]
 
 
 @pytest.mark.asyncio
