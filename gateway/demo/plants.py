@@ -29,6 +29,7 @@ PLANTS = {
     "unrecognised": "items that look like AI and that nobody understands",
     "parked-route": "a route that a wrong key has parked",
     "dead-letters": "records that a destination refused",
+    "unknown-arrival": "unit-cost records that the upstream did not clearly answer",
     "idle-key": "a key that nobody uses",
     "wide-key": "a key that sends and reads",
     "mute-device": "a laptop that lives and reports no calls any more",

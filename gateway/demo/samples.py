@@ -11,8 +11,10 @@ from gateway.normalise.outcome import UNRECOGNISED_AI
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices import Device
+from spool.identity import Identity
+from spool.log.books import topic_of
 from spool.log.values import Submission
-from spool.record import AI_TELEMETRY
+from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
@@ -23,6 +25,8 @@ OLD_S = 60 * DAY_S  # how long the keys have been there
 SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
 SHAPES = 40
 DEAD = 5
+SUMS = 3
+UPSTREAM_SUMS = f"upstream/{UNIT_COST}"
 
 
 @dataclass
@@ -49,7 +53,9 @@ async def add_samples(
         await storage.log.append(
             Submission(topic=AI_TELEMETRY, received=SHAPES, ignored=ignored, unrecognised=[SHAPE] * SHAPES)
         )
-    routes = [word for word in ("parked-route", "dead-letters") if word in words]
+    routes = [word for word in ("parked-route", "dead-letters", "unknown-arrival") if word in words]
+    if "unknown-arrival" in words:
+        await storage.log.append(_sums(now))
     if routes:
         await _routes(storage.deliveries, routes, now)
     clock.at = now - OLD_S
@@ -88,11 +94,39 @@ async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None
 
 
 async def _routes(deliveries: Deliveries, words: Sequence[str], now: float) -> None:
-    names = {"parked-route": f"upstream/{AI_TELEMETRY}", "dead-letters": f"archive/{AI_TELEMETRY}"}
-    await deliveries.declare([RouteSpec(name=names[word], topic=AI_TELEMETRY) for word in words])
+    names = {
+        "parked-route": f"upstream/{AI_TELEMETRY}",
+        "dead-letters": f"archive/{AI_TELEMETRY}",
+        "unknown-arrival": UPSTREAM_SUMS,
+    }
+    await deliveries.declare([RouteSpec(name=names[word], topic=topic_of(names[word])) for word in words])
     if "parked-route" in words:
         await deliveries.set_state(names["parked-route"], PARKED, "401: the key is unknown")
     for _ in range(DEAD if "dead-letters" in words else 0):
         delivery = await deliveries.due(names["dead-letters"], now=now, max_records=1)
         if delivery is not None:
             await deliveries.set_aside(delivery, error="the record's model is not allowed here", status="422")
+    if "unknown-arrival" in words:
+        cut_off = await deliveries.due(names["unknown-arrival"], now=now, max_records=SUMS)
+        if cut_off is not None:
+            await deliveries.unknown(cut_off, reason="no answer within 30 s; it may have been summed or not")
+
+
+def _sums(now: float) -> Submission:
+    """Requests of a product, by customer."""
+    operations = [
+        UnitCostOperation(
+            id=number.to_bytes(16),
+            stream="requests",
+            stream_type="allocation",
+            operation="sum",
+            start_time=int(now) * NS,
+            granularity="DAILY",
+            element_name=f"customer-{number}",
+            value="100",
+        )
+        for number in range(1, SUMS + 1)
+    ]
+    return Submission(
+        topic=UNIT_COST, received=SUMS, records=operations, identities=[Identity(each.id) for each in operations]
+    )

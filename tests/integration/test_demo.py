@@ -36,7 +36,8 @@ FOUND_BY = {
     "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
     "doubled-source": "doubled_source", "unused-cache": "unused_cache", "dear-model": "dear_model",
     "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
-    "dead-letters": "dead_letters", "idle-key": "idle_key", "wide-key": "wide_key", "mute-device": "mute_device",
+    "dead-letters": "dead_letters", "unknown-arrival": "unknown_arrival",
+    "idle-key": "idle_key", "wide-key": "wide_key", "mute-device": "mute_device",
 }  # fmt: skip
 # A plant may rightly alarm a second detector: costs that are reported too high are spend that rises.
 ALSO = {"cost-gap": {"spend_spike"}, "dear-model": {"spend_spike"}, "doubled-source": {"spend_spike"}}
@@ -74,7 +75,8 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("words", [("spike", "missing-price", "retry-storm", "unrecognised", "parked-route"),
-                                   ("no-owner", "unused-cache", "idle-key", "wide-key", "dead-letters", "mute-device"),
+                                   ("no-owner", "unused-cache", "idle-key", "wide-key", "dead-letters", "mute-device",
+                                    "unknown-arrival"),
                                    ("cost-gap",), ("dear-model",), ("doubled-source",)])  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, words: tuple[str, ...]) -> None:
     """By its own detector, and by no other than those that have reason to."""
@@ -167,7 +169,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == done
     told = json.loads(run("insights", "show", id, *data_option, "--json"))
     assert "on_hold" == told["insight"]["status"]
-    assert [("ada@example.com", "with the vendor")] == [(each["author"], each["text"]) for each in told["comments"]]
+    assert [("ada@example.com", "with the vendor")] == [(each["author"], each["message"]) for each in told["comments"]]
     assert [id] == [
         item["id"]
         for item in json.loads(run("insights", "list", *data_option, "--status", "on_hold", "--json"))["insights"]
