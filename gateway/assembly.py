@@ -36,6 +36,7 @@ from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
 from gateway.intake.shadows import Shadows
+from gateway.intake.waiting_counters import WaitingCounters
 from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
 from gateway.monitoring.observers import Observers
@@ -132,7 +133,7 @@ async def open_services(
         assembler = _Assembler(config, storage, clock, stack)
         access = await assembler.start_access(local)
         attribution = Attribution(config, secret=assembler.email_secret)
-        window, shadows = await assembler.start_intake(attribution, metrics)
+        window, intake_tasks = await assembler.start_intake(attribution, metrics)
         deposits = Deposits(storage.log, attribution)
         receivers = assembler.receiver_services(access, window, metrics)
         billing = assembler.billing_sync()
@@ -143,8 +144,7 @@ async def open_services(
         background: Background = {
             "routes": routes.wait,
             "retention": lambda: _retain(storage.log),
-            "merge window": window.run,
-            "shadows": lambda: shadows.follow(storage.log, hold_s=config.spool.hold),
+            **intake_tasks,
             "ledger": lambda: storage.ledger.follow(storage.log),
         }
         if not is_agent:  # waking ten times a second drains a laptop's battery
@@ -196,7 +196,8 @@ class _Assembler:
         self._stack.push_async_callback(access.stop)
         return access
 
-    async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[MergeWindow, Shadows]:
+    async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[MergeWindow, Background]:
+        """The way in, and what runs beside it."""
         log, section = self._storage.log, self._config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
 
@@ -206,8 +207,22 @@ class _Assembler:
         shadows = Shadows(self._clock, default_user=default_user)
         await shadows.remember(log)
         prices = PriceBook.load(self._config.prices)
+        counters = WaitingCounters(
+            log,
+            shadows,
+            self._clock,
+            wait_s=section.counter_wait,
+            max_items=section.pending_items,
+            max_bytes=section.pending_bytes,
+        )
+        await counters.start(self._storage.partial_reports, hold_s=section.hold)
         intake = Intake(
-            log, attribution=attribution, prices=prices, shadows=shadows, device_assignment=device_assignment
+            log,
+            attribution=attribution,
+            prices=prices,
+            shadows=shadows,
+            device_assignment=device_assignment,
+            counters=counters if section.counter_wait else None,
         )
         merger = Merger(
             window_s=section.pending_window,
@@ -217,7 +232,12 @@ class _Assembler:
         )
         window = MergeWindow(self._storage.partial_reports, intake, self._clock, merger)
         await window.start()
-        return window, shadows
+        background: Background = {
+            "merge window": window.run,
+            "shadows": lambda: shadows.follow(log, hold_s=section.hold),
+            "counters": counters.run,  # without a wait, too: what waited before a restart is put on record
+        }
+        return window, background
 
     def receiver_services(self, access: Access, window: MergeWindow, metrics: Metrics) -> ReceiverServices:
         server, config = self._config.server, self._config

@@ -13,7 +13,12 @@ Duration = Annotated[float, "duration"]  # seconds, written as 10s, 500ms, 5m, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolSettings:
-    """The [spool] section. `pending_*` bound what waits in the merge window."""
+    """
+    The [spool] section.
+
+    `pending_items` and `pending_bytes` bound what waits in the merge window, and as much again of counters, which
+    wait `counter_wait` for the calls of their reporter.
+    """
 
     max_bytes: Size = 10 * GIB
     retention: Duration = 7 * 86400.0
@@ -23,3 +28,4 @@ class SpoolSettings:
     pending_window: Duration = 600.0
     pending_items: int = 20_000
     pending_bytes: Size = 16 * MIB
+    counter_wait: Duration = 90.0

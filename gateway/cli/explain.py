@@ -7,6 +7,7 @@ import gzip
 import sys
 import zlib
 from collections.abc import Generator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
+from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.engine.recognise import recognised
@@ -70,7 +72,11 @@ def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path 
 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
-    """One payload through the intake, over an empty memory log in which nothing stays open."""
+    """
+    One payload through the intake, over an empty memory log in which nothing stays open.
+
+    Counters wait for the calls of the whole file: their order in it does not matter.
+    """
     named = format or recognised(body, how="name it with --as")
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
     outcome = released_at_once(_finish(any_format.normalise(named, body, options=options)))
@@ -78,13 +84,19 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)
     storage = await open_storage(in_memory, engine=MEMORY)
     try:
+        shadows = Shadows(clock)
+        counters = WaitingCounters(
+            storage.log, shadows, clock, wait_s=inf, max_items=sys.maxsize, max_bytes=sys.maxsize
+        )
         intake = Intake(
             storage.log,
             attribution=Attribution(config),
             prices=PriceBook.load(config.prices),
-            shadows=Shadows(clock),
+            shadows=shadows,
+            counters=counters,
         )
         await intake.take(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
+        await counters.release(everything=True)
         below = storage.log.closed_below(outcome.topic)
         entries = await storage.log.read(outcome.topic, 1, below - 1)
         books = (await storage.log.books()).topics.get(outcome.topic, {})

@@ -15,18 +15,24 @@ from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
+from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome, Reject
 from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
-from spool.record import AiRecord, Inference
+from spool.record import AiRecord, Inference, UsageMetric
 
 TURN = 500  # records between two turns of the event loop
 
 
 class Intake:
-    """Turns one payload's outcome into one submission; returns when it is durable."""
+    """
+    Turns one payload's outcome into one submission; returns when it is durable.
+
+    Without `counters` it is decided on arrival which counters are shadows: by the calls that came before, and
+    by those of the same payload.
+    """
 
     def __init__(
         self,
@@ -36,12 +42,14 @@ class Intake:
         prices: PriceBook,
         shadows: Shadows,
         device_assignment: DeviceAssignment | None = None,
+        counters: WaitingCounters | None = None,
     ) -> None:
         self._log = log
         self._attribution = attribution
         self._prices = prices
         self._shadows = shadows
         self._device_assignment = device_assignment  # None where there are no devices: explaining files
+        self._counters = counters
 
     async def take(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         """
@@ -76,45 +84,50 @@ class Intake:
     ) -> Receipt:
         if self._device_assignment is not None:
             await self._device_assignment.assign(outcome, bearer)
-        for place, record in enumerate(outcome.records, start=1):
-            if place % TURN == 0:
+        metrics: dict[int, UsageMetric] = {}  # by place: those that nobody has decided about
+        for place, record in enumerate(outcome.records):
+            if place % TURN == TURN - 1:
                 await asyncio.sleep(0)
             device_labels = self._device_labels(record)
             self._attribution.apply(record, bearer.labels, device_labels)
             if isinstance(record, Inference):
-                if place - 1 not in outcome.forwarded:
+                if place not in outcome.forwarded:
                     self._prices.price(record)
                 if record.shadow:
-                    _give_own_identity(outcome, place - 1)
+                    _give_own_identity(outcome, place)
                 default_user = self._attribution.default_user(record, bearer.labels, device_labels)
                 self._shadows.note(record, default_user=default_user)
-            else:
-                self._shadows.shade(record)
+            elif place not in outcome.forwarded:  # another Tollhouse has decided already what counts
+                metrics[place] = record
         for sender in outcome.sessions:
             self._shadows.note_session(*sender)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await asyncio.sleep(0)
             self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
-            self._shadows.shade(point.template)
-        return await self._log.append(
-            Submission(
-                topic=outcome.topic,
-                received=outcome.received,
-                split=outcome.split,
-                records=outcome.records,
-                identities=outcome.identities,
-                points=outcome.points,
-                ignored=outcome.ignored,
-                rejected=Counter(reject.reason for reject in outcome.rejects),
-                pending=pending.count,
-                keep=pending.keep,
-                forget=pending.forget,
-                left_out=outcome.left_out,
-                unrecognised=outcome.unrecognised,
-                before=before,
-            )
+        submission = Submission(
+            topic=outcome.topic,
+            received=outcome.received,
+            split=outcome.split,
+            records=outcome.records,
+            identities=outcome.identities,
+            points=outcome.points,
+            ignored=outcome.ignored,
+            rejected=Counter(reject.reason for reject in outcome.rejects),
+            pending=pending.count,
+            keep=pending.keep,
+            forget=pending.forget,
+            left_out=outcome.left_out,
+            unrecognised=outcome.unrecognised,
+            before=before,
         )
+        if self._counters is not None and (metrics or outcome.points):
+            return await self._counters.append(submission, metrics)
+        for metric in metrics.values():
+            self._shadows.shade(metric)
+        for point in outcome.points:
+            self._shadows.shade(point.template)
+        return await self._log.append(submission)
 
     def _device_labels(self, record: AiRecord) -> Mapping[str, str]:
         return NO_LABELS if self._device_assignment is None else self._device_assignment.labels(record.device)

@@ -1,7 +1,8 @@
 """
 Which counters repeat what events already reported: a usage metric is a shadow when an inference record of the
-same source, service and session (or user) came in the hour before. A metric that names neither session nor
-user (Codex's) is compared by its source and service alone: counted beside the events it would count twice.
+same source, service and session (or user) came in the hour before, or while the metric waited to be judged
+(`waiting_counters`). A metric that names neither session nor user (Codex's) is compared by its source and
+service alone: counted beside the events it would count twice.
 
 One sender may name itself differently in its events and in its counters. So a call is noted under every name
 that the counters beside it may have.
@@ -27,6 +28,16 @@ STEP = 1024  # of them at a time: unpacked they take some 2 KiB each
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
 
 Reporter = tuple[str, str | None, str, str]
+
+
+def reporter_of(metric: UsageMetric) -> Reporter:
+    """The name under which the calls beside a counter are noted."""
+    service = metric.tags.get("service")
+    if metric.session:
+        return metric.source, service, "session", metric.session
+    if metric.user:
+        return metric.source, service, "user", metric.user
+    return metric.source, service, "", ""
 
 
 class Shadows:
@@ -71,18 +82,15 @@ class Shadows:
         """Calls came in of a sender whose resource names this session, whatever they name themselves."""
         self._note((source, service, "session", session), self._clock.now())
 
-    def shade(self, metric: UsageMetric) -> None:
-        """Mark a metric whose tokens the events of the last hour already hold."""
-        service = metric.tags.get("service")
-        if metric.session:
-            reporter = (metric.source, service, "session", metric.session)
-        elif metric.user:
-            reporter = (metric.source, service, "user", metric.user)
-        else:
-            reporter = (metric.source, service, "", "")
-        last = self._last_reports.get(reporter)
-        if last is not None and self._clock.now() - last <= WINDOW_S:
+    def shade(self, metric: UsageMetric, at: float | None = None) -> None:
+        """Mark a metric whose tokens events hold that came in the hour before it, or since (at: default now)."""
+        if self.have_heard(reporter_of(metric), self._clock.now() if at is None else at):
             metric.shadow = True
+
+    def have_heard(self, reporter: Reporter, at: float) -> bool:
+        """Whether a reporter told calls in the hour before a moment, or since."""
+        last = self._last_reports.get(reporter)
+        return last is not None and at - last <= WINDOW_S
 
     async def remember(self, log: Log) -> None:
         """Note the calls of the newest closed entries after a restart; `follow` notes the open ones."""

@@ -1,8 +1,9 @@
 """
-Partial reports of a call that wait for the rest of it, kept across a restart: bytes under a key, not decoded here.
+Reports that wait, kept across a restart: bytes under a key, not decoded here. Partial reports of a call wait for the
+rest of it, counters for the calls that may repeat them.
 
-A sender is answered success for a partial report too, so it is kept like a record: in the commit of its submission,
-which counts it as pending.
+A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission, which
+counts it as pending. A key that begins with `COUNTERS` is that of counters.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+COUNTERS = b"counters/"
 
 
 class PartialReport(NamedTuple):

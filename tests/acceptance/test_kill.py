@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import secrets
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import urllib3
@@ -19,6 +21,7 @@ from tests.gateway.normalise.formats.langfuse.events import batch, create, trace
 ROUNDS = int(os.environ.get("TOLLHOUSE_KILL_ROUNDS", "10"))
 HALVES_ROUNDS = max(1, ROUNDS // 2)
 SENDERS = 4
+CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
 
 class Oracle:
@@ -125,3 +128,28 @@ def test_kill_between_halves(installations: Any) -> None:
 
 def _pending(tollhouse: Tollhouse) -> dict[str, int]:
     return {row["topic"]: row["pending"] for row in tollhouse.json("spool", "status")["topics"]}
+
+
+def test_kill_while_counters_wait(installations: Any) -> None:
+    """Counters that a kill left waiting are judged after it: by calls that come then, or they count."""
+    tollhouse = installations(hold="50ms")
+    key = tollhouse.key("assistants")
+    metrics, events = (CLAUDE_CODE / "metrics_delta.json").read_bytes(), CLAUDE_CODE / "api_request_events.json"
+    url = tollhouse.start()
+    for session in (b"cc-sess-1", b"cc-sess-2"):
+        body = metrics.replace(b"cc-sess-1", session)
+        assert 200 == post(url, body, key, "/v1/metrics").status
+    tollhouse.kill()
+    url = tollhouse.start()
+    waiting = len(json.loads(events.with_name("metrics_delta.expected.json").read_text())["records"])
+    assert {"ai-telemetry": 2 * waiting} == _pending(tollhouse)
+    assert 200 == post(url, events.read_bytes(), key, "/v1/logs").status
+    tollhouse.kill()
+    tollhouse.start(env={"TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"})
+    wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 30, "the end of the wait")
+    tollhouse.wait_until_drained()
+    counters = [record for record in tollhouse.records() if record["kind"] == "usage_metric"]
+    assert {("cc-sess-1", True), ("cc-sess-2", False)} == {(one["session"], one["shadow"]) for one in counters}
+    assert 2 * waiting == len(counters)
+    tollhouse.json("spool", "verify")
+    tollhouse.stop()

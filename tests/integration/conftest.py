@@ -110,7 +110,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
 
     async def start(*, config: Config | None = None, **server: Any) -> Serving:
         directory = tmp_path / f"data-{len(made)}"
-        base = config or Config(spool=SpoolSettings(hold=0))
+        base = config or Config(spool=SpoolSettings(hold=0, counter_wait=0))
         addresses = {"listen": "127.0.0.1:0", "grpc_listen": ""}
         settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**addresses, **server}))
         app = App(settings, version="0")

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def config(**devices: Any) -> Config:
-    return Config(spool=SpoolSettings(hold=0), devices=DeviceSettings(**devices))
+    return Config(spool=SpoolSettings(hold=0, counter_wait=0), devices=DeviceSettings(**devices))
 
 
 async def ask(server: Serving, what: str, body: Mapping[str, Any], key: str, **headers: str) -> Answer:

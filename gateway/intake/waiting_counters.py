@@ -1,0 +1,267 @@
+"""
+Counters that wait for the calls of their reporter, on disk and in the books, before it is decided whether they
+count.
+
+A coding assistant tells the same tokens as events and as counters, and flushes either first. So the counters
+of a reporter that has not told calls wait: they become shadows when a call of it comes meanwhile, and count
+when none came. What waits is kept in the commit of its submission and forgotten in that of its records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.intake.shadows import Reporter, Shadows, reporter_of
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.identity import Identity
+from spool.log.partial_reports import COUNTERS, PartialReport, PartialReports
+from spool.log.protocols import Log
+from spool.log.values import CounterPoint, Receipt, Submission
+from spool.record import AI_TELEMETRY, UsageMetric
+
+LOOK_S = 5.0
+MOST_AT_ONCE = 4096  # counters of one submission
+
+_log = logging.getLogger(__name__)
+
+
+class CounterGroup(msgspec.Struct, array_like=True):
+    """Counters of one reporter that came together, as they are stored; fields are only ever added at the end."""
+
+    records: list[UsageMetric] = []
+    identities: list[Identity] = []
+    points: list[CounterPoint] = []
+
+    @property
+    def count(self) -> int:
+        return len(self.records) + len(self.points)
+
+    def metrics(self) -> Iterable[UsageMetric]:
+        yield from self.records
+        for point in self.points:
+            yield point.template
+
+
+class _Waiting(NamedTuple):
+    """A group in memory: packed, as nothing looks into it before it is released."""
+
+    reporter: Reporter
+    at: float
+    items: int
+    body: bytes
+
+
+class WaitingCounters:
+    """
+    What waits, in order of arrival; nothing of a reporter overtakes what came of it before.
+
+    At most `max_items` counters and `max_bytes` of them wait: beyond, the oldest are decided early.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        shadows: Shadows,
+        clock: Clock,
+        *,
+        wait_s: float,
+        max_items: int,
+        max_bytes: int,
+    ) -> None:
+        self._log = log
+        self._shadows = shadows
+        self._clock = clock
+        self._wait_s = wait_s
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
+        self._reporters: Counter[Reporter] = Counter()  # of the groups that wait
+        self._items = 0
+        self._bytes = 0
+        self._last_key = 0
+        self._not_before = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    def __len__(self) -> int:
+        """How many counters wait."""
+        return self._items
+
+    async def start(self, stored: PartialReports, *, hold_s: float) -> None:
+        """
+        Take up what was waiting when the process ended.
+
+        Nothing is released for `hold_s`: until then `Shadows` does not know the calls that were open.
+        """
+        damaged = 0
+        kept = [report for report in await stored.load() if report.key.startswith(COUNTERS)]
+        for report in sorted(kept):  # the keys are in order of arrival
+            self._last_key = int.from_bytes(report.key[len(COUNTERS) :])
+            try:
+                group = _groups.decode(report.body)
+                reporter = reporter_of(next(iter(group.metrics())))
+            except (msgspec.DecodeError, UnicodeDecodeError, StopIteration):
+                damaged += 1
+                continue
+            self._add(report.key, _Waiting(reporter, report.at, group.count, report.body))
+        if kept:
+            self._not_before = self._clock.now() + hold_s
+        if damaged:
+            damage = {"action": "waiting_counters_damaged"}
+            _log.error("%d groups of waiting counters cannot be read", damaged, extra=damage)
+
+    async def append(self, submission: Submission, metrics: Mapping[int, UsageMetric]) -> Receipt:
+        """
+        As `Log.append`, but counters that are not known to repeat calls wait.
+
+        `metrics` are those among the records that nobody has decided about, by their places.
+        """
+        groups, kept = self._sorted_out(submission, metrics)
+        if not groups:
+            return await self._log.append(kept)
+        now = self._clock.now()
+        waiting: dict[bytes, _Waiting] = {}
+        for reporter, group in groups.items():
+            self._last_key += 1
+            key = COUNTERS + self._last_key.to_bytes(8)
+            waiting[key] = _Waiting(reporter, now, group.count, _encode(group))
+        kept = replace(
+            kept,
+            pending=kept.pending + sum(one.items for one in waiting.values()),
+            keep=[*kept.keep, *(PartialReport(key, one.at, one.body) for key, one in waiting.items())],
+        )
+        # A request that is given up may be kept all the same: then its counters wait like others.
+        appending = asyncio.ensure_future(self._log.append(kept))
+        appending.add_done_callback(lambda done: self._appended(done, waiting))
+        receipt = await asyncio.shield(appending)
+        if self._is_over_full:  # whole, also when the request is given up meanwhile
+            await asyncio.shield(asyncio.ensure_future(self._try_to_release()))
+        return receipt
+
+    async def release(self, *, everything: bool = False) -> int:
+        """Put on record what waited long enough, or need not wait any more; how many counters there were."""
+        released = 0
+        async with self._one_at_a_time:
+            while due := self._due(everything=everything):
+                await self._put_on_record(due)
+                released += sum(one.items for one in due.values())
+        return released
+
+    async def run(self) -> None:
+        """Release for ever, as a background task."""
+        while True:
+            await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
+            await self._try_to_release()
+
+    @property
+    def _is_over_full(self) -> bool:
+        return self._items > self._max_items or self._bytes > self._max_bytes
+
+    async def _try_to_release(self) -> None:
+        """What cannot be put on record now stays where it is; whoever pushed it out is not refused."""
+        try:
+            await self.release()
+        except SpoolError as error:
+            _log.warning("counters wait on: %s", error, extra={"action": "release_put_off"})
+
+    def _sorted_out(
+        self, submission: Submission, metrics: Mapping[int, UsageMetric]
+    ) -> tuple[dict[Reporter, CounterGroup], Submission]:
+        """What must wait, by reporter, and the submission without it."""
+        groups: dict[Reporter, CounterGroup] = {}
+        waits: set[int] = set()
+        for place, record in metrics.items():
+            if not self._is_shadow(record):
+                group = groups.setdefault(reporter_of(record), CounterGroup())
+                group.records.append(record)
+                group.identities.append(submission.identities[place])
+                waits.add(place)
+        points = []
+        for point in submission.points:
+            if self._is_shadow(point.template):
+                points.append(point)
+            else:
+                groups.setdefault(reporter_of(point.template), CounterGroup()).points.append(point)
+        if not groups:
+            return groups, submission
+        stays = [place for place in range(len(submission.records)) if place not in waits]
+        records = [submission.records[place] for place in stays]
+        identities = [submission.identities[place] for place in stays]
+        return groups, replace(submission, records=records, identities=identities, points=points)
+
+    def _is_shadow(self, metric: UsageMetric) -> bool:
+        """Whether a counter need not wait. One whose reporter waits already keeps its place behind it."""
+        if not metric.shadow and reporter_of(metric) not in self._reporters:
+            self._shadows.shade(metric)
+        return metric.shadow
+
+    def _appended(self, done: asyncio.Future[Receipt], waiting: dict[bytes, _Waiting]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            for key, one in waiting.items():
+                self._add(key, one)
+
+    def _due(self, *, everything: bool) -> dict[bytes, _Waiting]:
+        """Some of what may go, oldest first."""
+        now = self._clock.now()
+        due: dict[bytes, _Waiting] = {}
+        items, room, room_bytes = 0, self._max_items - self._items, self._max_bytes - self._bytes
+        for key, one in self._waiting.items():
+            if items >= MOST_AT_ONCE:
+                break
+            has_waited = now >= self._not_before and now - one.at >= self._wait_s
+            makes_room = room < 0 or room_bytes < 0
+            if everything or has_waited or makes_room or self._shadows.have_heard(one.reporter, one.at):
+                due[key] = one
+                items += one.items
+                room += one.items
+                room_bytes += len(one.body)
+        return due
+
+    async def _put_on_record(self, due: dict[bytes, _Waiting]) -> None:
+        records: list[UsageMetric] = []
+        identities: list[Identity] = []
+        points: list[CounterPoint] = []
+        for one in due.values():
+            group = _groups.decode(one.body)
+            for metric in group.metrics():
+                self._shadows.shade(metric, one.at)
+            records += group.records
+            identities += group.identities
+            points += group.points
+        submission = Submission(
+            topic=AI_TELEMETRY,
+            received=0,
+            records=records,
+            identities=identities,
+            points=points,
+            pending=-len(records) - len(points),
+            forget=list(due),
+        )
+        await self._log.append(submission)
+        for key, one in due.items():
+            self._remove(key, one)
+
+    def _add(self, key: bytes, one: _Waiting) -> None:
+        self._waiting[key] = one
+        self._reporters[one.reporter] += 1
+        self._items += one.items
+        self._bytes += len(one.body)
+
+    def _remove(self, key: bytes, one: _Waiting) -> None:
+        del self._waiting[key]
+        self._reporters[one.reporter] -= 1
+        if not self._reporters[one.reporter]:
+            del self._reporters[one.reporter]
+        self._items -= one.items
+        self._bytes -= len(one.body)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_groups = msgspec.msgpack.Decoder(CounterGroup)

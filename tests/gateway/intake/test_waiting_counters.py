@@ -1,0 +1,332 @@
+"""Counters and calls of one reporter count once, in whatever order they come, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
+from gateway.intake.waiting_counters import WaitingCounters
+from gateway.normalise.outcome import Outcome
+from spool import memory
+from spool.identity import Identity, digest
+from spool.ledger.sums import HourlySums
+from spool.log.values import CounterPoint
+from spool.memory import MemorySpool
+from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
+from spool.settings import SpoolSettings
+from tests.moved_clock import MovedClock
+
+WAIT_S = 90.0
+BEARER = Bearer("tests", frozenset())
+PRICES = PriceBook.load()
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one kind of client names itself in its calls and in the counters beside them."""
+
+    call: dict[str, Any]
+    counter: dict[str, Any]
+    window: str | None = None  # the session of its resource
+    cumulative: bool = False
+
+
+FAMILIES = {
+    "Claude Code": Family(
+        {"source": "claude_code", "session": "s1", "user": "u1"}, {"source": "claude_code", "session": "s1"}
+    ),
+    "Codex": Family({"source": "codex", "session": "s1", "user": "u1"}, {"source": "codex"}),
+    "Gemini CLI": Family(
+        {"source": "gemini_cli", "session": "s1"}, {"source": "gemini_cli", "session": "s1"}, cumulative=True
+    ),
+    "Copilot Chat": Family(
+        {"source": "copilot", "session": "chat"},
+        {"source": "copilot", "session": "window"},
+        window="window",
+        cumulative=True,
+    ),
+    "Spring AI": Family({"source": "spring_ai"}, {"source": "spring_ai"}, cumulative=True),
+    "Envoy": Family({"source": "openinference"}, {"source": "envoy_ai_gateway"}, cumulative=True),
+    "OpenLLMetry": Family({"source": "openllmetry"}, {"source": "otel"}, cumulative=True),
+}
+
+
+@dataclass
+class Running:
+    """An intake over a memory log; a restart forgets everything but the log and what it keeps."""
+
+    clock: MovedClock = field(default_factory=MovedClock)
+    limits: dict[str, int] = field(default_factory=dict)
+    hold_s: float = 0
+
+    async def open(self) -> None:
+        self.spool: MemorySpool = await memory.open_spool(settings=SpoolSettings(hold=self.hold_s), clock=self.clock)
+        await self.restart()
+
+    async def restart(self) -> None:
+        shadows = Shadows(self.clock)
+        await shadows.remember(self.spool.log)
+        limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
+        self.counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
+        await self.counters.start(self.spool.partial_reports, hold_s=self.hold_s)
+        self.intake = Intake(
+            self.spool.log,
+            attribution=Attribution(Config()),
+            prices=PRICES,
+            shadows=shadows,
+            counters=self.counters,
+        )
+
+    async def take(self, outcome: Outcome) -> None:
+        await self.intake.take(outcome, BEARER)
+
+    async def records(self) -> list[Inference | UsageMetric]:
+        log = self.spool.log
+        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        records = [record for entry in entries for record in entry.records]
+        return [record for record in records if isinstance(record, Inference | UsageMetric)]
+
+    async def sums(self) -> list[int]:
+        """Calls, then tokens of input and output, as the ledger counts them."""
+        log = self.spool.log
+        sums = HourlySums()
+        sums.add(await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1))
+        assert 0 == sums.absurd
+        rows = [measures for _, _, measures in sums.rows()]
+        return [sum(row[place] for row in rows) for place in range(3)]
+
+    async def pending(self) -> int:
+        books = await self.spool.log.books()
+        assert () == tuple(books.imbalances)
+        assert () == tuple((await self.spool.log.verify()).imbalances)
+        return books.topics.get(AI_TELEMETRY, {}).get("pending", 0)
+
+
+def call(family: Family, number: int, at_s: float) -> Outcome:
+    outcome = Outcome(received=1)
+    record = Inference(
+        id=b"",
+        start_time=int(at_s * NS),
+        input_tokens=100,
+        output_tokens=10,
+        tags={"service": "svc"},
+        **family.call,
+    )
+    outcome.add(record, Identity(digest(5, family.call["source"], str(number))))
+    if family.window is not None:
+        outcome.note_session(record, family.window)
+    return outcome
+
+
+def counters(family: Family, number: int, at_s: float) -> Outcome:
+    """What a client counts of its calls up to a number: the growth, or how much it was in all."""
+    outcome = Outcome(received=2)
+    for token_type, tokens in (("input", 100), ("output", 10)):
+        metric = UsageMetric(id=b"", name="tokens", token_type=token_type, tags={"service": "svc"}, **family.counter)
+        series, time = digest(9, repr(family), token_type), int(at_s * NS) + number
+        if family.cumulative:
+            outcome.add_point(CounterPoint(series, int(at_s * NS), time, tokens * number, metric))
+        else:
+            metric.value, metric.end_time = tokens, time
+            outcome.add(metric, Identity(digest(7, series.hex(), number)))
+    return outcome
+
+
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """Several payloads in one request."""
+    together = Outcome()
+    for outcome in outcomes:
+        together.received += outcome.received
+        together.records += outcome.records
+        together.identities += outcome.identities
+        together.points += outcome.points
+        together.sessions |= outcome.sessions
+    return together
+
+
+def run(test: Callable[[Running], Coroutine[Any, Any, None]], running: Running | None = None) -> None:
+    async def opened() -> None:
+        made = running or Running()
+        await made.open()
+        await test(made)
+
+    asyncio.run(opened())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=60, deadline=None, print_blob=True)
+@given(
+    order=st.permutations(["call 1", "call 2", "counters 1", "counters 2"]),
+    joins=st.lists(st.booleans(), min_size=4, max_size=4),
+    repeats=st.lists(st.booleans(), min_size=4, max_size=4),
+    pauses=st.lists(st.sampled_from([0.0, 1.0, 20.0]), min_size=4, max_size=4),
+    restarts=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_every_order_gives_the_same_sums(
+    name: str,
+    order: Sequence[str],
+    joins: Sequence[bool],
+    repeats: Sequence[bool],
+    pauses: Sequence[float],
+    restarts: Sequence[bool],
+) -> None:
+    """
+    Calls and counters in any order, in one request or several, sent twice, with restarts: two calls are counted.
+
+    A window's session (Copilot Chat's) is in no record: a restart after its calls forgets it, so there is none.
+    """
+    family = FAMILIES[name]
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        batch: list[str] = []
+        for item, joined, repeated, pause, restarted in zip(order, joins, repeats, pauses, restarts, strict=True):
+            batch.append(item)
+            if joined and item != order[-1]:
+                continue
+            for _ in range(1 + repeated):
+                made = []
+                for one in batch:
+                    kind, number = one.split()
+                    make = call if kind == "call" else counters
+                    made.append(make(family, int(number), began))
+                await running.take(merged(made))
+            batch = []
+            running.clock.move(pause)
+            if restarted and family.window is None:
+                await running.restart()
+            await running.counters.release()
+        running.clock.move(WAIT_S)
+        await running.counters.release()
+        assert [2, 200, 20] == await running.sums()
+        assert 0 == await running.pending()
+        assert 0 == len(running.counters)
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_who_never_tells_calls_counts_by_counters(name: str) -> None:
+    """They wait for their time, also over a restart, and are pending meanwhile; then they are summed."""
+    family = FAMILIES[name]
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        for number in (1, 2, 3):
+            await running.take(counters(family, number, began))
+        running.clock.move(WAIT_S - 1)
+        await running.restart()
+        await running.counters.release()
+        assert [] == await running.records()
+        assert 6 == await running.pending() == len(running.counters)
+        running.clock.move(1)
+        await running.counters.release()
+        assert [0, 300, 30] == await running.sums()
+        assert 0 == await running.pending()
+        await running.restart()
+        assert 0 == len(running.counters)
+
+    run(test)
+
+
+def test_a_counter_beside_known_calls_does_not_wait() -> None:
+    """It is a shadow at once."""
+
+    async def test(running: Running) -> None:
+        family, began = FAMILIES["Claude Code"], running.clock.now()
+        await running.take(call(family, 1, began))
+        await running.take(counters(family, 1, began))
+        assert [False, True, True] == [record.shadow for record in await running.records()]
+        assert 0 == await running.pending()
+
+    run(test)
+
+
+def test_what_another_tollhouse_decided_is_taken_as_it_is() -> None:
+    """Its counters neither wait nor become shadows, also beside its calls."""
+
+    async def test(running: Running) -> None:
+        family, began = FAMILIES["Claude Code"], running.clock.now()
+        for outcome in (call(family, 1, began), counters(family, 1, began)):
+            outcome.forwarded = set(range(len(outcome.records)))
+            await running.take(outcome)
+        assert [False, False, False] == [record.shadow for record in await running.records()]
+
+    run(test)
+
+
+def test_calls_that_were_open_at_a_restart_are_waited_for() -> None:
+    """Nothing is released before the log shows what it held open when the process ended."""
+
+    async def test(running: Running) -> None:
+        family, began = FAMILIES["Claude Code"], running.clock.now()
+        await running.take(counters(family, 1, began))
+        running.clock.move(WAIT_S)
+        await running.take(call(family, 1, began))
+        await running.restart()
+        await running.counters.release()
+        assert 2 == await running.pending()
+
+    run(test, Running(hold_s=10))
+
+
+@pytest.mark.parametrize("limits", [{"max_items": 4}, {"max_bytes": 300}])
+def test_too_many_are_decided_early(limits: dict[str, int]) -> None:
+    """Over the bound the oldest leave, as what they are known to be by then."""
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        families = [Family({}, {"source": "codex", "session": f"s{number}"}) for number in range(5)]
+        for family in families:
+            await running.take(counters(family, 1, began))
+        left = [record.session for record in await running.records()]
+        assert left == sorted(left, key=str)
+        assert "s0" in left
+        assert "s4" not in left
+        assert 10 - len(left) == await running.pending() == len(running.counters)
+
+    run(test, Running(limits=limits))
+
+
+def test_a_request_that_is_given_up_is_kept_whole() -> None:
+    """Its counters wait in memory as they do on disk."""
+
+    async def test(running: Running) -> None:
+        taking = asyncio.ensure_future(running.take(counters(FAMILIES["Codex"], 1, running.clock.now())))
+        await asyncio.sleep(0)
+        taking.cancel()
+        await asyncio.wait([taking])
+        await asyncio.sleep(0)
+        assert await running.pending() == len(running.counters)
+
+    run(test)
+
+
+def test_damaged_ones_do_not_stop_a_start(caplog: pytest.LogCaptureFixture) -> None:
+    """They are named in the log, and the others are released."""
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        for name in ("Codex", "Spring AI"):
+            await running.take(counters(FAMILIES[name], 1, began))
+        first, *_ = await running.spool.partial_reports.load()
+        running.spool.partial_reports.follow({first.key: first._replace(body=b"\x93")})
+        await running.restart()
+        running.clock.move(WAIT_S)
+        await running.counters.release()
+        assert {"spring_ai"} == {record.source for record in await running.records()}
+        assert "1 groups of waiting counters cannot be read" in caplog.text
+
+    run(test)
