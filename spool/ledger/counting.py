@@ -88,9 +88,16 @@ def _nothing(dimensions: Dimensions) -> Dimensions:
     return _nobody(dimensions)._replace(source=OTHER, provider=OTHER, model=OTHER, request_model=OTHER, team=OTHER)
 
 
-def add(rows: LedgerRows, sums: HourlySums, placement: Placement, *, reach: int, missed: int) -> None:
-    """Add the sums and move the reach, which is only right together."""
+def add(rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: int) -> int:
+    """
+    Add the sums of the numbers from `first` until before `reach`, and move the reach, which is only right together.
+
+    Returns the reach. Nothing is done unless it was `first`: since the numbers were read, the rows may have been lost
+    and begun anew, and a reach beyond numbers that nobody added would leave them out for ever.
+    """
     state = state_of(rows)
+    if state["reach"] != first:
+        return state["reach"]
     added: dict[int, dict[tuple[int, int], Measures]] = {width: {} for width in WIDTHS}
     for hour, dimensions, measures in sums.rows():
         for width in WIDTHS:
@@ -110,12 +117,13 @@ def add(rows: LedgerRows, sums: HourlySums, placement: Placement, *, reach: int,
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)
             rows.set_state(rebuilding=0)
-        return
+        return reach
     rows.set_state(
         missed=state["missed"] + missed,
         damaged=state["damaged"] + sums.damaged,
         absurd=state["absurd"] + sums.absurd,
     )
+    return reach
 
 
 def period(hour: int, hourly: int) -> tuple[int, int]:
@@ -124,10 +132,18 @@ def period(hour: int, hourly: int) -> tuple[int, int]:
     return width, hour // width * width
 
 
-def begin_anew(rows: LedgerRows, reach: int) -> None:
-    """Numbers below the reach come again, for other records: nothing that is summed can be counted anew."""
+def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
+    """
+    Numbers below the reach come again, for other records: nothing that is summed can be counted anew.
+
+    Returns the reach. Nothing is done unless it was `seen`, as in `add`.
+    """
+    before = state_of(rows)["reach"]
+    if before != seen:
+        return before
     rows.forget_firsts()
     rows.set_state(reach=reach, rebuilding=0)
+    return reach
 
 
 def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
@@ -141,7 +157,10 @@ def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     rows.freeze_periods(below=oldest)
     emptied = rows.drop_open_periods()
     frozen = rows.frozen_periods()
-    rows.set_state(reach=min(oldest, state["reach"]), rebuilding=state["reach"])
+    if oldest < state["reach"]:
+        rows.set_state(reach=oldest, rebuilding=state["reach"])
+    else:  # no record that was counted is kept: the rebuild is done
+        rows.freeze_periods(below=0)
     return emptied, len(frozen), max((start + width for width, start in frozen), default=0)
 
 

@@ -114,8 +114,8 @@ class Ledger:
             "the log ends before what was counted of it: it was lost or restored, and the sums stay as they are",
             extra={"action": "log_begun_anew", "reach": self._reach, "number": below},
         )
-        await self._change(lambda rows: counting.begin_anew(rows, below))
-        self._reach = below
+        seen = self._reach
+        self._reach = await self._change(lambda rows: counting.begin_anew(rows, seen=seen, reach=below))
 
     async def _count(self, log: ReadableLog, below: int) -> None:
         first = self._reach
@@ -124,7 +124,7 @@ class Ledger:
         entries = await log.read(AI_TELEMETRY, first, last)
         missed = last - first + 1 - sum(len(entry.records) for entry in entries)
 
-        def work(rows: LedgerRows) -> None:
+        def work(rows: LedgerRows) -> int:
             state, frozen = state_of(rows), rows.frozen_periods()
 
             def is_counted(number: int, hour: int) -> bool:
@@ -132,10 +132,11 @@ class Ledger:
 
             sums = HourlySums(self.tags, skip=is_counted if frozen else None)
             sums.add(entries)
-            counting.add(rows, sums, self._placement, reach=last + 1, missed=missed)
+            return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed)
 
-        await self._change(work)
-        self._reach = last + 1
+        self._reach = await self._change(work)
+        if self._reach != last + 1:
+            self._placement.forget()
 
     async def tidy(self) -> int:
         """Sum up days that are over and remove hours that are old; how many sums were removed."""

@@ -12,7 +12,7 @@ import pytest_asyncio
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.sqlite.ledger.store import open_ledger
-from tests.spool.contract.test_ledger import everything, hourly, total
+from tests.spool.contract.test_ledger import Interrupted, everything, hourly, total
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
 
 Opener = Callable[[], Awaitable[Ledger]]
@@ -76,15 +76,41 @@ async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
     log.add([call(user=f"u{number}") for number in range(2000)])
     await ledger.catch_up(log)
     await ledger.close()
-    path = tmp_path / "ledger.sqlite"
+    _damage(tmp_path / "ledger.sqlite")
+    ledger = await opened()
+    with pytest.raises(SpoolUnavailable):
+        await ledger.costs(everything("user"))
+    await ledger.catch_up(log)
+    assert (await total(ledger)).calls == 2000
+
+
+@pytest.mark.asyncio
+async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener, tmp_path: Path) -> None:
+    """The new file begins with the first number, whatever was being counted when the old one was moved aside."""
+    log, ledger = Interrupted(), await opened()
+    log.add([call(user=f"u{number}") for number in range(2000)])
+    await ledger.catch_up(log)
+    await ledger.close()
+    _damage(tmp_path / "ledger.sqlite")
+    ledger = await opened()
+    log.add([call(user="late")])
+
+    async def ask() -> None:
+        with pytest.raises(SpoolUnavailable):
+            await ledger.costs(everything("user"))
+
+    log.meanwhile = ask
+    await ledger.catch_up(log)
+    state = await ledger.state()
+    assert (2001, 2002, 0) == ((await total(ledger)).calls, state.reach, state.missed)
+    assert recount(log, "user") == await hourly(ledger, "user")
+
+
+def _damage(path: Path) -> None:
+    """The first page of the hours is overwritten; state and everything else can be read."""
     connection = sqlite3.connect(path)
     [page] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'hours'").fetchone()
     connection.close()
     content = bytearray(path.read_bytes())
     content[(page - 1) * 8192 : page * 8192] = b"\xff" * 8192
     path.write_bytes(content)
-    ledger = await opened()
-    with pytest.raises(SpoolUnavailable):
-        await ledger.costs(everything("user"))
-    await ledger.catch_up(log)
-    assert (await total(ledger)).calls == 2000

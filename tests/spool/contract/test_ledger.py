@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Context, Decimal, localcontext
 from pathlib import Path
@@ -25,7 +25,7 @@ from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import WIDTH
-from spool.log.values import Submission
+from spool.log.values import Entry, Submission
 from spool.memory.ledger import MemoryLedger
 from spool.record import AI_TELEMETRY, NS, UsageMetric
 from spool.settings import SpoolSettings
@@ -442,6 +442,56 @@ async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
     assert (0, 1) == ((rebuilt := await ledger.rebuild(log)).periods, rebuilt.kept)
     await ledger.catch_up(log)
     assert (await total(ledger)).calls == 5
+
+
+class Interrupted(FakeLog):
+    """A log of which another task makes something while it is read."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def read(self, topic: str, first: int, last: int) -> Sequence[Entry]:
+        found = await super().read(topic, first, last)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
+
+
+def _empty(rows: LedgerRows) -> None:
+    """As the rows are after a damaged ledger was begun anew."""
+    rows.freeze_periods(below=0)
+    rows.drop_open_periods()
+    rows.set_state(reach=1, missed=0)
+
+
+@pytest.mark.asyncio
+async def test_sums_that_are_lost_while_the_log_is_read(ledgers: Ledgers) -> None:
+    """The reach never passes a number that nobody added up: what was read before the loss is read again."""
+    log, ledger = Interrupted(), await ledgers.open(chunk=2)
+    log.add([call(user=f"u{number}") for number in range(5)])
+    await ledger.catch_up(log)
+    log.add([call(user="late") for _ in range(3)])
+    log.meanwhile = lambda: ledgers.store.change(_empty)
+    assert 9 == await ledger.catch_up(log)
+    assert recount(log, "user") == await hourly(ledger, "user")
+    state = await ledger.state()
+    assert (9, 0) == (state.reach, state.missed)
+
+
+@pytest.mark.asyncio
+async def test_a_rebuild_of_nothing_is_done(ledgers: Ledgers) -> None:
+    """Where no record that was counted is kept, sums stay, and what is missed from then on is told."""
+    log, ledger = FakeLog(), await ledgers.open()
+    log.add([call(), call()])
+    await ledger.catch_up(log)
+    log.add([call(), call()])
+    log.forget_below(3)
+    log.add([call()])
+    log.forget_below(5)
+    assert 0 == (await ledger.rebuild(log)).periods
+    assert 0 == (await ledger.state()).rebuilding
+    await ledger.catch_up(log)
+    assert (3, 2) == ((await total(ledger)).calls, (await ledger.state()).missed)
 
 
 class Flat:
