@@ -120,6 +120,7 @@ class Intake:
             left_out=outcome.left_out,
             unrecognised=outcome.unrecognised,
             before=before,
+            price=self._prices.price,
         )
         if self._counters is not None and (metrics or outcome.points):
             return await self._counters.append(submission, metrics)

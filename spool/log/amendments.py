@@ -1,7 +1,9 @@
 """
 Two reports of one call: what the later one fills in, and where the two disagree. Pure.
 
-A fact is taken from the report that stated it first; what goes with it (where a cost comes from) goes along.
+A fact is taken from the report that stated it first; what goes with it (where a cost comes from) goes along. Reports
+that do not contradict each other make the same record in every order: what the ones leave out the others fill, and two
+weak statements give way: a part of 0 to a count that fits the total, `ok` to another outcome.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from spool.record import AMENDABLE, MAX_TAGS, Inference
 # A total and its parts. Where two reports contradict each other, a part of the one's total is none of the other's.
 SIDES = (("input_tokens", "cache_read_tokens", "cache_write_tokens"), ("output_tokens", "reasoning_tokens"))
 TOKENS = tuple(name for side in SIDES for name in side)
+PARTS = frozenset(part for _, *parts in SIDES for part in parts)
+# Fields that an estimate is worked out from: where a later report fills one, the estimate is worked out again.
+PRICED_BY = frozenset({*TOKENS, "provider", "request_model", "response_model", "start_time"})
 SAME_COST = Decimal("0.000001")  # relative: sources round money differently
 
 
@@ -28,6 +33,11 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
             value = getattr(later, name)
             if value is not None:
                 fields[name] = value
+    for name in PARTS:
+        if getattr(first, name) == 0 and getattr(later, name):
+            fields[name] = getattr(later, name)
+    if first.status == "ok" != later.status:
+        fields["status"] = later.status
     if fields:  # a repeat brings none
         _leave_out_what_does_not_fit(fields, first, later)
     room = max(0, MAX_TAGS - len(first.tags))
@@ -53,17 +63,23 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
     if start is not None and end is not None and end < start:  # two clocks
         fields.pop("start_time", None)
         fields.pop("end_time", None)
-    if first.status != "error":
+    if fields.get("status", first.status) != "error":
         fields.pop("error_type", None)
 
 
 def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
-    """Whether both state one of these counts, and not the same."""
+    """Whether both state one of these counts, and not the same. A part of 0 may be one that the report cannot tell."""
     for name in names:
         one, other = getattr(first, name), getattr(later, name)
-        if one is not None and other is not None and one != other:
+        if one is not None and other is not None and one != other and (name not in PARTS or (one and other)):
             return True
     return False
+
+
+def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
+    """Whether the one states 0 where the other counts something."""
+    one, other = getattr(first, name), getattr(later, name)
+    return one is not None and other is not None and bool(one) != bool(other)
 
 
 def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
@@ -75,22 +91,30 @@ def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -
 
 def _stated(first: Inference, later: Inference, name: str) -> int | None:
     count: int | None = getattr(first, name)
-    if count is None:
-        count = getattr(later, name)
+    other: int | None = getattr(later, name)
+    if count is None or (name in PARTS and not count and other is not None):
+        return other
     return count
 
 
 def _counts_more(first: Inference, later: Inference) -> bool:
     """Whether the later report states every token count of the first and more: then its estimate is the better one."""
-    firsts = {name for name in TOKENS if getattr(first, name) is not None}
-    laters = {name for name in TOKENS if getattr(later, name) is not None}
-    return firsts < laters and not _contradict(first, later, TOKENS)
+    return _told(first) < _told(later) and not _contradict(first, later, TOKENS)
+
+
+def _told(report: Inference) -> set[str]:
+    """The counts that a report states; a part of 0 costs nothing, stated or not."""
+    return {name for name in TOKENS if (count := getattr(report, name)) is not None and (count or name not in PARTS)}
 
 
 def disagree(first: Inference, later: Inference) -> bool:
     """Whether both state a token count or a cost, and not the same."""
     if _contradict(first, later, TOKENS):
         return True
+    for total, *parts in SIDES:
+        is_hidden = any(_is_hidden(first, later, part) for part in parts)
+        if is_hidden and not _fit(first, later, total, parts):
+            return True
     if first.cost is None or later.cost is None or first.cost == later.cost:
         return False
     try:

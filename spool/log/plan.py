@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from spool.identity import Identity
 from spool.log import books, duplicates
-from spool.log.amendments import amended, disagree, missing
+from spool.log.amendments import PRICED_BY, amended, disagree, missing
 from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState, advance, as_record
@@ -197,6 +197,7 @@ class _Work:
         fields = missing(known, record)
         if not fields:
             return
+        self._estimate_anew(known, fields)
         if self._amends and topic == self._terms.topic and number >= self._open_from:
             self._amend(topic, number, known, fields)
             self._terms.amended += 1
@@ -204,6 +205,17 @@ class _Work:
         else:
             self._terms.amended_late += 1
             self._plan.observed[topic, books.AMENDED_LATE, record.source] += 1
+
+    def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
+        """Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays."""
+        price = self._submission.price
+        if price is None or PRICED_BY.isdisjoint(fields):
+            return
+        as_it_was, as_it_is = amended(known, {}), amended(known, fields)
+        price(as_it_was)
+        if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
+            price(as_it_is)
+            fields |= {name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")}
 
     def _record(self, topic: str, number: int) -> Record | None:
         begin = self._plan.first.get(topic, 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from spool.identity import Identity
 from spool.log.partial_reports import PartialReport
-from spool.record import Record, UsageMetric
+from spool.record import Inference, Record, UsageMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Submission:
     left_out: int = 0  # tags that were not kept: over a bound, or under a name of content or of a secret
     unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items like AI calls that match no dialect
     before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts
+    price: Callable[[Inference], None] | None = None  # estimates anew what these records add counts or a model to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

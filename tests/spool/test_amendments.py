@@ -66,11 +66,45 @@ def test_the_estimate_of_other_counts_is_not_taken() -> None:
     assert "1" == amended(first, missing(first, priced("9", input_tokens=1100, cache_read_tokens=1000))).estimated_cost
 
 
-@pytest.mark.parametrize(("status", "error_type"), [("ok", None), ("cached", None), ("error", "429")])
+@pytest.mark.parametrize(("status", "error_type"), [("cached", None), ("error", "429")])
 def test_only_a_failure_has_a_type_of_error(status: str, error_type: str | None) -> None:
-    """Whether the call failed is what the first report says."""
+    """Whether the call failed is what the first report says, unless it says no more than `ok`."""
     first = report(status=status)
     assert error_type == amended(first, missing(first, report(status="error", error_type="429"))).error_type
+
+
+@pytest.mark.parametrize("status", ["error", "cached"])
+def test_ok_gives_way_to_another_outcome(status: str) -> None:
+    """A report says `ok` of every call of which it knows no more; whichever came first, the one that knows is right."""
+    known, unknowing = report(status=status), report(status="ok")
+    assert status == amended(unknowing, missing(unknowing, known)).status
+    assert status == amended(known, missing(known, unknowing)).status
+
+
+@pytest.mark.parametrize("side", [("input_tokens", "cache_write_tokens"), ("output_tokens", "reasoning_tokens")])
+def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
+    """An SDK that cannot tell writes 0: in either order the count stands, with its estimate and without a conflict."""
+    total, part = side
+    hidden, known = priced("1", **{total: 300, part: 0}), priced("2", **{total: 300, part: 288})
+    for first, later in ((hidden, known), (known, hidden)):
+        found = amended(first, missing(first, later))
+        assert (288, "2", False) == (getattr(found, part), found.estimated_cost, disagree(first, later))
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"input_tokens": 100, "cache_write_tokens": 0}, {"input_tokens": 100, "cache_write_tokens": 101}),
+        ({"input_tokens": 100, "cache_read_tokens": 60, "cache_write_tokens": 0}, {"cache_write_tokens": 41}),
+        ({"input_tokens": 100, "cache_write_tokens": 0}, {"input_tokens": 388, "cache_write_tokens": 288}),
+    ],
+)
+def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], later: dict[str, int]) -> None:
+    """The two count differently: that is a conflict, and nothing is mixed."""
+    one, other = report(**first), report(**later)
+    assert {} == missing(one, other)
+    assert disagree(one, other)
+    assert disagree(other, one)
 
 
 @pytest.mark.parametrize(
