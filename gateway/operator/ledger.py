@@ -14,6 +14,7 @@ from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
+from spool.ledger.latency import percentile_ms
 from spool.ledger.queries import GRANULARITIES, CostQuery, CostRow, end_of_hour
 
 MEASURES = (
@@ -21,6 +22,8 @@ MEASURES = (
     "output_tokens",
     "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "latency_ms",
 )  # fmt: skip
+PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
+LATENCY = ("timed", *PERCENTILES)
 TOTAL = "total"
 REPEATED = ("by", "where")
 ONCE = ("from", "to", "tz", "per")
@@ -54,6 +57,7 @@ async def report(request: OperatorRequest[None]) -> Result:
             "per": query.granularity,
         },
         "rows": [_shown(query, row) for row in rows],
+        "latency": _latency([sum(counts) for counts in zip(*(row.latency for row in rows), strict=True)]),
     }  # fmt: skip
 
 
@@ -129,4 +133,11 @@ def _zone(name: str) -> ZoneInfo:
 def _shown(query: CostQuery, row: CostRow) -> dict[str, object]:
     period = {} if query.granularity == TOTAL else {"period": row.start.astimezone(query.zone).isoformat()}
     group = dict(zip(query.group_by, row.group, strict=True))
-    return {**period, **group, **{name: getattr(row, name) for name in MEASURES}}
+    measures = {name: getattr(row, name) for name in MEASURES}
+    return {**period, **group, **measures, **_latency(row.latency)}
+
+
+def _latency(counts: Sequence[int]) -> dict[str, int | None]:
+    """How many calls have a known duration, and bounds of its percentiles; null beyond the last edge (5 minutes)."""
+    percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
+    return {"timed": sum(counts), **percentiles}

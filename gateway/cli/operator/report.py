@@ -12,8 +12,9 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import show_json, show_table
-from gateway.operator.ledger import MEASURES, TOTAL
+from gateway.operator.ledger import LATENCY, MEASURES, PERCENTILES, TOTAL
 from spool.ledger.queries import DIMENSIONS, GRANULARITIES
+from spool.ledger.sums import LATENCY_EDGES_MS
 
 _BY = f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, and tag:NAME for the tags of [ledger] tags."
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
@@ -27,6 +28,7 @@ _MONEY = ("cost", "reported", "estimated", "saved")
 @click.option("--per", type=click.Choice(GRANULARITIES), help="A line for each period; default: one for all.")
 @click.option("--tz", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
 @click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only these, such as team=search; may repeat.")
+@click.option("--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds.")
 @click.option("--json", "form", flag_value="json", help="Print what the operator API answers.")
 @click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
 @with_client
@@ -38,6 +40,7 @@ def report(
     per: str | None,
     tz: str | None,
     where: tuple[str, ...],
+    latency: bool,
     form: str | None,
 ) -> None:
     """What AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
@@ -50,17 +53,18 @@ def report(
     elif form == "csv":
         _show_csv(payload)
     else:
-        _show(payload)
+        _show(payload, (*SHOWN, *LATENCY) if latency else SHOWN)
 
 
-def _show(payload: Mapping[str, Any]) -> None:
+def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
     rows = payload["rows"]
     names = _columns(payload["report"])
     ordered = rows if "period" in names else sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
     lines = [_line(row, names) for row in ordered]
     if len(rows) > 1:
-        lines.append(_line(_sum(rows), names) | {names[0]: "total"} if names else _line(_sum(rows), names))
-    show_table(lines, (*names, *SHOWN))
+        total = _line({**_sum(rows), **payload["latency"]}, names)
+        lines.append(total | {names[0]: "total"} if names else total)
+    show_table(lines, (*names, *shown))
 
 
 def _columns(asked: Mapping[str, Any]) -> list[str]:
@@ -69,11 +73,20 @@ def _columns(asked: Mapping[str, Any]) -> list[str]:
 
 
 def _line(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, object]:
-    """Money to the cent where it is large and to what can be seen where it is small."""
+    """Money to the cent where it is large and to what can be seen where it is small, and percentiles as bounds."""
     line: dict[str, object] = {name: row.get(name) for name in names}
     for name in SHOWN:
         line[name] = f"{Decimal(row[name]):,.4f}" if name in _MONEY else f"{row[name]:,}"
+    line["timed"] = f"{row['timed']:,}"
+    for name in PERCENTILES:
+        line[name] = _bound(row[name], timed=row["timed"])
     return line
+
+
+def _bound(edge: int | None, *, timed: int) -> str | None:
+    if edge is None:
+        return f">{LATENCY_EDGES_MS[-1]:,}" if timed else None
+    return f"{edge:,}"
 
 
 def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -88,7 +101,7 @@ def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _show_csv(payload: Mapping[str, Any]) -> None:
     rows = payload["rows"]
-    names = list(rows[0]) if rows else [*_columns(payload["report"]), *MEASURES]
+    names = list(rows[0]) if rows else [*_columns(payload["report"]), *MEASURES, *LATENCY]
     writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:

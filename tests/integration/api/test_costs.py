@@ -255,6 +255,38 @@ def test_report(tmp_path: Path) -> None:
     assert [("'=cmd", "0"), ("gpt-4o", "1.75")] == [(row["model"], row["cost"]) for row in rows]
 
 
+def test_report_of_latency(tmp_path: Path) -> None:
+    """A percentile is the edge that it does not exceed; beyond the last edge, or without times, there is none."""
+    took = {"fast": (0.2, 0.2, 0.5, 3), "slow": (400,), "untimed": (None,)}
+    calls = [
+        call(number, start_time=START_S * NS, request_model=model, end_time=_end(duration))
+        for number, (model, duration) in enumerate((model, each) for model, all in took.items() for each in all)
+    ]
+    filled(tmp_path / "store", *calls)
+    month = ("--from", "2026-09-01", "--to", "2026-09-30")
+    told = json.loads(run(tmp_path / "store", "report", *month, "--json"))
+    names = ("timed", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
+    assert {
+        "fast": [4, 250, 5000, 5000],
+        "slow": [1, None, None, None],
+        "untimed": [0, None, None, None],
+    } == {row["model"]: [row[name] for name in names] for row in told["rows"]}
+    assert dict(zip(names, (5, 500, None, None), strict=True)) == told["latency"]
+    lines = run(tmp_path / "store", "report", *month, "--latency").splitlines()
+    cells = {line.split()[0]: line.split()[-4:] for line in lines[1:]}
+    assert ["LATENCY", "P99", "MS"] == lines[0].split()[-3:]
+    assert {
+        "fast": ["4", "250", "5,000", "5,000"],
+        "slow": ["1", *[">300,000"] * 3],
+        "untimed": ["0", "-", "-", "-"],
+        "total": ["5", "500", ">300,000", ">300,000"],
+    } == cells
+
+
+def _end(duration_s: float | None) -> int | None:
+    return None if duration_s is None else START_S * NS + int(duration_s * NS)
+
+
 @pytest.mark.parametrize("words", [(), ("--by", "team,model", "--per", "daily")])
 def test_a_report_without_rows_has_the_same_columns(tmp_path: Path, words: tuple[str, ...]) -> None:
     """What reads the CSV finds every column in a month without calls, too."""
