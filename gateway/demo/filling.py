@@ -67,8 +67,8 @@ async def fill(
         await ledger.catch_up(storage.log)
         await ledger.tidy()
         inspected = await _inspect(storage, registry, book, clock)
-        terms = (await storage.log.books()).topics[AI_TELEMETRY]
-        return Filled(records=terms["accepted"], duplicates=terms.get("duplicates", 0), inspected=inspected)
+        terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
+        return Filled(records=terms.get("accepted", 0), duplicates=terms.get("duplicates", 0), inspected=inspected)
 
 
 @asynccontextmanager

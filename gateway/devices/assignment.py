@@ -68,9 +68,11 @@ class DeviceAssignment:
         self._hear(verdict.device for verdict in verdicts.values())
 
     def labels(self, device: str | None) -> Mapping[str, str]:
-        """Returns the labels of an enrolled device."""
+        """Returns the labels of an enrolled device; its user is one of them unless a label names another."""
         known = self._table.find(device) if device is not None else None
-        return NO_LABELS if known is None else known.all_labels
+        if known is None:
+            return NO_LABELS
+        return {"user": known.user, **known.all_labels} if known.user else known.all_labels
 
     async def _meet(self, names: list[str], bearer: Bearer) -> None:
         if bearer.named is not None and (known := self._table.find(bearer.named)) and known.state == REVOKED:

@@ -354,6 +354,31 @@ async def test_labels_of_a_device_attribute_its_records(serving: Serving) -> Non
     assert [("search", "3"), ("ads", "3")] == shown
 
 
+def of_user(device: str, user: str | None = None) -> bytes:
+    members = json_span()
+    members["attributes"] += [{"key": "user.id", "value": {"stringValue": user}}] if user else []
+    return traces(device, attributes=members["attributes"])
+
+
+async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> None:
+    """After the report, the key's label and the device's label; a heartbeat brings another one, for later records."""
+    registry = serving.app.services.storage.registry
+    assert registry is not None
+    key = await serving.make_key("fleet", scopes=ALL)
+    _, labelled = await registry.keys.create(name="labelled", scopes=ALL, labels={"user": "of the key"}, actor=ACTOR)
+    await ask(serving, "enroll", {"device_id": "laptop-1", "user": "ada"}, key)
+    await serving.send("/v1/traces", of_user("laptop-1"), key=key)
+    await serving.send("/v1/traces", of_user("laptop-1", "of the report"), key=labelled)
+    await serving.send("/v1/traces", of_user("laptop-1"), key=labelled)
+    await ask(serving, "heartbeat", {"device_id": "laptop-1", "user": "ben"}, key)
+    await serving.send("/v1/traces", of_user("laptop-1"), key=key)
+    await serving.app.services.devices.label("laptop-1", {"user": "of the label"}, ACTOR)
+    await serving.send("/v1/traces", of_user("laptop-1"), key=key)
+    await serving.send("/v1/traces", of_user("another"), key=key)
+    users = [record.user for record in await serving.records()]
+    assert ["ada", "of the report", "of the key", "ben", "of the label", None] == users
+
+
 async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
     """Facts, depth of its spool, sources and the offset of its clock; unknown fields are passed over."""
     key = await serving.make_key("fleet", scopes=ALL)
