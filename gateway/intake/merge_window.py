@@ -53,7 +53,7 @@ class MergeWindow:
         """As `Intake.take`: returns when everything is durable; an error means that nothing was kept."""
         if not reports:
             return await self._intake.take(outcome, bearer)
-        sender = Sender(bearer.name, dict(bearer.labels), bearer.device)
+        sender = Sender(bearer.name, dict(bearer.labels), bearer.device, bearer.named)
         async with self._turns.of(keys_of(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
@@ -79,7 +79,7 @@ class MergeWindow:
     async def _put_on_record(self, released: Sequence[Released]) -> None:
         for place, one in enumerate(released):
             sender = one.sender
-            bearer = Bearer(sender.name, frozenset(), sender.labels, sender.device)
+            bearer = Bearer(sender.name, frozenset(), sender.labels, sender.device, sender.named)
             try:
                 await self._intake.take(one.outcome, bearer, one.pending)
             except BaseException:

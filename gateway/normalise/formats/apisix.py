@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, any_of
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail_by_status
+from gateway.normalise.formats.engine.rules import column, count_tokens, counts_cache_apart, fail_by_status
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -75,13 +75,15 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
         response_model=model_name(summary.model),
     )
     record.end_time = after(record.start_time, event.latency)
-    count_tokens(record, Tokens(
+    tokens = Tokens(
         count(summary.prompt_tokens, "llm_summary.prompt_tokens"),
         count(summary.completion_tokens, "llm_summary.completion_tokens"),
         count(summary.cache_read_input_tokens, "llm_summary.cache_read_input_tokens"),
         count(summary.cache_creation_input_tokens, "llm_summary.cache_creation_input_tokens"),
         count(summary.reasoning_tokens, "llm_summary.reasoning_tokens"),
-    ))  # fmt: skip
+    )
+    path = text(request.uri) or request.url
+    count_tokens(record, tokens, without_cache=counts_cache_apart(path, summary.request_model, summary.model))
     fail_by_status(record, nested(event.response, ApisixResponse).status)
     metadata = Metadata()
     metadata.tag("route", text(event.route_id))

@@ -1,5 +1,6 @@
 """
-Bifrost: the spans of its log exporter's traces; those of kind `llm.call` are calls; the root repeats them.
+Bifrost: the spans of its log exporter's traces. Those of kind `llm.call` are calls, and so are those of kind `retry`:
+a further attempt, with tokens of its own. The root repeats the last of them.
 
 Its releases rename their attributes: the newest name goes before an older one.
 """
@@ -13,11 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Items, any_of
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail
+from gateway.normalise.formats.engine.rules import column, count_tokens, fail, tag_tier
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
-from gateway.normalise.reading.metadata import key_name
+from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.operations import BY_NAME
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, first, money, nested, text
@@ -27,12 +29,15 @@ from spool.record import Inference
 NAME = "bifrost"
 
 _CALL: Final = "llm.call"
+_ATTEMPTS: Final = frozenset({_CALL, "retry"})
 _MAX_ID: Final = 1024  # of a trace, as JSON: it is written to every span, and no id is so long
 
 
 class BifrostAttributes(msgspec.Struct):
     """Content stands beside these and is not decoded."""
 
+    operation: Any = column("gen_ai.operation.name")
+    service_tier: Any = column("gen_ai.response.service_tier")
     provider: Any = column("gen_ai.provider.name")
     request_model: Any = column("gen_ai.request.model")
     response_model: Any = column("gen_ai.response.model")
@@ -88,9 +93,9 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
 
 
 def calls(event: BifrostEvent) -> Iterable[Call]:
-    """A span of kind `llm.call` is a call."""
+    """A span of an attempt is a call."""
     span = nested(event.Span, BifrostSpan)
-    if span.Kind != _CALL:
+    if not isinstance(span.Kind, str) or span.Kind not in _ATTEMPTS:
         return ()
     attributes = nested(span.Attributes, BifrostAttributes)
     record = Inference(
@@ -102,7 +107,7 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
         start_time=instant(span.StartTime),
         end_time=instant(span.EndTime),
         provider=provider(attributes.provider, attributes.request_model),
-        operation=_operation(text(span.Name) or ""),
+        operation=_operation(span, attributes),
         request_model=model_name(attributes.request_model, attributes.provider),
         response_model=model_name(attributes.response_model, attributes.provider),
         cost=money(attributes.cost, "gen_ai.usage.cost"),
@@ -113,13 +118,19 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
         fail(record, attributes.error_type, attributes.older_error_type)
     # The exporter's OTLP push carries the same trace and span ids.
     identity = of_call(record, response_id=text(attributes.response_id), span=True, own_id=record.request_id)
+    metadata = Metadata()
+    tag_tier(metadata, attributes.service_tier)
+    record.tags = metadata.tags
     return (Call(record, identity),)
 
 
-def _operation(name: str) -> str | None:
-    """The name's first word; the first releases called every call by its kind."""
-    first_word = name.partition(" ")[0]
-    return None if first_word in ("", _CALL) else first_word
+def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
+    """The name's first word; else what the attempt states: its first releases called every call by its kind."""
+    name = text(span.Name) or ""
+    if span.Kind == _CALL and name.partition(" ")[0] not in ("", _CALL):
+        return name.partition(" ")[0]
+    stated = text(attributes.operation)
+    return None if stated is None else BY_NAME.get(stated)
 
 
 def _tokens(attributes: BifrostAttributes) -> Tokens:
@@ -169,7 +180,7 @@ FORMAT = ItemFormat(
         "start_time": "StartTime",
         "end_time": "EndTime",
         "provider": "gen_ai.provider.name",
-        "operation": "the first word of Name",
+        "operation": "the first word of Name (retry: gen_ai.operation.name)",
         "request_model": "gen_ai.request.model",
         "response_model": "gen_ai.response.model",
         "input_tokens": "gen_ai.usage.input_tokens, else prompt_tokens",

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import count_tokens, fail_by_status
+from gateway.normalise.formats.engine.rules import count_tokens, fail_by_status, tag_tier
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
@@ -83,6 +83,7 @@ def calls(event: DatabricksEvent) -> Iterable[Call]:
     metadata.learn(_free_metadata(event))
     metadata.tag("route", text(event.endpoint_name))
     metadata.tag("workspace", text(event.workspace_id))
+    tag_tier(metadata, nested(event.response, ProviderBody).tier)
     metadata.describe(record, principal=text(event.requester))
     return (Call(record, _identity(record, event), metadata.left_out),)
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import count_tokens, known_cost
+from gateway.normalise.formats.engine.rules import count_tokens, known_cost, tag_tier
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
@@ -67,6 +67,7 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
     count_tokens(record, _tokens(figures, answered))
     record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
     metadata = Metadata()
+    tag_tier(metadata, answered.tier)
     metadata.describe(record, end_user=text(event.user_id))
     identity = answered.identity(record, own_id=record.request_id)
     return (Call(record, identity, metadata.left_out, is_certain=_are_cut(event)),)

@@ -14,7 +14,7 @@ from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, of_path
 from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.tokens import Usage, of_usage
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Usage, of_usage
 from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
 from spool.identity import of_call
 from spool.record import Inference
@@ -141,7 +141,7 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
         api_key=key_name(nested(event.authenticated_entity, KongObject).id),
     )
     record.end_time = after(record.start_time, nested(event.latencies, KongObject).request)
-    count_tokens(record, of_usage(usage))
+    count_tokens(record, of_usage(usage, without_cache=_lacks_cache(record, usage)))
     failed = fail_by_status(record, nested(event.response, KongObject).status)
     if not failed and (text(nested(block.cache, KongCache).cache_status) or "").lower() == "hit":
         record.status = "cached"
@@ -149,6 +149,12 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     metadata = _describe(record, event, plugin)
     # Kong makes request.id itself: callers cannot choose it.
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)
+
+
+def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
+    """Whether the input is the provider's own count, which leaves out the cache that its own names count."""
+    own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
+    return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)
 
 
 def _specified(value: Any) -> str | None:
@@ -207,7 +213,8 @@ FORMAT = ItemFormat(
         "response_model": "meta.response_model",
         "input_tokens": "usage.prompt_tokens",
         "output_tokens": "usage.completion_tokens",
-        "cache_read_tokens": "usage.prompt_tokens_details.cached_tokens",
+        "cache_read_tokens": "usage.prompt_tokens_details.cached_tokens, else usage.cache_read_input_tokens",
+        "cache_write_tokens": "usage.cache_creation_input_tokens",
         "reasoning_tokens": "usage.completion_tokens_details.reasoning_tokens",
         "cost": "usage.cost",
         "status": "response.status, cache.cache_status",

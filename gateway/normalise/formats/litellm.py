@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail, known_cost
+from gateway.normalise.formats.engine.rules import column, count_tokens, fail, known_cost, tag_tier
 from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal
@@ -77,6 +77,7 @@ class LiteLLMMeta(msgspec.Struct):
 class LiteLLMResponse(msgspec.Struct):
     model: Any = None
     usage: msgspec.Raw = NULL
+    service_tier: Any = None
 
 
 class LiteLLMEvent(msgspec.Struct):
@@ -201,6 +202,8 @@ def _describe(
 ) -> int:
     metadata = Metadata()
     metadata.label(word for word in _words(event.request_tags) if not str(word).startswith("User-Agent:"))
+    answered, usage = nested(event.response, LiteLLMResponse), nested(meta.usage_object, Usage)
+    tag_tier(metadata, usage.service_tier, answered.service_tier)
     if meta.spend_logs_metadata:
         metadata.learn(mapping(meta.spend_logs_metadata))
     metadata.describe(record, principal=principal, end_user=end_user)

@@ -13,7 +13,15 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members, any_inside
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail, fail_by_status, is_call, known_cost
+from gateway.normalise.formats.engine.rules import (
+    column,
+    count_tokens,
+    fail,
+    fail_by_status,
+    is_call,
+    known_cost,
+    tag_tier,
+)
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
@@ -198,6 +206,7 @@ def _of_file(event: PortkeyEvent) -> Call:
     record.cost = known_cost(record, _dollars(row.cost))
     metadata = Metadata()
     _learn(metadata, headers.metadata)
+    tag_tier(metadata, answered.tier)
     metadata.describe(record)
     return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
 
@@ -219,6 +228,7 @@ def _of_hook(event: PortkeyEvent) -> Call:
     fail_by_status(record, response.statusCode)
     metadata = Metadata()
     _learn(metadata, event.metadata)
+    tag_tier(metadata, answered.tier)
     metadata.describe(record)
     return Call(record, answered.identity(record, own_id=record.request_id), metadata.left_out)
 

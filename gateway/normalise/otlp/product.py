@@ -124,6 +124,7 @@ class SpanDialect:
     cached_id: Callable[[Attributes], str | None] | None = None  # its own id of an answer from its cache
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
+    is_attempt: Callable[[Span], bool] | None = None  # a further attempt: no twin of the attempt above it
     run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last
 
 

@@ -106,6 +106,12 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
     "cost_center": ("cost_center",),
     "device": ("device.id", "host.id", "installation.id"),
 }
+# A tag only where it is a mode that has prices of its own (spool.processing).
+SERVICE_TIER = "service_tier"
+NAMED_TAGS[SERVICE_TIER] = (
+    "openai.response.service_tier", "gen_ai.openai.response.service_tier", "gen_ai.response.service_tier",
+    "gen_ai.usage.service_tier", "anthropic.response.service_tier",
+)  # fmt: skip
 METADATA_JSON = "metadata"  # OpenInference: a JSON object as text
 IDENTITY_KEYS = frozenset({
     "user", "user_id", "userId", "user_name", "userName", "username", "session", "session_id", "sessionId",

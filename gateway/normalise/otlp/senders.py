@@ -15,6 +15,7 @@ from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.values import ABSENT
+from spool.processing import MODES
 from spool.record import AiRecord
 
 
@@ -96,7 +97,8 @@ def _add_tags(
     """Put an item's tags over those that are there; returns the number of those that a bound left out."""
     left_out = 0
     for tag, names in shape.named_tags:
-        if (value := semconv.first_text(attributes, names)) is not None:
+        value = semconv.first_text(attributes, names)
+        if value is not None and (tag != semconv.SERVICE_TIER or value in MODES):
             left_out += not tag_rules.put(tags, tag, value)
     for name, key in shape.metadata:
         if name in keep:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, of_gemini, of_usage
-from gateway.normalise.reading.values import Other, first, text
+from gateway.normalise.reading.values import Other, first, nested, text
 from spool.identity import Identity, is_long, of_call
 from spool.record import Inference
 
@@ -19,6 +19,12 @@ class ProviderBody(msgspec.Struct):
     responseId: Any = None
     modelVersion: Any = None
     usageMetadata: Gemini | Other = None
+    service_tier: Any = None
+
+    @property
+    def tier(self) -> str | None:
+        """The tier that served the call: OpenAI states it beside the usage, Anthropic in it."""
+        return first(nested(self.usage, Usage).service_tier, self.service_tier)
 
     @property
     def answered_by(self) -> str | None:

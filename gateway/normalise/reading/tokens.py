@@ -72,6 +72,7 @@ class Usage(msgspec.Struct):
     input_tokens: Any = None
     output_tokens: Any = None
     total_tokens: Any = None
+    service_tier: Any = None
     prompt_tokens_details: Details | Other = None
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None

@@ -7,8 +7,11 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.error_types import first_readable
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.models import provider_of_model
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, settle
 from gateway.normalise.reading.values import status_code, text
+from spool.processing import MODES
 from spool.record import Inference
 
 
@@ -17,12 +20,28 @@ def column(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
-def count_tokens(record: Inference, reported: Tokens) -> None:
+def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = False) -> None:
     """Fill in the counts, with the cache inside the input and the reasoning inside the output."""
-    tokens = settle(reported)
+    tokens = settle(reported, without_cache=without_cache)
     record.input_tokens, record.output_tokens = tokens.input, tokens.output
     record.cache_read_tokens, record.cache_write_tokens = tokens.cache_read, tokens.cache_write
     record.reasoning_tokens = tokens.reasoning
+
+
+def counts_cache_apart(path: Any, *models: Any) -> bool:
+    """Whether a request of this path was in a protocol whose input leaves the cache out: Anthropic's or Converse."""
+    bare = "/" + (text(path) or "").partition("?")[0].rstrip("/")
+    if bare.endswith("/converse"):
+        return True
+    makers = (provider_of_model(named) for model in models if (named := text(model)) is not None)
+    return bare.endswith("/messages") and not COUNT_CACHE_APART.isdisjoint(makers)
+
+
+def tag_tier(metadata: Metadata, *stated: Any) -> None:
+    """A tag for the tier that served a call, if it is one that has prices of its own."""
+    tier = next((tier for value in stated if (tier := text(value)) in MODES), None)
+    if tier is not None:
+        metadata.tag("service_tier", tier)
 
 
 def known_cost(record: Inference, cost: str | None) -> str | None:

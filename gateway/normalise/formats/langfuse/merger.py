@@ -51,6 +51,7 @@ class Sender(msgspec.Struct, frozen=True):
     name: str
     labels: dict[str, str] = {}
     device: str | None = None
+    named: str | None = None  # the device that its request names as its origin
 
 
 class WaitingReport(msgspec.Struct):
@@ -239,7 +240,9 @@ class Merger:
 
     def _complete_record(self, report: CallReport, place: int, merge: Merge) -> None:
         """Add to a record what an earlier report of its generation says, and a trace that came before."""
-        generation, identity = self._merged(report, merge)
+        generation, identity, named = self._merged(report, merge)
+        if named is not None:
+            merge.outcome.named[place] = named
         call = call_of(generation, self._trace(merge.sender, generation.trace_id, merge.now), identity)
         if call is not None:
             call.record.id = call.identity.id
@@ -249,19 +252,24 @@ class Merger:
 
     def _add_generation(self, report: CallReport, merge: Merge) -> None:
         """A partial report of this batch: it waits on, or made its generation whole."""
-        generation, identity = self._merged(report, merge)
+        generation, identity, named = self._merged(report, merge)
         if not generation.is_whole:
-            self._keep(key_of(merge.sender, GENERATION, report.key), GENERATION, _encode(generation), merge)
+            key = key_of(merge.sender, GENERATION, report.key)
+            self._keep(key, GENERATION, _encode(generation), merge, named=named)
         # Asked for after the generation was put last, so that the trace outlives it.
         trace = self._trace(merge.sender, generation.trace_id, merge.now)
         if generation.is_whole:
             merge.pending.count -= 1
-            call = _add_call(merge.outcome, generation, trace, identity)
+            call = _add_call(merge.outcome, generation, trace, identity, named=named)
             if call is not None:
                 self._remember(call, merge.sender, merge.now)
 
-    def _merged(self, report: CallReport, merge: Merge) -> tuple[Generation, Identity | None]:
-        """With what was reported before; the identity is that of its record, if it is on record."""
+    def _merged(self, report: CallReport, merge: Merge) -> tuple[Generation, Identity | None, str | None]:
+        """
+        With what was reported before; the identity is that of its record, if it is on record.
+
+        The last is the device that an earlier report named, if this one names none.
+        """
         key, generation = key_of(merge.sender, GENERATION, report.key), _generations.decode(report.facts)
         earlier = self._waiting.get(key)
         if earlier is not None:
@@ -270,14 +278,16 @@ class Merger:
             merge.pending.count -= 1
             merge.outcome.ignored[MERGED] += 1
             self._drop(key)
-            return in_order(_generations.decode(earlier.facts), generation), None
+            named = earlier.sender.named if merge.sender.named is None else None
+            return in_order(_generations.decode(earlier.facts), generation), None, named
         recorded = self._recorded.find(key)
         if recorded is not None:
-            return in_order(recorded.generation, generation), recorded.identity
-        return generation, None
+            return in_order(recorded.generation, generation), recorded.identity, None
+        return generation, None, None
 
-    def _keep(self, key: bytes, kind: str, facts: bytes, merge: Merge) -> None:
-        report = WaitingReport(merge.sender, kind, facts, merge.now)
+    def _keep(self, key: bytes, kind: str, facts: bytes, merge: Merge, *, named: str | None = None) -> None:
+        sender = merge.sender if named is None else msgspec.structs.replace(merge.sender, named=named)
+        report = WaitingReport(sender, kind, facts, merge.now)
         merge.replaced.setdefault(key, self._waiting.get(key))
         merge.pending.keep.append(report.stored(key))
         self._set(key, report)
@@ -330,15 +340,20 @@ def key_of(sender: Sender, kind: str, own_id: str) -> bytes:
 
 
 def _add_call(
-    outcome: Outcome, generation: Generation, trace: Trace | None, identity: Identity | None = None
+    outcome: Outcome,
+    generation: Generation,
+    trace: Trace | None,
+    identity: Identity | None = None,
+    *,
+    named: str | None = None,
 ) -> Call | None:
-    """Add the generation to the outcome, as a record or as no call."""
+    """Add the generation to the outcome, as a record or as no call; `named` is the device of an earlier report."""
     call = call_of(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1
     else:
         why = None if outcome.why is None else explained(ORIGINS, call.record)
-        outcome.add(call.record, call.identity, why)
+        outcome.add(call.record, call.identity, why, device=named)
     return call
 
 

@@ -147,7 +147,9 @@ class SpanReader:
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         if call is not None:
             call.agent = agent
-            return Node(parent, call.caller, agent, call.record.operation == "invoke_agent", call)
+            is_attempt = product.spans.is_attempt
+            stands_alone = is_attempt is not None and is_attempt(span)
+            return Node(parent, call.caller, agent, stands_alone or call.record.operation == "invoke_agent", call)
         caller = caller_of(span.attributes, shape, OTEL)  # the calls below may be another product's
         if parent is None and caller is NO_CALLER and agent is None:
             return None

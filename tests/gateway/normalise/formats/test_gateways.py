@@ -132,6 +132,28 @@ def test_kong_falls_back_to_the_consumers_own_id() -> None:
     assert "c-7" == one("kong", line).user
 
 
+CACHED = {"prompt_tokens": 5000, "completion_tokens": 40, "total_tokens": 5040}
+
+
+@pytest.mark.parametrize(
+    ("provider", "usage", "expected"),
+    [
+        ("anthropic", {"cache_read_input_tokens": 2028, "cache_creation_input_tokens": 288}, 7316),
+        ("bedrock", {"cache_read_input_tokens": 2028, "cache_creation_input_tokens": 288}, 7316),
+        ("anthropic", {"prompt_tokens_details": {"cached_tokens": 2028}}, 5000),
+        ("openai", {"prompt_tokens_details": {"cached_tokens": 2028}}, 5000),
+        ("deepseek", {"cache_read_input_tokens": 2028}, 5000),
+    ],
+)
+def test_kong_passes_on_anthropics_input_without_the_cache(provider: str, usage: dict[str, Any], expected: int) -> None:
+    """Where the cache stands under Anthropic's own names."""
+    line = case("kong", "http-log-bedrock-unpriced")
+    block = line["ai"]["proxy"]
+    block["meta"] |= {"provider_name": provider}
+    block["usage"] = CACHED | usage
+    assert expected == one("kong", line).input_tokens
+
+
 # -- portkey -----------------------------------------------------------------------------------------------------------
 
 

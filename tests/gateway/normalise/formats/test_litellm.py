@@ -255,6 +255,15 @@ def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: d
     assert "5c9d" == one("litellm", row | {"session_id": row["request_id"]}).session
 
 
+@pytest.mark.parametrize(("tier", "expected"), [("flex", "flex"), ("default", None), (None, None), (7, None)])
+def test_a_tier_with_prices_of_its_own_is_a_tag(event: dict[str, Any], tier: object, expected: str | None) -> None:
+    """In the usage object, as Anthropic has it, or in the answer, as OpenAI has it."""
+    answer = event["response"] | {"service_tier": tier}
+    assert expected == one("litellm", event | {"response": answer}).tags.get("service_tier")
+    event["metadata"]["usage_object"] |= {"service_tier": tier}
+    assert expected == one("litellm", event).tags.get("service_tier")
+
+
 def test_a_secret_in_the_place_of_a_hash_is_not_taken(event: dict[str, Any]) -> None:
     """Not even for want of an alias."""
     event["metadata"] |= {"user_api_key_alias": None, "user_api_key_hash": "sk-1234567890abcdef"}

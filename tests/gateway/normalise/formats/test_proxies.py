@@ -182,3 +182,41 @@ def test_agentgateway_mcp_lines_are_no_calls() -> None:
         "mcp.method": "tools/call",
     }
     assert {NOT_AI: 1} == dict(read(None, line).ignored)
+
+
+def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
+    """The span of kind `llm.call` is the first attempt, whose figures say nothing of the others."""
+    trace = case("bifrost", "trace-offset-times")
+    first = trace["Spans"][2] | {"Status": "error"}
+    usage = {"gen_ai.usage.prompt_tokens": 8, "gen_ai.usage.completion_tokens": 9, "gen_ai.operation.name": "chat"}
+    attempt = {name: first["Attributes"][name] for name in ("gen_ai.provider.name", "gen_ai.request.model")} | usage
+    attempt |= {"gen_ai.response.service_tier": "flex"}
+    ids = {"SpanID": "bbbbbbbbbbbbbbbb", "ParentID": first["SpanID"]}
+    retry = first | ids | {"Name": "retry.attempt.1", "Kind": "retry", "Status": "ok", "Attributes": attempt}
+    failed, answered = inferences(read(None, trace | {"Spans": [first, retry]}))
+    assert ("error", "ok") == (failed.status, answered.status)
+    assert ("chat", 8, 9) == (answered.operation, answered.input_tokens, answered.output_tokens)
+    assert {"service_tier": "flex"} == answered.tags
+    assert digest(4, trace["TraceID"], "bbbbbbbbbbbbbbbb") == answered.id
+
+
+@pytest.mark.parametrize(
+    ("uri", "model", "expected"),
+    [
+        ("/v1/messages", "claude-sonnet-4-5", 7316),
+        ("/v1/messages?beta=true", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", 7316),
+        ("/model/x/converse", "some-alias", 7316),
+        ("/v1/messages", "gpt-4o", 5000),
+        ("/v1/chat/completions", "claude-sonnet-4-5", 5000),
+    ],
+)
+def test_apisix_passes_on_the_input_of_its_clients_protocol(uri: str, model: str, expected: int) -> None:
+    """Anthropic's and Bedrock's leave the cache out; a translated answer is in OpenAI's shape, cache inside."""
+    entry = case("apisix", "http-logger-summary")[0]
+    entry["request"] |= {"uri": uri}
+    entry["llm_summary"] |= {
+        "request_model": model, "model": model, "prompt_tokens": "5000", "total_tokens": "5008",
+        "cache_read_input_tokens": "2028", "cache_creation_input_tokens": "288",
+    }  # fmt: skip
+    record = one("apisix", entry)
+    assert (expected, 2028, 288) == (record.input_tokens, record.cache_read_tokens, record.cache_write_tokens)

@@ -1037,3 +1037,33 @@ def test_usage_under_an_unknown_operation_is_shown_to_the_operator() -> None:
     names = ("daydream", "invoke_agent", "search_memory")
     spans = [span(n, {**attributes, "gen_ai.operation.name": name}) for n, name in enumerate(names, start=1)]
     assert {UNRECOGNISED_AI: 1, NOT_AI: 2} == normalised(traces(*spans)).ignored
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "openai.response.service_tier",
+        "gen_ai.openai.response.service_tier",
+        "gen_ai.response.service_tier",
+        "gen_ai.usage.service_tier",
+    ],
+)
+def test_a_tier_with_prices_of_its_own_is_a_tag(name: str) -> None:
+    """Batch and flex cost half; a tier that is standard, or was only asked for, says nothing."""
+    base = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", **USAGE}
+    assert {"service_tier": "batch"} == only(traces(span(1, {**base, name: "batch"}))).tags
+    assert {} == only(traces(span(1, {**base, name: "default"}))).tags
+    assert {} == only(traces(span(1, {**base, "openai.request.service_tier": "flex"}))).tags
+
+
+def test_bifrosts_retries_are_calls_beside_the_attempt_before() -> None:
+    """A failed attempt, and the one that answered below it."""
+    base = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o"}
+    found = records(
+        traces(
+            span(1, {**base, "gen_ai.error.type": "server_error"}, name="llm.call", status={"code": 2}),
+            span(2, {**base, **USAGE}, parent=1, name="retry.attempt.1"),
+            resource={"telemetry.sdk.name": "bifrost"},
+        )
+    )
+    assert [("error", None), ("ok", 100)] == [(record.status, record.input_tokens) for record in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import Product, SpanDialect
 
 _SDK = "telemetry.sdk.name"
 
@@ -12,10 +12,15 @@ def _names_sdk(span: Span) -> bool:
     return str(span.attributes[_SDK]) == "bifrost"
 
 
+def _is_attempt(span: Span) -> bool:
+    return span.name.startswith("retry.attempt")
+
+
 PRODUCT = Product(
     source="bifrost",
     scopes=("bifrost",),
     sdks=("bifrost",),
     weak_marks={_SDK: _names_sdk},
+    spans=SpanDialect(is_attempt=_is_attempt),
     names={"team": ("gen_ai.team_id",), "api_key": ("gen_ai.virtual_key_name",)},
 )

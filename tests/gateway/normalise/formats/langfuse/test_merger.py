@@ -340,3 +340,25 @@ def test_a_large_batch_is_joined_and_released_in_turns(restarted: bool) -> None:
     assert [TURN, TURN, 1, 0] == [sum(len(one.reports) for one in turn) for turn in turns]
     released = [record for turn in turns for one in turn for record in records(one)]
     assert (2 * TURN, {"u-1"}) == (len(released), {record.user for record in released})
+
+
+LAPTOP = msgspec.structs.replace(ALICE, named="laptop-1")
+
+
+@pytest.mark.parametrize(("senders", "expected"), [((LAPTOP, ALICE), {0: "laptop-1"}), ((ALICE, LAPTOP), {})])
+def test_the_device_of_one_half_is_that_of_the_call(senders: tuple[Sender, Sender], expected: dict[int, str]) -> None:
+    """Named by the request of the first half alone it is kept with it; that of the second is its bearer's."""
+    merger = merger_of()
+    merged(merger, create(), sender=senders[0])
+    assert expected == merged(merger, update(), sender=senders[1]).outcome.named
+
+
+def test_the_device_of_a_half_outlives_a_restart_and_further_halves() -> None:
+    """It is stored with the report, and a half that names none does not take it away."""
+    before = merger_of()
+    merged(before, create(), sender=LAPTOP)
+    second = merged(before, create(), sender=ALICE)
+    after = merger_of()
+    after.load(second.pending.keep)
+    (released,) = after.release(now=601.0)
+    assert "laptop-1" == released.sender.named
