@@ -21,11 +21,14 @@ MAX_VALUE = 16 * 1024  # a longer text is no name, id, number or usage object
 
 SCALAR = "scalar"
 WORDS = "words"  # a list of texts is kept
-REDUCED = "reduced"  # a JSON text is reduced to what may be read of it
+REDUCED = "reduced"  # a text is reduced to what may be read of it
 DROPPED = "dropped"
 
 _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     name: reduce for product in PRODUCTS for name, reduce in product.reductions.items()
+}
+_TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
+    name: read for product in PRODUCTS for name, read in product.texts.items()
 }
 # Token counts of prompts and completions are named like them.
 _FIGURES = frozenset({*FIELD_NAMES["input"], *FIELD_NAMES["output"], *FIELD_NAMES["total"]})
@@ -44,7 +47,7 @@ class _Rules(dict[str, str]):
 
 
 def _rule(name: str) -> str:
-    if name in _REDUCTIONS:
+    if name in _REDUCTIONS or name in _TEXTS:
         return REDUCED
     if name in TAG_LISTS or name in semconv.FINISH_REASONS:
         return WORDS
@@ -58,8 +61,10 @@ def _rule(name: str) -> str:
 RULES = _Rules()
 
 
-def reduced(name: str, value: str | bytes) -> dict[str, Any] | None:
-    """What may be read of a JSON text under a name whose rule is REDUCED; None when there is nothing."""
+def reduced(name: str, value: str) -> dict[str, Any] | None:
+    """What may be read of a text under a name whose rule is REDUCED; None when there is nothing."""
+    if (read := _TEXTS.get(name)) is not None:
+        return read(value) or None
     try:
         tree = msgspec.json.decode(value)
     except (ValueError, RecursionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT, OUTPUT, REASONING
 from gateway.normalise.otlp.product import MONEY_UNIT, Kind, LogDialect, MetricFamily, Product, TokenNames
+from gateway.normalise.otlp.usage_objects import answer_in, usage_in
 
 LOGGED = LogDialect(
     model=semconv.REQUEST_MODEL,
@@ -43,6 +44,11 @@ INFERENCE_USAGE = "gen_ai.client.inference.usage."  # the counters of 2026, in t
 
 OTEL = Product(
     source="otel",
+    texts={
+        # Whoever keeps a provider's usage object, or its answer, keeps it under one of these.
+        **dict.fromkeys(("gen_ai.usage.raw", "gen_ai.usage", "llm.usage", "usage"), usage_in),
+        **dict.fromkeys(("output.value", "gen_ai.completion", "gen_ai.output.messages"), answer_in),
+    },
     kinds=(Kind(attribute="gen_ai.operation.name", around=_STEPS), Kind(attribute="gen_ai.span.kind")),
     details=LOGGED,
     event_beginnings=("gen_ai.",),

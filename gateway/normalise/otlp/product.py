@@ -19,7 +19,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import operations
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens, settle, with_thoughts
 from spool.record import Inference
 
 Names = tuple[str, ...]
@@ -157,18 +157,20 @@ class LogDialect:
         stated = semconv.provider_of(attributes, self.provider)
         return stated or self.unnamed_provider(attributes, model)
 
-    def count(self, attributes: Attributes, provider: str | None) -> Tokens:
+    def count(self, attributes: Attributes, provider: str | None, model: str | None) -> Tokens:
         """The tokens of one call; BadValue when they cannot be."""
         stated = self.tokens.counts(attributes)
         tool_input = semconv.first_count(attributes, self.tool_input)
         if tool_input and stated.input is not None:
             stated = stated._replace(input=stated.input + tool_input)
-        return settle(
+        total = semconv.first_count(attributes, self.total)
+        tokens = settle(
             stated,
-            total=semconv.first_count(attributes, self.total),
+            total=total,
             without_cache=self.without_cache or provider in self.without_cache_at,
             without_reasoning=self.without_reasoning,
         )
+        return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +256,8 @@ class Product:
     # Attributes whose one value holds several figures, and what of a JSON text may be kept at all.
     containers: Mapping[str, Callable[[Any], Fields]] = field(default_factory=dict)
     reductions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
+    # Attributes whose text is read for counts and an id while decoding (`usage_objects`), and then forgotten.
+    texts: Mapping[str, Callable[[str], dict[str, Any]]] = field(default_factory=dict)
 
     spans: SpanDialect = SpanDialect()
     names_spans: bool = True  # False: its scope and service say nothing of spans, which are the conventions'

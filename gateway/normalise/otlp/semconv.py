@@ -145,6 +145,7 @@ NO_CALLS = frozenset({
 })  # fmt: skip
 
 _ERROR = "error"
+_GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
 
 
 def first(attributes: Attributes, names: Iterable[str]) -> Any:
@@ -232,7 +233,7 @@ def finished_in_error(attributes: Attributes, names: Iterable[str]) -> bool:
         if type(reasons) is str:
             return reasons.strip('[]" ') == _ERROR
         if type(reasons) is list:
-            return all(reason == _ERROR for reason in reasons)
+            return bool(reasons) and reasons.count(_ERROR) == len(reasons)
     return False
 
 
@@ -260,6 +261,14 @@ def model_provider(model: str) -> str | None:
         return "gcp.gen_ai"
     known = models.provider_of_model(model)
     return segment if known is None and slash and segment else known
+
+
+@lru_cache(maxsize=2048)
+def is_gemini(provider: str | None, model: str | None) -> bool:
+    """Whether a model of Google's answered, of which some reports leave out the thoughts."""
+    if model is None:
+        return provider in _GEMINI
+    return model.lower().rpartition("/")[2].startswith("gemini")
 
 
 def is_email(name: str) -> bool:

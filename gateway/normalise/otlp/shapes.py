@@ -16,10 +16,12 @@ from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.names import FIELD_NAMES, METADATA_BEGINNINGS, NO_METADATA, TAG_LISTS
 from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.otlp.usage_objects import figures
 from gateway.normalise.reading.ai_names import is_ai_name
 
 CONTAINERS: dict[str, Callable[[Any], Fields]] = {
-    name: read for product in PRODUCTS for name, read in product.containers.items()
+    **{name: read for product in PRODUCTS for name, read in product.containers.items()},
+    **{name: figures for product in PRODUCTS for name in product.texts},
 }
 _KINDS = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
 _END_USER_NAMES = frozenset({semconv.END_USER, semconv.PRINCIPAL})

@@ -126,6 +126,14 @@ def settle(
     return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning)
 
 
+def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
+    """Gemini's counts, of which some tell the thoughts by the total alone: what it has beyond the sums."""
+    if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
+        return tokens
+    thoughts = total - tokens.input - tokens.output
+    return tokens._replace(output=tokens.output + thoughts, reasoning=thoughts) if thoughts > 0 else tokens
+
+
 def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
     """
     The counts of a usage object, whose shape is known by the names in it.

@@ -32,7 +32,8 @@ class _Head(NamedTuple):
     """What is known of a name by the bytes that begin its KeyValues: 0a <length> name 12."""
 
     name: str
-    is_dropped: bool
+    is_left_out: bool  # as it is: dropped or reduced
+    is_reduced: bool
     repeats: bool
 
 
@@ -102,12 +103,17 @@ def _known_name(raw: bytes) -> Pair | None:
         value = _unpack_double(raw, at + 2)[0]
     if value is None:
         return None
-    if head.is_dropped or (type(value) is str and len(value) > admission.MAX_VALUE):
-        return _LEFT_OUT
+    if head.is_left_out or (type(value) is str and len(value) > admission.MAX_VALUE):
+        return _reduced(head.name, value) if head.is_reduced else _LEFT_OUT
     pair = (head.name, value)
     if head.repeats:
         _remember(raw, pair)
     return pair
+
+
+def _reduced(name: str, value: Any) -> Pair:
+    kept = admission.reduced(name, value) if type(value) is str else None
+    return _LEFT_OUT if kept is None else (name, kept)
 
 
 def _small_number(raw: bytes, at: int, end: int) -> int | None:
@@ -151,20 +157,20 @@ def _any_layout(raw: bytes) -> Pair:
     rule = RULES[name]
     value = None if rule is admission.DROPPED else _value(message.value, rule, name)
     pair = _LEFT_OUT if value is None else (name, value)
-    if rule is admission.SCALAR or rule is admission.DROPPED:
-        _learn(raw, name, is_dropped=rule is admission.DROPPED)
+    if rule is not admission.WORDS:
+        _learn(raw, name, rule)
     if (rule is admission.SCALAR and name not in _VARYING) or name in FIELD_NAMES["finish"]:
         _remember(raw, pair)
     return pair
 
 
-def _learn(raw: bytes, name: str, *, is_dropped: bool) -> None:
+def _learn(raw: bytes, name: str, rule: str) -> None:
     encoded = name.encode()
     head = b"\x0a%c%b\x12" % (len(encoded), encoded) if len(encoded) < 0x80 else b""
     if head and raw.startswith(head):
         if len(_heads) >= _MOST_KNOWN:
             _heads.clear()
-        _heads[head] = _Head(name, is_dropped, name not in _VARYING)
+        _heads[head] = _Head(name, rule is not admission.SCALAR, rule is admission.REDUCED, name not in _VARYING)
 
 
 def _remember(raw: bytes, pair: Pair) -> None:

@@ -117,7 +117,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     failed = failed or semconv.finished_in_error(attributes, semconv.FINISH_REASONS)
     model = semconv.first_text(attributes, dialect.model)
     provider = dialect.provider_of(attributes, model)
-    tokens = dialect.count(attributes, provider)
+    tokens = dialect.count(attributes, provider, model)
     operation = values.text(attributes.get("gen_ai.operation.name"))
     cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
     if cost == "0" and dialect.zero_cost_is_unknown and tokens and not failed:

@@ -9,9 +9,10 @@ from gateway.normalise.otlp.callers import NO_CALLER, Caller, caller_of
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS
-from gateway.normalise.otlp.span_rules import bedrock_scope, failed
+from gateway.normalise.otlp.span_rules import failed
+from gateway.normalise.otlp.spans.counts import counts_of
 from gateway.normalise.reading import operations, values
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens
 from spool.record import Inference
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
@@ -65,12 +66,12 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None
     model = request_model or response_model
     provider = _provider(attributes, shape, dialect, model, more)
-    tokens = _tokens(span, shape, dialect, provider, model, more)
+    tokens = counts_of(span, shape, dialect, provider, model, more)
     cost = semconv.cost_of(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in more:
         cost = semconv.money(more["cost"], "cost")
     status, error_type, own_id = "ok", None, None
-    if failed(span, shape) or _raised(span, shape, tokens):
+    if failed(span, shape) or (span.events and _is_raised(span, shape, tokens)):
         status, error_type = "error", semconv.error_type(attributes, _exception_type(span))
     elif dialect.cached_id is not None and (own_id := dialect.cached_id(attributes)) is not None:
         status = "cached"
@@ -80,6 +81,9 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     response_id = shared_id = None
     if request_id is not None or dialect.not_unique is not None:
         response_id, shared_id = _ids(attributes, dialect)
+    if response_id is None and "response_id" in more:
+        response_id = more["response_id"]
+        request_id = request_id or response_id
     record = Inference(
         id=b"",
         source=product.source,
@@ -117,11 +121,9 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
 _NOTHING: Fields = {}
 
 
-def _raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
+def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
     """Whether an exception is all that came of the call, whatever its status says (LangSmith's is good)."""
-    if not span.events or tokens != NO_TOKENS:
-        return False
-    return semconv.first(span.attributes, shape.response_model + shape.request_id) is None
+    return tokens == NO_TOKENS and semconv.first(span.attributes, shape.response_model + shape.request_id) is None
 
 
 def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
@@ -129,7 +131,8 @@ def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDiale
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():
-            fields.setdefault(field, value)
+            if not fields.get(field):  # a 0 says less than any other figure
+                fields[field] = value
     return fields
 
 
@@ -142,48 +145,6 @@ def _provider(
     if stated is None and "provider" in more:
         stated = semconv.provider(more["provider"])
     return stated or dialect.provider or (semconv.model_provider(model) if model is not None else None)
-
-
-def _tokens(
-    span: Span, shape: AttributeShape, dialect: SpanDialect, provider: str | None, model: str | None, more: Fields
-) -> Tokens:
-    attributes = span.attributes
-    if dialect.tokens is None:
-        first_count = semconv.first_count
-        stated = Tokens(
-            first_count(attributes, shape.input) if shape.input else None,
-            first_count(attributes, shape.output) if shape.output else None,
-            first_count(attributes, shape.cache_read) if shape.cache_read else None,
-            first_count(attributes, shape.cache_write) if shape.cache_write else None,
-            first_count(attributes, shape.reasoning) if shape.reasoning else None,
-        )
-    else:
-        stated = dialect.tokens.counts(attributes)
-    if more:
-        stated = _completed(stated, more)
-    if stated.cache_read is None and stated.cache_write is None and stated.reasoning is None:
-        return stated
-    total = _total(attributes, shape, more) if shape.total or more else None
-    without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
-    apart = bool(dialect.without_reasoning) and any(name in attributes for name in dialect.without_reasoning)
-    return settle(stated, total=total, without_cache=without_cache, without_reasoning=apart)
-
-
-def _completed(stated: Tokens, more: Fields) -> Tokens:
-    """The counts that attributes state by themselves, and where they do not, those that a container holds."""
-    missing = [field for field in Tokens._fields if field in more and getattr(stated, field) is None]
-    if not missing:
-        return stated
-    return stated._replace(**{field: semconv.count(more[field], field) for field in missing})
-
-
-def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
-    """The reported total; None for an impossible one, because it is never billed."""
-    try:
-        total = semconv.first_count(attributes, shape.total)
-        return semconv.count(more.get("total"), "total") if total is None else total
-    except values.BadValue:
-        return None
 
 
 def _ids(attributes: Attributes, dialect: SpanDialect) -> tuple[str | None, str | None]:

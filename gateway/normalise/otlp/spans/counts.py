@@ -2,9 +2,108 @@
 
 from __future__ import annotations
 
-from gateway.normalise.reading.tokens import Tokens
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, SpanDialect
+from gateway.normalise.otlp.span_rules import bedrock_scope
+from gateway.normalise.reading import values
+from gateway.normalise.reading.tokens import Tokens, settle, with_thoughts
 
 _PARTS = ("cache_read", "cache_write", "reasoning")
+
+
+def counts_of(
+    span: Span, shape: AttributeShape, dialect: SpanDialect, provider: str | None, model: str | None, more: Fields
+) -> Tokens:
+    """The counts of a call by its own span; `more` is what its containers hold. Raises BadValue."""
+    attributes = span.attributes
+    if dialect.tokens is None:
+        first_count = semconv.first_count
+        stated = Tokens(
+            first_count(attributes, shape.input) if shape.input else None,
+            first_count(attributes, shape.output) if shape.output else None,
+            first_count(attributes, shape.cache_read) if shape.cache_read else None,
+            first_count(attributes, shape.cache_write) if shape.cache_write else None,
+            first_count(attributes, shape.reasoning) if shape.reasoning else None,
+        )
+    else:
+        stated = dialect.tokens.counts(attributes)
+    if more:
+        whole = more.get("usage")
+        if whole is not None and (found := _of_object(whole, stated)) is not None:
+            return found
+        stated = _completed(stated, more)
+    total = _total(attributes, shape, more) if shape.total or more else None
+    tokens, without_cache = stated, False
+    if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
+        without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
+        apart = bool(dialect.without_reasoning) and any(name in attributes for name in dialect.without_reasoning)
+        tokens = settle(stated, total=total, without_cache=without_cache, without_reasoning=apart)
+    if total is None or tokens.input is None or tokens.output is None or tokens.input + tokens.output == total:
+        return tokens
+    if len(shape.input) > 1 or len(shape.output) > 1 or more:
+        tokens = _agreeing(tokens, total, attributes, shape, more, without_cache)
+    return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
+
+
+def _of_object(whole: Tokens, stated: Tokens) -> Tokens | None:
+    """A usage object's counts, where all that attributes state is in it: it says what its sums hold."""
+    if whole.input is None or whole.output is None:
+        return None
+    without_cache = whole.input - (whole.cache_read or 0) - (whole.cache_write or 0)
+    without_reasoning = whole.output - (whole.reasoning or 0)
+    if stated.input not in (None, whole.input, without_cache):
+        return None
+    if stated.output not in (None, whole.output, without_reasoning):
+        return None
+    if any(getattr(stated, part) not in (None, 0, getattr(whole, part)) for part in _PARTS):
+        return None
+    parts = {part: getattr(stated, part) for part in _PARTS if getattr(whole, part) is None}
+    return whole._replace(**parts)
+
+
+def _completed(stated: Tokens, more: Fields) -> Tokens:
+    """The counts that attributes state by themselves; what they leave out, or say to be 0, by a container."""
+    missing = [
+        field
+        for field, number in zip(Tokens._fields, stated, strict=True)
+        if not number and field in more and (number is None or field in _PARTS)
+    ]
+    if not missing:
+        return stated
+    found = {field: semconv.count(more[field], field) for field in missing}
+    return stated._replace(**{field: number for field, number in found.items() if number is not None})
+
+
+def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
+    """The reported total; None for an impossible one, because it is never billed."""
+    try:
+        total = semconv.first_count(attributes, shape.total)
+        return semconv.count(more.get("total"), "total") if total is None else total
+    except values.BadValue:
+        return None
+
+
+def _agreeing(
+    tokens: Tokens, total: int, attributes: Attributes, shape: AttributeShape, more: Fields, without_cache: bool
+) -> Tokens:
+    """Of several sets of sums in one span the one that makes up the total; the first if none does."""
+    cache, reasoning = (tokens.cache_read or 0) + (tokens.cache_write or 0), tokens.reasoning or 0
+    rest = total - cache if without_cache else total
+    if rest < 0:
+        return tokens
+    inputs = [attributes[name] for name in shape.input]
+    outputs = [attributes[name] for name in shape.output]
+    if "input" in more and "output" in more and semconv.first(attributes, shape.total) is not None:
+        inputs.append(more["input"])  # a container's own total agrees with its own sums in any case
+        outputs.append(more["output"])
+    for stated in inputs:
+        output = rest - stated if type(stated) is int and stated >= 0 else None
+        if output is not None and output in outputs and output >= reasoning:
+            whole = total - output
+            if whole >= cache:
+                return tokens._replace(input=whole, output=output)
+    return tokens
 
 
 def fuller(kept: Tokens, twin: Tokens) -> Tokens:

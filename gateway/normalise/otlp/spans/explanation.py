@@ -27,6 +27,7 @@ _CONTAINED = {
     "cost": "cost",
     "request_model": "model",
     "provider": "provider",
+    "request_id": "response_id",
 }
 
 

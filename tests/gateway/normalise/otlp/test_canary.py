@@ -47,6 +47,9 @@ CONTENT_METADATA = (
 )  # fmt: skip
 EMAILS = ("user.email", "email", "enduser.email", "metadata.user_api_key_user_email", "ai.telemetry.metadata.email")
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
+# Content of which an id and counts are read, when a provider gave them.
+ANSWERS = ("output.value", "gen_ai.completion", "gen_ai.output.messages", "mlflow.spanOutputs", "response_data")
+USAGE_OBJECTS = ("usage", "gen_ai.usage", "llm.usage", "gen_ai.usage.raw", "langsmith.metadata.usage_metadata")
 NEW_NAMES = (*CONTENT, *CONTENT_METADATA, *EMAILS)
 
 
@@ -83,7 +86,23 @@ def canaries(prefix: str = "") -> list[dict[str, Any]]:
     nested = {"kvlistValue": {"values": [attribute("content", CANARY)]}}
     listed = {"arrayValue": {"values": [{"stringValue": CANARY}, nested]}}
     shapes = [{"key": "gen_ai.input.messages.v2", "value": listed}, {"key": "body.v2", "value": nested}]
-    return [*plain, *shapes, attribute("metadata", json.dumps({"prompt": CANARY, "tier": {"content": CANARY}}))]
+    said = {
+        "id": f"{CANARY}-{CANARY}-{CANARY}",
+        "model": CANARY,
+        "content": [{"text": CANARY}],
+        "usage": {CANARY: CANARY},
+    }
+    kwargs = {"id": f"run-{CANARY}-{CANARY}", "content": CANARY, "response_metadata": {"id": CANARY}}
+    chain = {"generations": [[{"text": CANARY, "message": {"id": CANARY, "kwargs": kwargs}}]]}
+    answers = [attribute(name, json.dumps(answer)) for name in ANSWERS for answer in (chain, [said], said)]
+    usages = [attribute(name, json.dumps({CANARY: 1, "input_tokens": CANARY})) for name in USAGE_OBJECTS]
+    return [
+        *plain,
+        *shapes,
+        *answers,
+        *usages,
+        attribute("metadata", json.dumps({"prompt": CANARY, "tier": {"content": CANARY}})),
+    ]
 
 
 def add_canaries(payload: dict[str, Any]) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.usage_objects import usage_in
 from gateway.normalise.reading import values
 
 _KIND = "langsmith.span.kind"
+_BY_AGE = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
@@ -20,7 +23,13 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _input_details(value: Any) -> Fields:
-    return counts(python_numbers(value), {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
+    numbers = python_numbers(value)
+    found = counts(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
+    if not found.get("cache_write"):  # told by age alone
+        by_age = [number for name in _BY_AGE if (number := semconv.count(numbers.get(name), name)) is not None]
+        if by_age:
+            found = {**found, "cache_write": sum(by_age)}
+    return found
 
 
 def _output_details(value: Any) -> Fields:
@@ -37,5 +46,6 @@ PRODUCT = Product(
         "gen_ai.usage.input_token_details": _input_details,
         "gen_ai.usage.output_token_details": _output_details,
     },
+    texts={"langsmith.metadata.usage_metadata": usage_in},
     spans=SpanDialect(operation=_operation),
 )

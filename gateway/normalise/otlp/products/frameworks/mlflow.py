@@ -9,6 +9,7 @@ from gateway.normalise.otlp.containers import counts
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import prepares
+from gateway.normalise.otlp.usage_objects import answer_in
 from gateway.normalise.reading import operations, values
 
 _KIND = "mlflow.spanType"
@@ -62,5 +63,6 @@ PRODUCT = Product(
         _MODEL: _text("model"),
         "mlflow.llm.provider": _text("provider"),
     },
+    texts={"mlflow.spanOutputs": answer_in},
     spans=SpanDialect(more=_requested),
 )

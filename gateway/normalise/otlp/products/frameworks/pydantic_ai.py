@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.normalise.otlp.containers import object_in, openai_usage, token_counts_under
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name, failed, has_usage
+from gateway.normalise.otlp.usage_objects import answer_in
 
 _SPAN_TYPE = "logfire.span_type"
 _STREAM = {"stream": True}
@@ -37,17 +37,12 @@ def _is_stream(request: dict[str, Any]) -> dict[str, Any]:
     return _STREAM if request.get("stream") is True else {}
 
 
-def _response(value: Any) -> Fields:
-    usage = object_in(value, "usage")
-    return openai_usage(usage) if usage else {}
-
-
 PRODUCT = Product(
     source="pydantic_ai",
     scopes=("pydantic-ai",),
     mark_beginnings=("logfire.",),
     names={"cost": ("operation.cost",)},
-    containers={"response_data": _response},
-    reductions={"request_data": _is_stream, "response_data": token_counts_under("usage")},
+    reductions={"request_data": _is_stream},
+    texts={"response_data": answer_in},
     spans=SpanDialect(operation=_operation, is_agent=_is_run),
 )

@@ -1,0 +1,248 @@
+"""
+Usage objects of every shape, in JSON or in Python's own text, as products put them into one attribute; and
+the figures of a provider's whole answer, where an attribute holds it.
+
+Read while decoding: of the text nothing is kept but counts, and the id of the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.normalise.otlp.product import Fields
+from gateway.normalise.payload.items import UNREADABLE
+from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, added, of_gemini, of_usage, settle
+from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
+from spool.identity import is_long
+
+_LONGEST_USAGE = 16 * 1024
+_JSON = ("{", "[")
+
+# --- Usage objects ------------------------------------------------------------------------------------------
+
+
+class LangChainParts(Struct):
+    """`input_token_details` and `output_token_details`: the cache's writes may be told by their age alone."""
+
+    cache_read: Any = None
+    cache_creation: Any = None
+    ephemeral_5m_input_tokens: Any = None
+    ephemeral_1h_input_tokens: Any = None
+    reasoning: Any = None
+
+
+class UsageObject(Usage):
+    """The shapes of the providers, LangChain's, and Gemini's with its names in both spellings."""
+
+    input_token_details: LangChainParts | Other = None
+    output_token_details: LangChainParts | Other = None
+    totalTokens: Any = None
+    promptTokenCount: Any = None
+    candidatesTokenCount: Any = None
+    thoughtsTokenCount: Any = None
+    toolUsePromptTokenCount: Any = None
+    cachedContentTokenCount: Any = None
+    totalTokenCount: Any = None
+    prompt_token_count: Any = None
+    candidates_token_count: Any = None
+    thoughts_token_count: Any = None
+    tool_use_prompt_token_count: Any = None
+    cached_content_token_count: Any = None
+    total_token_count: Any = None
+
+
+def usage_in(written: str) -> dict[str, Any]:
+    """The counts of a usage object, by field; empty for what is none."""
+    if len(written) > _LONGEST_USAGE:
+        return {}
+    try:
+        return _counts(decoder(UsageObject).decode(written))
+    except UNREADABLE:
+        return _counts(of_literal(written, UsageObject)) if written.startswith("{'") else {}
+
+
+def figures(value: Any) -> Fields:
+    """What `usage_in` and `answer_in` kept: each field by itself, and the counts as one set."""
+    if not isinstance(value, dict):
+        return {}
+    return {**value, "usage": Tokens(*[value.get(field) for field in Tokens._fields])}
+
+
+def _counts(usage: UsageObject) -> dict[str, Any]:
+    try:
+        tokens, total = _tokens(usage)
+    except BadValue:  # the attributes that state counts by themselves are held to more
+        return {}
+    found = {field: number for field, number in tokens._asdict().items() if number is not None}
+    if found and total is not None:
+        found["total"] = total
+    return found
+
+
+def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
+    stated = usage.total_tokens if usage.total_tokens is not None else usage.totalTokens
+    total = count(stated, "total_tokens")
+    inputs, outputs = usage.input_token_details, usage.output_token_details
+    if isinstance(inputs, LangChainParts) or isinstance(outputs, LangChainParts):
+        return _of_langchain(usage, total), total
+    if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
+        gemini = Gemini(*[_either(*spellings) for spellings in _of_both_spellings(usage)])
+        return of_gemini(gemini), count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
+    return of_usage(usage), total
+
+
+def _of_both_spellings(usage: UsageObject) -> tuple[tuple[Any, Any], ...]:
+    return (
+        (usage.promptTokenCount, usage.prompt_token_count),
+        (usage.candidatesTokenCount, usage.candidates_token_count),
+        (usage.thoughtsTokenCount, usage.thoughts_token_count),
+        (usage.toolUsePromptTokenCount, usage.tool_use_prompt_token_count),
+        (usage.cachedContentTokenCount, usage.cached_content_token_count),
+    )
+
+
+def _either(one: Any, other: Any) -> Any:
+    return other if one is None else one
+
+
+def _of_langchain(usage: UsageObject, total: int | None) -> Tokens:
+    inputs = nested(usage.input_token_details, LangChainParts)
+    outputs = nested(usage.output_token_details, LangChainParts)
+    by_age = added(
+        count(inputs.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"),
+        count(inputs.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens"),
+    )
+    stated = Tokens(
+        count(usage.input_tokens, "input_tokens"),
+        count(usage.output_tokens, "output_tokens"),
+        count(inputs.cache_read, "cache_read"),
+        count(inputs.cache_creation, "cache_creation") or by_age,
+        count(outputs.reasoning, "reasoning"),
+    )
+    return settle(stated, total=total)
+
+
+# --- Answers ------------------------------------------------------------------------------------------------
+
+# An id that a provider gave: what a model or a framework may have written is none.
+_GIVEN = re.compile(r"(?:chatcmpl|cmpl|msg|resp|gen)[-_][\w-]{16,120}", re.ASCII)
+_READABLE = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
+
+
+class AnswerMetadata(Struct):
+    """LangChain's `response_metadata` and `llm_output`."""
+
+    id: Any = None
+    usage: UsageObject | Other = None
+    token_usage: UsageObject | Other = None
+
+
+class LangChainMessage(Struct):
+    """A message of LangChain's, or what it holds (`kwargs`)."""
+
+    id: Any = None
+    response_metadata: AnswerMetadata | Other = None
+    usage_metadata: UsageObject | Other = None
+
+
+class SerialisedMessage(LangChainMessage):
+    """As LangChain writes its objects out."""
+
+    kwargs: LangChainMessage | Other = None
+
+
+class LangChainGeneration(Struct):
+    """One choice of one prompt."""
+
+    message: SerialisedMessage | Other = None
+
+
+class ProviderAnswer(Struct):
+    """An answer of a provider's, or LangChain's around it: nothing of what was said is decoded."""
+
+    id: Any = None
+    responseId: Any = None
+    response_id: Any = None
+    model: Any = None
+    modelVersion: Any = None
+    model_version: Any = None
+    role: Any = None
+    usage: UsageObject | Other = None
+    usageMetadata: UsageObject | Other = None
+    usage_metadata: UsageObject | Other = None
+    response_metadata: AnswerMetadata | Other = None
+    llm_output: AnswerMetadata | Other = None
+    generations: list[list[LangChainGeneration]] | str | int | float | bool | None = None
+
+
+_answers = msgspec.json.Decoder(ProviderAnswer)
+_messages = msgspec.json.Decoder(list[ProviderAnswer])
+
+
+def answer_in(written: str) -> dict[str, Any]:
+    """The counts and the id (`response_id`) of an answer in JSON; empty for any other text."""
+    if not written.startswith(_JSON):
+        return {}
+    try:
+        if written.startswith("["):
+            return _of_messages(_messages.decode(written))
+        return _of_answer(_answers.decode(written))
+    except UNREADABLE:
+        return {}
+
+
+def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
+    """A list of messages may hold ids of its messages alone: those that a provider gave to a whole answer count."""
+    given = {message.id for message in messages if message.role == "assistant" and _is_given(message.id)}
+    return {"response_id": given.pop()} if len(given) == 1 else {}
+
+
+def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
+    if answer.generations is not None:
+        return _of_generations(answer)
+    found = _first_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
+    metadata = nested(answer.response_metadata, AnswerMetadata)
+    stated = next((part for part in (answer.id, answer.responseId, answer.response_id) if part is not None), None)
+    is_whole = bool(found) and any((answer.model, answer.modelVersion, answer.model_version))
+    if _is_given(metadata.id):
+        found["response_id"] = metadata.id
+    elif _is_given(stated) or (is_whole and _is_unique(stated)):
+        found["response_id"] = stated
+    return found
+
+
+def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
+    """Of one prompt alone: the counts of several are not those of one message."""
+    found: dict[str, Any] = {}
+    whole = nested(answer.llm_output, AnswerMetadata)
+    ids: list[Any] = []
+    generations = answer.generations if isinstance(answer.generations, list) else []
+    if len(generations) == 1:
+        for choice in generations[0]:
+            outer = nested(choice.message, SerialisedMessage)
+            for message in (nested(outer.kwargs, LangChainMessage), outer):
+                metadata = nested(message.response_metadata, AnswerMetadata)
+                ids += [metadata.id, message.id]
+                found = found or _first_counts(message.usage_metadata, metadata.usage, metadata.token_usage)
+        ids.append(whole.id)
+    found = found or _first_counts(whole.usage, whole.token_usage)
+    given = next((id for id in ids if _is_given(id)), None)
+    return found if given is None else {**found, "response_id": given}
+
+
+def _first_counts(*usages: Any) -> dict[str, Any]:
+    read = (_counts(usage) for usage in usages if isinstance(usage, UsageObject))
+    return next((counts for counts in read if counts), {})
+
+
+def _is_given(id: Any) -> bool:
+    return isinstance(id, str) and _GIVEN.fullmatch(id) is not None
+
+
+def _is_unique(id: Any) -> bool:
+    return isinstance(id, str) and _READABLE.fullmatch(id) is not None and is_long(id)

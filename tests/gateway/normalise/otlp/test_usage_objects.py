@@ -1,0 +1,257 @@
+"""Counts inside one attribute: usage objects of every shape, answers, and the sets among which a total decides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spool.record import Inference
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, only, records, span, traces
+
+SECRET = "canary-5d1e"
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-4-5"}
+LLM = {"openinference.span.kind": "LLM", "llm.model_name": "claude-sonnet-4-5"}
+LANGCHAIN = {
+    "input_tokens": 1508, "output_tokens": 20, "total_tokens": 1528,
+    "input_token_details": {
+        "cache_read": 1000, "cache_creation": 0, "ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100,
+    },
+}  # fmt: skip
+ANTHROPIC = {
+    "input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 388,
+}  # fmt: skip
+OPENAI = {
+    "prompt_tokens": 1508, "completion_tokens": 20, "total_tokens": 1528,
+    "prompt_tokens_details": {"cached_tokens": 1000, "cache_write_tokens": 388},
+}  # fmt: skip
+CONVERSE = {"inputTokens": 120, "outputTokens": 20, "cacheReadInputTokens": 1000, "cacheWriteInputTokens": 388}
+SETTLED = (1508, 20, 1000, 388)
+MESSAGE_ID, ANSWER_ID = "msg_01AbCdEfGhIjKlMnOpQrStUv", "chatcmpl-AbCdEfGhIjKlMnOpQrStUv"
+
+
+def counted(record: Inference) -> tuple[int | None, ...]:
+    return (record.input_tokens, record.output_tokens, record.cache_read_tokens, record.cache_write_tokens)
+
+
+# --- Usage objects ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("usage", [LANGCHAIN, ANTHROPIC, OPENAI, CONVERSE])
+@pytest.mark.parametrize("name", ["gen_ai.usage.raw", "usage", "langsmith.metadata.usage_metadata"])
+@pytest.mark.parametrize("written", [json.dumps, str])
+def test_a_usage_object_is_read_wherever_it_stands(
+    name: str, usage: dict[str, Any], written: Any, encoding: str
+) -> None:
+    """Of every shape, as JSON and as Python writes a dict."""
+    assert SETTLED == counted(only(traces(span(1, {**CHAT, name: written(usage)})), encoding=encoding))
+
+
+@pytest.mark.parametrize("stated", [120, 1508])
+def test_a_usage_object_says_whether_the_input_holds_the_cache(stated: int) -> None:
+    """The attribute may be either: alone it would not say, as the cache is smaller than the input."""
+    usage = {**ANTHROPIC, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 0}
+    attributes = {"gen_ai.usage.input_tokens": 120, "gen_ai.usage.output_tokens": 20, "gen_ai.usage.raw": usage}
+    written = {**attributes, "gen_ai.usage.raw": json.dumps(usage)}
+    assert (210, 20, 90, 0) == counted(only(traces(span(1, {**CHAT, **written}))))
+    inclusive = {**written, "gen_ai.usage.input_tokens": stated, "gen_ai.usage.raw": json.dumps(ANTHROPIC)}
+    assert SETTLED == counted(only(traces(span(1, {**CHAT, **inclusive}))))
+
+
+def test_attributes_that_say_something_else_stay() -> None:
+    """An object of other sums gives only what no attribute states."""
+    attributes = {"gen_ai.usage.input_tokens": 5000, "gen_ai.usage.output_tokens": 21}
+    record = only(traces(span(1, {**CHAT, **attributes, "gen_ai.usage.raw": json.dumps(OPENAI)})))
+    assert (5000, 21, 1000, 388) == counted(record)
+
+
+def test_a_zero_of_an_attribute_hides_no_count_of_an_object() -> None:
+    """LangChain's writes are told by age alone, in two attributes of LangSmith's."""
+    attributes = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.usage.input_tokens": 1508,
+        "gen_ai.usage.output_tokens": 20,
+        "gen_ai.usage.input_token_details": str(LANGCHAIN["input_token_details"]),
+    }
+    assert SETTLED == counted(only(traces(span(1, {**CHAT, **attributes}))))
+    plain = {**attributes, "gen_ai.usage.input_token_details": "{'cache_read': 1000, 'cache_creation': 0}"}
+    plain["langsmith.metadata.usage_metadata"] = str(LANGCHAIN)
+    assert SETTLED == counted(only(traces(span(1, {**CHAT, **plain}))))
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "12", "{", "[]", "{'", "{}", "null", '{"input_tokens": -3}', '{"input_tokens": "x"}', "{\"a\": \"\ud800\"}",
+     '{"prompt_tokens": 1e400}', '{"input_tokens": {"a": 1}}', "[" * 3000, json.dumps({"usage": OPENAI})],
+)  # fmt: skip
+def test_what_is_no_usage_object_says_nothing(written: str) -> None:
+    """Nor does it cost the call anything."""
+    record = only(traces(span(1, {**CHAT, "gen_ai.usage.input_tokens": 7, "usage": written})))
+    assert (7, None, None, None) == counted(record)
+
+
+# --- Answers ------------------------------------------------------------------------------------------------
+
+
+def message(**members: Any) -> dict[str, Any]:
+    """An answer of Anthropic's, with what was said."""
+    return {
+        "id": MESSAGE_ID, "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+        "content": [{"type": "text", "text": SECRET}], "usage": ANTHROPIC, **members,
+    }  # fmt: skip
+
+
+def generation(**kwargs: Any) -> dict[str, Any]:
+    """LangChain's result of one prompt."""
+    inner = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"]}
+    return {"generations": [[{"text": SECRET, "message": {**inner, "kwargs": {"content": SECRET, **kwargs}}}]]}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("name", ["output.value", "gen_ai.completion", "gen_ai.output.messages"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        message(),
+        generation(id=MESSAGE_ID, usage_metadata=LANGCHAIN),
+        generation(id="run--0197ba1c-0e0f-7f80", usage_metadata=LANGCHAIN, response_metadata={"id": MESSAGE_ID}),
+        generation(response_metadata={"id": MESSAGE_ID, "usage": ANTHROPIC}),
+        {**generation(usage_metadata=LANGCHAIN), "llm_output": {"id": MESSAGE_ID}},
+    ],
+)
+def test_an_answer_gives_its_id_and_what_is_missing_of_its_counts(
+    answer: dict[str, Any], name: str, encoding: str
+) -> None:
+    """So a framework's span is the same call as that of the provider's own SDK in another trace."""
+    ours = only(traces(span(1, {**LLM, name: json.dumps(answer)})), encoding=encoding)
+    theirs = only(traces(span(2, {**CHAT, "gen_ai.response.id": MESSAGE_ID}, traceId=f"{2:032x}")))
+    assert (theirs.id, MESSAGE_ID) == (ours.id, ours.request_id)
+    assert SETTLED == counted(ours)
+    assert SECRET not in repr(ours)
+
+
+def test_an_answer_of_mlflows_gives_its_id() -> None:
+    """MLflow keeps it in an attribute of its own."""
+    answer = {"id": ANSWER_ID, "object": "chat.completion", "model": "gpt-4o", "usage": OPENAI, "choices": [SECRET]}
+    record = only(traces(span(1, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanOutputs": json.dumps(answer)})))
+    assert (ANSWER_ID, *SETTLED) == (record.request_id, *counted(record))
+
+
+def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:
+    """Its names, in both spellings."""
+    usage = {"promptTokenCount": 1120, "candidatesTokenCount": 53, "thoughtsTokenCount": 11, "totalTokenCount": 1184}
+    snake = {"prompt_token_count": 1120, "candidates_token_count": 53, "thoughts_token_count": 11}
+    answers = [
+        {"responseId": "Zk3PaKm2Hc2vnsEPvNqGsAQ", "modelVersion": "gemini-2.5-flash", "usageMetadata": usage},
+        {"response_id": "Zk3PaKm2Hc2vnsEPvNqGsAQ", "model_version": "gemini-2.5-flash", "usage_metadata": snake},
+    ]
+    for answer in answers:
+        record = only(traces(span(1, {**LLM, "output.value": json.dumps(answer)})))
+        assert ("Zk3PaKm2Hc2vnsEPvNqGsAQ", 1120, 64, 11) == (
+            record.request_id, record.input_tokens, record.output_tokens, record.reasoning_tokens,
+        )  # fmt: skip
+
+
+def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
+    """And so are stated counts."""
+    call = {**LLM, "llm.response.id": ANSWER_ID, "llm.token_count.prompt": 2000, "output.value": json.dumps(message())}
+    record = only(traces(span(1, call)))
+    assert (ANSWER_ID, 2000) == (record.request_id, record.input_tokens)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SECRET,
+        {"id": f"{SECRET}-of-more-than-sixteen-letters"},
+        {"id": "order_12345678901234567890", "usage": {"total": 3}},
+        {"id": "order_12345678901234567890", "usage": OPENAI},
+        {"id": f"{SECRET} with words, and of some length", "model": "m", "usage": OPENAI},
+        message(id=[SECRET]),
+        message(id="x" * 4000),
+        generation(id=f"{SECRET}-of-more-than-sixteen-letters"),
+        {"generations": [[{"message": {"kwargs": {"id": MESSAGE_ID}}}], [{"message": {"kwargs": {"id": MESSAGE_ID}}}]]},
+        {"generations": []},
+        {"generations": [SECRET]},
+        [SECRET],
+        [{"role": "user", "id": MESSAGE_ID}],
+        [{"role": "assistant", "id": MESSAGE_ID}, {"role": "assistant", "id": ANSWER_ID}],
+    ],
+)
+def test_what_a_model_may_have_written_is_no_id(answer: Any) -> None:
+    """An id is a provider's by its form, or by the model and the usage beside it; all else is content."""
+    written = answer if isinstance(answer, str) else json.dumps(answer)
+    record = only(traces(span(1, {**LLM, "output.value": written})))
+    assert record.request_id is None
+    assert SECRET not in repr(record)
+
+
+def test_messages_give_the_one_id_of_an_answer() -> None:
+    """Those of the conventions are a list, of one answer most often."""
+    messages = [{"role": "assistant", "id": ANSWER_ID, "parts": [{"type": "text", "content": SECRET}]}]
+    record = only(traces(span(1, {**CHAT, "gen_ai.output.messages": json.dumps(messages)})))
+    assert (ANSWER_ID, None) == (record.request_id, record.input_tokens)
+
+
+# --- What a total decides -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stated", [95, 80])
+@pytest.mark.parametrize("apart", [{}, {"gen_ai.usage.experimental.reasoning_tokens": 15}])
+@pytest.mark.parametrize("mark", [{}, {"openinference.span.kind": "LLM"}])
+def test_of_two_sets_of_counts_that_of_the_total_counts(
+    stated: int, apart: dict[str, int], mark: dict[str, str]
+) -> None:
+    """Google's ADK over LiteLLM, under OpenInference: reasoning added once too often."""
+    call = {
+        **mark, **apart,
+        "gen_ai.operation.name": "generate_content", "gen_ai.request.model": "openai/o4-mini",
+        "gen_ai.usage.input_tokens": 1200, "gen_ai.usage.output_tokens": stated,
+        "llm.token_count.prompt": 1200, "llm.token_count.completion": 80, "llm.token_count.total": 1280,
+    }  # fmt: skip
+    record = only(traces(span(1, call), scope="gcp.vertex.agent"))
+    assert (1200, 80) == (record.input_tokens, record.output_tokens)
+
+
+def test_a_total_that_no_set_makes_up_decides_nothing() -> None:
+    """The first names count then, and a cache is never taken out of an input that left it out."""
+    call = {
+        **CHAT, "gen_ai.usage.input_tokens": 120, "gen_ai.usage.output_tokens": 20, "gen_ai.usage.total_tokens": 140,
+        "gen_ai.usage.cache_read_input_tokens": 1000, "llm.usage.prompt_tokens": 130,
+    }  # fmt: skip
+    assert 1120 == only(traces(span(1, call))).input_tokens
+    assert 1120 == only(traces(span(1, call), scope="opentelemetry.instrumentation.bedrock")).input_tokens
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("gemini-2.5-flash", (1120, 64, 11)), ("models/gemini-2.5-pro", (1120, 64, 11)), ("gpt-4o", (1120, 53, None))],
+)
+def test_geminis_thoughts_may_stand_in_the_total_alone(model: str, expected: tuple[int | None, ...]) -> None:
+    """OpenLLMetry: what the total has beyond input and output was thought, and is paid as output."""
+    call = {
+        "llm.request.type": "chat", "gen_ai.request.model": model, "gen_ai.usage.prompt_tokens": 1120,
+        "gen_ai.usage.completion_tokens": 53, "llm.usage.total_tokens": 1184,
+    }  # fmt: skip
+    for reasoning in ({}, {"gen_ai.usage.reasoning_tokens": 0}):
+        record = only(traces(span(1, {**call, **reasoning})))
+        found = (record.input_tokens, record.output_tokens, record.reasoning_tokens or None)
+        assert expected == found
+
+
+def test_thoughts_that_are_stated_are_counted_once() -> None:
+    """Whether the output holds them or not."""
+    call = {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "gemini-2.5-flash",
+        "gen_ai.usage.input_tokens": 1120, "gen_ai.usage.total_tokens": 1184, "gen_ai.usage.reasoning_tokens": 11,
+    }  # fmt: skip
+    outputs = [only(traces(span(1, {**call, "gen_ai.usage.output_tokens": n}))).output_tokens for n in (53, 64)]
+    assert [64, 64] == outputs
+
+
+def test_spans_of_many_kinds_keep_their_own_content_out() -> None:
+    """Content of spans that are no calls is read and forgotten as well."""
+    chain = {"openinference.span.kind": "CHAIN", "output.value": json.dumps(message(note=SECRET))}
+    assert [] == records(traces(span(1, chain)))
