@@ -19,6 +19,7 @@ from exporters.forwarder import Forwarder, Sync
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.device_sync import DeviceSync
+from exporters.service.events import sent_as
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.secret_file import signing_secret
@@ -320,6 +321,7 @@ class _Assembler:
             syncs=routes.syncs,
             ledger=storage.ledger,
             prices=lambda: PriceBook.load(config.prices),
+            events_sent_as=lambda type: sent_as(config.upstream, type),
         )
 
     def publisher(self, deposits: Deposits) -> Publisher:

@@ -16,8 +16,9 @@ import orjson
 
 from exporters import batch as batches
 from exporters.errors import DeliveryTooLarge
+from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient
-from exporters.settings import EventStream
+from exporters.settings import EventStream, UpstreamSettings
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import Identity, of_derived
 from spool.log.protocols import Log
@@ -27,6 +28,16 @@ from spool.streams import rounded_text
 
 BATCH = "application/cloudevents-batch+json"
 STREAM = "usage-events"
+
+
+def sent_as(settings: UpstreamSettings, type: str) -> str | None:
+    """How events of a type leave for the upstream; None if they are kept here and not sent."""
+    if not settings.base_url:
+        return None
+    if Paths(settings).template(STREAM) is not None:
+        return "event"
+    mapped = settings.events.get(type)
+    return None if mapped is None else f"unit-cost stream {mapped.stream}"
 
 
 class EventExporter:

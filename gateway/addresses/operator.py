@@ -106,6 +106,8 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/verify", VIEWER, spool.verify, "Recount the books"),
 
     _call("GET", "/streams", VIEWER, streams.list_streams, "List unit-cost streams", lists=streams.STREAMS),
+    _call("GET", "/event-types", VIEWER, streams.list_event_types, "List types of usage events",
+          lists=streams.EVENT_TYPES),
     _call("GET", "/unknown", VIEWER, streams.list_unknown, "List deliveries of unknown fate",
           lists=streams.UNKNOWN),
     _call("POST", "/unknown/{id}/resolve", OPERATOR, streams.resolve, "Settle a delivery of unknown fate",

@@ -81,6 +81,7 @@ class OperatorServices:
     spool can still be looked at. `hosts` are the names (without port) under which the console may be reached beside
     loopback and bare addresses. `console_url` is asked when a link is made, because port 0 is known only then.
     `wake` is called with a route's name when its work was changed by hand. `prices` is the book to price sums again.
+    `events_sent_as` says how a type of usage events leaves for the upstream, None if it does not.
     `syncs` are the tables brought upstream, shown as routes are; without a server none runs.
     """
 
@@ -101,6 +102,7 @@ class OperatorServices:
     prices: Callable[[], PriceBook] = PriceBook.load
     devices: DeviceLifecycle | None = None
     syncs: Callable[[], Sequence[RouteState]] = tuple
+    events_sent_as: Callable[[str], str | None] = lambda _: None
     sign_ins: Buckets = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,7 @@
-"""The calls of the operator API on unit-cost streams: their definitions, and sums whose arrival is unknown."""
+"""
+The calls of the operator API on unit-cost streams: their definitions, sums whose arrival is unknown, and types of usage
+events, which become streams or do not.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from dataclasses import dataclass
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.body import RequestBody
+from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import UnknownDelivery
+from spool.log.event_types import EventType
 from spool.record import Record, as_json
 from spool.streams import TYPES, Stream
 
@@ -25,6 +29,22 @@ class Resolution(RequestBody):
 class _Unknown:
     delivery: UnknownDelivery
     records: list[Record]
+
+
+@dataclass(frozen=True)
+class _SentType:
+    seen: EventType
+    sent_as: str | None
+
+
+def shown_event_type(type: _SentType) -> dict[str, object]:
+    """`sent_as` is null for a type without a mapping: its events are kept here and not sent."""
+    return {
+        "type": type.seen.type,
+        "count": type.seen.count,
+        "last_seen": moment(type.seen.last_seen),
+        "sent_as": type.sent_as,
+    }
 
 
 def shown_stream(stream: Stream) -> dict[str, object]:
@@ -65,6 +85,29 @@ UNKNOWN: List[_Unknown] = List(
     default_sort=("id", "asc"),
     filters={"route": Filter(values=lambda unknown: (unknown.delivery.route,))},
 )
+
+
+EVENT_TYPES: List[_SentType] = List(
+    root="event_types",
+    show=shown_event_type,
+    identity=Sort(value=lambda type: type.seen.type),
+    sorts={
+        "type": Sort(value=lambda type: type.seen.type),
+        "count": Sort(value=lambda type: type.seen.count),
+        "last_seen": Sort(value=lambda type: type.seen.last_seen),
+    },
+    default_sort=("type", "asc"),
+    filters={
+        "type": Filter(values=lambda type: (type.seen.type,)),
+        "sent": Filter(values=lambda type: ("no" if type.sent_as is None else "yes",), valid_values=("yes", "no")),
+    },
+)
+
+
+async def list_event_types(request: OperatorRequest[None]) -> Result:
+    services = request.services
+    types = [_SentType(seen, services.events_sent_as(seen.type)) for seen in await services.log.event_types()]
+    return await request.list(EVENT_TYPES, MemoryRows(types))
 
 
 async def list_streams(request: OperatorRequest[None]) -> Result:

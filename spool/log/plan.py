@@ -20,9 +20,10 @@ from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_around
+from spool.log.event_types import types_of
 from spool.log.partial_reports import PartialReport
 from spool.log.values import CounterPoint, Submission
-from spool.record import NS, TOPICS, Inference, Record
+from spool.record import NS, TOPICS, USAGE_EVENTS, Inference, Record
 
 _source = attrgetter("source")
 
@@ -49,6 +50,7 @@ class Plan:
     partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)  # None: it waits no more
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    event_types: Counter[str] = field(default_factory=Counter)
     submissions: list[Terms] = field(default_factory=list)
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
@@ -147,6 +149,8 @@ class _Work:
         self._plan.partial_reports.update(dict.fromkeys(self._submission.forget))
         self._plan.partial_reports.update({report.key: report for report in self._submission.keep})
         self._plan.unrecognised.update(self._submission.unrecognised)
+        if self._terms.topic == USAGE_EVENTS:
+            self._plan.event_types.update(types_of(self._records[begin:]))
         self._observe(self._records[begin:])
 
     def _take(self, items: Iterator[tuple[Record, Identity]]) -> None:

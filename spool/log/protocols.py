@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
+from spool.log.event_types import EventType
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 
 
@@ -51,6 +52,10 @@ class Log(ReadableLog, Protocol):
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         """Shapes that look like AI and that no dialect took: {names, count, last_seen}."""
+        ...
+
+    async def event_types(self) -> Sequence[EventType]:
+        """The types of usage events, by name; over MAX_TYPES those that were not seen for the longest time are gone."""
         ...
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:

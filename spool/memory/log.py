@@ -19,6 +19,7 @@ from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex
+from spool.log.event_types import EventType, EventTypes
 from spool.log.horizon import Horizon
 from spool.log.observation import notify
 from spool.log.plan import Plan, Planner, check
@@ -82,6 +83,7 @@ class MemoryLog:
         self._series: OrderedDict[bytes, tuple[SeriesState, float]] = OrderedDict()
         self._conflicts = Conflicts()
         self._shapes = Shapes()
+        self._event_types = EventTypes()
         self._commits: dict[int, tuple[float, list[Terms]]] = {}
         self._last_commit = 0
         self._counters: Counter[tuple[str, str]] = Counter()
@@ -137,6 +139,7 @@ class MemoryLog:
         self._conflicts.merge(plan.conflicts)
         self.partial_reports.follow(plan.partial_reports)
         self._shapes.count(plan.unrecognised, plan.at)
+        self._event_types.count(plan.event_types, plan.at)
         self._counters.update(plan.sums())
         self._last_commit += 1
         self._commits[self._last_commit] = plan.at, plan.submissions
@@ -225,6 +228,9 @@ class MemoryLog:
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         return self._shapes.rows()
+
+    async def event_types(self) -> Sequence[EventType]:
+        return self._event_types.rows()
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
         return self._conflicts.rows()

@@ -31,7 +31,7 @@ DAMAGED = "spool.damaged"  # exists after the running log met damage: the next s
 INCARNATION = "incarnation"
 SMALL_TABLES = (
     "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",
-    "pending",
+    "pending", "event_types",
 )  # fmt: skip
 
 _log = logging.getLogger(__name__)
@@ -106,7 +106,8 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
 
 def _migrate(connection: sqlite3.Connection) -> None:
     first = script("schema.sql") + script("deliveries/deliveries.sql")
-    migrate(connection, (first, script("devices.sql"), script("streams.sql"), script("pending.sql")))
+    later = ("devices.sql", "streams.sql", "pending.sql", "log/event_types.sql")
+    migrate(connection, (first, *map(script, later)))
     _remember_incarnation(connection)
 
 

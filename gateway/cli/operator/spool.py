@@ -9,9 +9,10 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
 from spool.log.books import LEFT_OUT
+from spool.record import USAGE_EVENTS
 
 ROUTE_COLUMNS = ("route", "state", "queued", "oldest_age_s", "unknown", "reason")
 DELIVERY_COLUMNS = ("id", "route", "first", "last", "state", "attempts", "not_before", "last_error")
@@ -19,6 +20,7 @@ DEAD_COLUMNS = ("id", "route", "number", "status", "at", "error")
 SHAPE_COLUMNS = ("count", "last_seen", "names")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "at", "words")
 CONFLICT_COLUMNS = ("first_source", "second_source", "count", "first", "second")
+SHOWN_TYPES = 5
 TOPIC_COLUMNS = ("topic", "received", "accepted", "duplicates", "ignored", "rejected", "pending")
 
 
@@ -41,6 +43,8 @@ def status(client: OperatorClient, as_json: bool) -> None:
     show_table(payload["routes"], ROUTE_COLUMNS)
     if unknown := sum(route["unknown"] for route in payload["routes"]):
         click.echo(f"\n{unknown} records may or may not have arrived: tollhouse streams list --unknown")
+    if any(topic["topic"] == USAGE_EVENTS for topic in payload["topics"]):
+        _show_unsent_events(client)
     space = payload["space"]
     click.echo(
         f"\n{space['bytes'] / 2**20:.1f} MiB of {space['max_bytes'] / 2**20:.0f} MiB in {space['entries']} entries, "
@@ -237,6 +241,16 @@ def verify(client: OperatorClient, as_json: bool) -> None:
         fail("; ".join(payload["imbalances"]))
     if not as_json:
         click.echo("the books balance")
+
+
+def _show_unsent_events(client: OperatorClient) -> None:
+    query = [("sent", "no"), ("sort_key", "count"), ("sort_order", "desc")]
+    unsent = client.request("GET", "/event-types", query=query)
+    types = [row["type"] for row in unsent["event_types"]]
+    if types:
+        more = unsent["pagination"]["total_count"] - SHOWN_TYPES
+        named = ", ".join(map(printable, types[:SHOWN_TYPES])) + (f" and {more} more" if more > 0 else "")
+        click.echo(f"\nusage events that are kept and not sent upstream: {named} (tollhouse streams events)")
 
 
 def _summed(topic: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books, shapes
 from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.event_types import EventType
 from spool.log.horizon import Horizon
 from spool.log.observation import notify
 from spool.log.plan import Plan, Planner, check
@@ -290,6 +291,11 @@ class SqliteLog:
         with self._translated():
             rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
             return [shapes.row(*row) for row in rows]
+
+    async def event_types(self) -> Sequence[EventType]:
+        with self._translated():
+            rows = await self._database.read(lambda connection: connection.execute(queries.EVENT_TYPES).fetchall())
+            return [EventType(type=type, count=count, last_seen=last_seen) for type, count, last_seen in rows]
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
         with self._translated():

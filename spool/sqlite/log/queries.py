@@ -128,6 +128,16 @@ BOUND_SHAPES = """
     DELETE FROM unrecognised
      WHERE names NOT IN (SELECT names FROM unrecognised ORDER BY last_seen DESC, names LIMIT ?)"""
 
+COUNT_EVENT_TYPE = """
+    INSERT INTO event_types (type, count, last_seen) VALUES (:type, :n, :now)
+        ON CONFLICT (type) DO UPDATE SET count = count + :n, last_seen = :now"""
+EVENT_TYPES = "SELECT type, count, last_seen FROM event_types ORDER BY type"
+
+# Beyond the bound the types that were not seen for the longest time go.
+BOUND_EVENT_TYPES = """
+    DELETE FROM event_types
+     WHERE type NOT IN (SELECT type FROM event_types ORDER BY last_seen DESC, type LIMIT ?)"""
+
 # -- known ids ---------------------------------------------------------------------------------------------------------
 
 RUNS = "SELECT id, hour, arrived_at, checksum, ids FROM id_runs"

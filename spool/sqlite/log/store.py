@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from spool.log import books, codec, duplicates, runs, shapes
+from spool.log import books, codec, duplicates, event_types, runs, shapes
 from spool.log.codec import pack_fields
 from spool.log.conflicts import Conflict, Conflicts, counted_as
 from spool.log.counters import SeriesState
@@ -78,6 +78,8 @@ def write(connection: sqlite3.Connection, plan: Plan) -> int:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
         _write_shapes(connection, plan)
+    if plan.event_types:
+        _write_event_types(connection, plan)
     counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.sums().items()]
     connection.executemany(queries.COUNT, counts)
     terms = books.pack_terms(plan.submissions)
@@ -120,6 +122,12 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
     for names, n in plan.unrecognised.items():
         connection.execute(queries.COUNT_SHAPE, {"names": shapes.shape_of(names), "n": n, "now": plan.at})
     connection.execute(queries.BOUND_SHAPES, (shapes.MAX_SHAPES,))
+
+
+def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
+    for type, n in plan.event_types.items():
+        connection.execute(queries.COUNT_EVENT_TYPE, {"type": type, "n": n, "now": plan.at})
+    connection.execute(queries.BOUND_EVENT_TYPES, (event_types.MAX_TYPES,))
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> tuple[float, int, bytes] | None:

@@ -20,7 +20,9 @@ from gateway.cli import main
 from gateway.cli.operator import client as operator_client
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec, Settlement
-from spool.record import AI_TELEMETRY
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
@@ -226,6 +228,27 @@ def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:
         run("spool", *words)
     run("spool", "status")
     run("spool", "verify")
+
+
+def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: Path) -> None:
+    """In the status and in a list of their own; nothing is said of them where there are no usage events."""
+    assert "usage events" not in run("spool", "status").stdout
+
+    async def work() -> None:
+        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=SystemClock())
+        event = UsageEvent(id=b"1" * 16, source="app", event_type="log\x1bin")
+        await spool.log.append(
+            Submission(topic=USAGE_EVENTS, received=1, records=[event], identities=[Identity(event.id)])
+        )
+        await spool.close()
+
+    asyncio.run(work())
+    shown = run("spool", "status").stdout
+    assert "usage events that are kept and not sent upstream: log in (tollhouse streams events)" in shown
+    assert "log in" in run("streams", "events").stdout
+    [row] = answer(run("streams", "events", "--sent", "no", "--json"))["event_types"]
+    assert ("log\x1bin", 1, None) == (row["type"], row["count"], row["sent_as"])
+    assert [] == answer(run("streams", "events", "--sent", "yes", "--json"))["event_types"]
 
 
 def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

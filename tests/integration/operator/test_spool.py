@@ -9,7 +9,9 @@ import pytest
 import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.record import AI_TELEMETRY
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call, submission
 
@@ -205,6 +207,23 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
     [row] = (await server.ask("GET", "/ignored")).payload["ignored"]
     assert (list(shape), 1, "2026-09-21T14:13:20Z") == (row["names"], row["count"], row["last_seen"])
     assert 1 == (await server.ask("GET", "/ignored", name="llm.odd")).payload["pagination"]["total_count"]
+
+
+@pytest.mark.asyncio
+async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
+    """With counts, when last seen, and how they leave; those that do not can be asked for."""
+    mapped = {"api_call": "unit-cost stream calls"}
+    async with operator_server(tmp_path, events_sent_as=mapped.get) as server:
+        for number, type in enumerate(("api_call", "api_call", "login")):
+            event = UsageEvent(id=number.to_bytes(16), source="app", event_type=type)
+            kept = Submission(topic=USAGE_EVENTS, received=1, records=[event], identities=[Identity(event.id)])
+            await server.services.log.append(kept)
+        api_call, login = (await server.ask("GET", "/event-types")).payload["event_types"]
+        assert {
+            "type": "api_call", "count": 2, "last_seen": "2026-09-21T14:13:20Z", "sent_as": "unit-cost stream calls",
+        } == api_call  # fmt: skip
+        assert ("login", 1, None) == (login["type"], login["count"], login["sent_as"])
+        assert [login] == (await server.ask("GET", "/event-types", sent="no")).payload["event_types"]
 
 
 @pytest.mark.asyncio

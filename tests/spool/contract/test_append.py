@@ -9,8 +9,9 @@ import pytest
 from spool import identity
 from spool.errors import NotThere, SpoolUnavailable
 from spool.identity import Identity
+from spool.log.event_types import MAX_TYPES, EventType
 from spool.log.values import Commit, Submission
-from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference
+from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference, UsageEvent
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import (
@@ -348,6 +349,30 @@ async def test_unrecognised_shapes_are_counted_and_bounded(open_spool: Opener) -
     assert [{"names": ["llm.model", "llm.tokens"], "count": 2, "last_seen": NOON}] == list(await log.unrecognised())
     await add(log, unrecognised=[(f"x.{number}",) for number in range(5000)])
     assert len(await log.unrecognised()) <= 1000
+
+
+async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener) -> None:
+    """New events by type; repeats and other topics count nowhere, and the table stays small."""
+    spool = await open_spool()
+    events = [event(number, "api_call") for number in range(3)] + [event(3, "login")]
+    for batch in (events, events[:1]):
+        records, identities = zip(*batch, strict=True)
+        await spool.log.append(
+            Submission(topic=USAGE_EVENTS, received=len(batch), records=records, identities=identities)
+        )
+    await add(spool.log, call(1))
+    seen = [EventType(type="api_call", count=3, last_seen=NOON), EventType(type="login", count=1, last_seen=NOON)]
+    assert seen == list(await spool.log.event_types())
+    many = [event(number, f"type {number}") for number in range(10, 3000)]
+    records, identities = zip(*many, strict=True)
+    await spool.log.append(Submission(topic=USAGE_EVENTS, received=len(many), records=records, identities=identities))
+    assert MAX_TYPES == len(await spool.log.event_types())
+    assert 0 == len((await spool.log.books()).imbalances)
+
+
+def event(number: int, type: str) -> tuple[UsageEvent, Identity]:
+    id = number.to_bytes(16)
+    return UsageEvent(id=id, source="app", event_type=type), Identity(id)
 
 
 async def test_an_observer_is_told_of_every_commit(open_spool: Opener, observed: Observed) -> None:
