@@ -115,7 +115,7 @@ class BillingSync:
 
     async def send_changed(self) -> int:
         """Send every past hour of this and the last month that changed; returns how many were accepted."""
-        if (await self._ledger.state()).rebuilding:  # until it is done hours show only a part
+        if not await self._ledger.is_complete():
             return 0
         until = _hour(self._clock.now() - SETTLE_S)
         month = until.replace(day=1, hour=0)
@@ -205,7 +205,12 @@ class BillingSync:
         *,
         all: bool = False,
     ) -> AsyncIterator[list[Hour]]:
-        """By day, the hours that differ from what was sent of them; with `all`, every hour that has rows."""
+        """
+        By day, the hours that differ from what was sent of them; with `all`, every hour that has rows.
+
+        What was sent stays where the ledger lacks records since: it was counted again from a log that had lost some.
+        """
+        whole = await self._ledger.whole_since()
         day = since
         while day < until:
             end = min((day + timedelta(days=1)).replace(hour=0), until)
@@ -215,6 +220,8 @@ class BillingSync:
             costs = await self._costs(day, end, cbf.FINE)
             hours = []
             for start in sorted({*costs, *known}):
+                if start in known and start < whole:
+                    continue
                 hour = await self._hour(datetime.fromtimestamp(start, UTC), costs.get(start, []), month)
                 if all or start not in known or known[start].hash != hour.hash:
                     hours.append(hour)

@@ -78,13 +78,16 @@ class Publisher:
 
     async def publish(self, rule: Publication) -> int:
         """Bring a stream up to date with the ledger; returns the number of operations that took."""
-        if (await self._ledger.state()).rebuilding:  # until it is done the sums are a part of what they were
+        if not await self._ledger.is_complete():
             return 0
+        whole = await self._ledger.whole_since()
         operations = list(self._operations(rule, await self._sums(rule)))
         totals = await self._streams.find([(rule.stream, key_of(operation)) for operation in operations])
         changed = []
         for operation in operations:
             total = totals.get((rule.stream, key_of(operation)))
+            if total is not None and (operation.start_time or 0) < whole * NS:
+                continue  # the ledger has lost some of the records that were published
             if operation.operation == DELETE:
                 if total is not None:
                     changed.append(operation)

@@ -41,8 +41,8 @@ class Reprice(RequestBody):
 
 async def state(request: OperatorRequest[None]) -> Result:
     found = asdict(await request.services.ledger.state())
-    hourly = found["hourly_since"]
-    return {"ledger": {**found, "hourly_since": hourly and moment(hourly.timestamp())}}
+    borders = {name: found[name] and moment(found[name].timestamp()) for name in ("hourly_since", "whole_since")}
+    return {"ledger": {**found, **borders}}
 
 
 async def report(request: OperatorRequest[None]) -> Result:

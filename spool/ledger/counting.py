@@ -20,8 +20,13 @@ MAX_TEXT = 256  # of a dimension's value
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
     """All of the state; what was never set is 0, except that numbers begin at 1."""
-    values = {"reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0}
+    values = {"reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0, "whole": 0}
     return {**values, **rows.state()}
+
+
+def whole_since(arrival: float) -> int:
+    """The first hour that no record counts in that came before an arrival: no clock is believed to be 2 h ahead."""
+    return int(arrival) // HOUR_S * HOUR_S + 2 * HOUR_S
 
 
 class Placement:
@@ -88,9 +93,13 @@ def _nothing(dimensions: Dimensions) -> Dimensions:
     return _nobody(dimensions)._replace(source=OTHER, provider=OTHER, model=OTHER, request_model=OTHER, team=OTHER)
 
 
-def add(rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: int) -> int:
+def add(
+    rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: int, whole: int
+) -> int:
     """
     Add the sums of the numbers from `first` until before `reach`, and move the reach, which is only right together.
+
+    Hours before `whole` may lack the missed numbers.
 
     Returns the reach. Nothing is done unless it was `first`: since the numbers were read, the rows may have been lost
     and begun anew, and a reach beyond numbers that nobody added would leave them out for ever.
@@ -122,6 +131,7 @@ def add(rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int,
         missed=state["missed"] + missed,
         damaged=state["damaged"] + sums.damaged,
         absurd=state["absurd"] + sums.absurd,
+        whole=max(state["whole"], whole),
     )
     return reach
 

@@ -19,6 +19,7 @@ from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
 from spool.log.protocols import ReadableLog
+from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class LedgerState:
     absurd: int
     rows: int
     hourly_since: datetime | None  # before it, sums are kept by day; None: all hours are kept
+    whole_since: datetime | None  # hours before it may lack the missed numbers; None: nothing is missed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class Ledger:
         self._chunk = chunk
         self._turn = asyncio.Lock()
         self._reach = 1
+        self._is_caught_up = False  # since it was opened, or begun anew
 
     async def load(self) -> Ledger:
         """Read how far it reaches, and return it; the store is closed when that fails."""
@@ -107,6 +110,7 @@ class Ledger:
                 await self._begin_anew(below)
             while self._reach < (below := log.closed_below(AI_TELEMETRY)):
                 await self._count(log, below)
+            self._is_caught_up = True
             return self._reach
 
     async def _begin_anew(self, below: int) -> None:
@@ -123,6 +127,7 @@ class Ledger:
         last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
         entries = await log.read(AI_TELEMETRY, first, last)
         missed = last - first + 1 - sum(len(entry.records) for entry in entries)
+        whole = counting.whole_since(await self._oldest_arrival(log, entries)) if missed else 0
 
         def work(rows: LedgerRows) -> int:
             state, frozen = state_of(rows), rows.frozen_periods()
@@ -132,11 +137,18 @@ class Ledger:
 
             sums = HourlySums(self.tags, skip=is_counted if frozen else None)
             sums.add(entries)
-            return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed)
+            return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed, whole=whole)
 
         self._reach = await self._change(work)
         if self._reach != last + 1:
             self._placement.forget()
+
+    async def _oldest_arrival(self, log: ReadableLog, entries: Sequence[Entry]) -> float:
+        """When the oldest entry that is kept came; what is missed came before it."""
+        if not entries:
+            oldest = await _oldest(log)
+            entries = await log.read(AI_TELEMETRY, oldest, oldest)
+        return entries[0].committed_at if entries else self._clock.now()
 
     async def tidy(self) -> int:
         """Sum up days that are over and remove hours that are old; how many sums were removed."""
@@ -179,6 +191,17 @@ class Ledger:
         """Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum."""
         return await self._read(lambda rows: costs(rows, query))
 
+    async def is_complete(self) -> bool:
+        """
+        False while sums show only a part of what they did: during a rebuild, and from when the ledger was opened or
+        begun anew until it has caught up with the log. What was sent of them must not be replaced then.
+        """
+        return self._is_caught_up and not (await self._state())["rebuilding"]
+
+    async def whole_since(self) -> int:
+        """Hours that begin before this (epoch seconds) may lack records that were gone before they were counted."""
+        return (await self._state())["whole"]
+
     async def since_hours(self, since: datetime) -> datetime:
         """`since`, or the border if that is later: from here on the sums of hours are kept."""
         hourly = _moment((await self._state())["hourly"])
@@ -207,6 +230,7 @@ class Ledger:
             absurd=state["absurd"],
             rows=rows,
             hourly_since=_moment(state["hourly"]),
+            whole_since=_moment(state["whole"]),
         )
 
     async def close(self) -> None:
@@ -238,6 +262,7 @@ class Ledger:
         """Count the log again from its beginning."""
         self._placement.forget()
         self._reach = 1
+        self._is_caught_up = False
 
 
 async def _oldest(log: ReadableLog) -> int:

@@ -31,7 +31,7 @@ class LedgerRows(Protocol):
     """The rows within one transaction."""
 
     def state(self) -> Mapping[str, int]:
-        """What `set_state` kept: reach, rebuilding, daily, hourly, missed, damaged and absurd; only those set."""
+        """What `set_state` kept: numbers by the names of `spool.ledger.counting.state_of`; only those set."""
         ...
 
     def set_state(self, **values: int) -> None: ...

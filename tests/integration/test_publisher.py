@@ -24,6 +24,8 @@ from spool.settings import SpoolSettings
 from spool.sqlite.ledger.store import open_ledger
 from spool.streams import StreamBook
 from tests.exporters.spools import StoppedClock, call
+from tests.spool.ledger_log import FakeLog
+from tests.spool.ledger_log import call as known
 
 
 @dataclass
@@ -117,6 +119,29 @@ async def test_hours_that_became_days_stay_as_published(publishing: Publishing) 
     await publishing.spend("search")
     assert 1 == await publishing.publish(rule)
     assert {**published, "search": "0.3"} == await publishing.totals("ai")
+
+
+@pytest.mark.asyncio
+async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publishing, tmp_path: Path) -> None:
+    """After ledger.sqlite was lost, sums stay as published where records are gone; until then nothing goes."""
+    rule = Publication(stream="ai", granularity="HOURLY")
+    await publishing.spend("search")
+    await publishing.publish(rule)
+    now, left = publishing.clock.at, FakeLog()
+    left.add([None] * 10, at=now)
+    left.add([known(team="search", start_time=int(now) * NS)], at=now)
+    left.add([known(team="ads", start_time=int(now) * NS)], at=now)
+    left.forget_below(11)
+    (tmp_path / "again").mkdir()
+    lost, publishing.ledger = publishing.ledger, await open_ledger(tmp_path / "again", clock=publishing.clock)
+    try:
+        assert 0 == await publishing.publish(rule)
+        await publishing.ledger.catch_up(left)
+        assert 1 == await publishing.publish(rule)
+    finally:
+        await publishing.ledger.close()
+        publishing.ledger = lost
+    assert {"search": "0.3", "ads": "0.00035"} == await publishing.totals("ai")
 
 
 @pytest.mark.asyncio

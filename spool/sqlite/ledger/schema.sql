@@ -32,6 +32,7 @@ CREATE TABLE periods (
 
 -- reach: the next number to count. rebuilding: below it, frozen periods hold what is read. daily: days before it are in
 -- `days`. hourly: hours before it are only in their days. missed, damaged, absurd: numbers that could not be counted.
+-- whole: hours before it may lack the missed.
 CREATE TABLE state (
     name TEXT PRIMARY KEY,
     value INTEGER NOT NULL

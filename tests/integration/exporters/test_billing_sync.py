@@ -39,6 +39,8 @@ from spool.sqlite import open_spool as open_on_disk
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.store import open_ledger
 from tests.exporters.spools import StoppedClock, call, record_id
+from tests.spool.ledger_log import FakeLog
+from tests.spool.ledger_log import call as known
 
 SECRET = "billing-secret"
 MONTH = datetime(2026, 10, 1, tzinfo=UTC)
@@ -282,6 +284,37 @@ async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: i
                 await sync.push(MONTH, END)
         changed = {start for start, rows in service.hours.items() if rows != before.get(start)}
         assert all(late <= datetime.fromisoformat(start) < late + timedelta(hours=2) for start in changed)
+
+
+@pytest.mark.asyncio
+async def test_a_ledger_that_lacks_records_takes_nothing_back(tmp_path: Path) -> None:
+    """After ledger.sqlite was lost, sent hours stay as they are unless all their records are kept."""
+    async with Service() as service, syncs_of(tmp_path, service) as one:
+        await one.spend(2000)
+        async with one.sync() as sync:
+            await sync.send_changed()
+        before, left = dict(service.hours), FakeLog()
+        arrival = MONTH + timedelta(days=25, minutes=30)
+        left.add([None] * 100, at=MONTH.timestamp())
+        starts = [arrival - timedelta(hours=5), arrival, arrival + timedelta(hours=4)]
+        left.add([known(start_time=int(start.timestamp()) * NS) for start in starts], at=arrival.timestamp())
+        left.add([known(start_time=int(END.timestamp()) * NS)], at=END.timestamp() + 60)
+        left.forget_below(101)
+        (tmp_path / "again").mkdir()
+        kept, one.ledger = one.ledger, await open_ledger(tmp_path / "again", clock=one.clock)
+        try:
+            async with one.sync() as sync:
+                assert 0 == await sync.send_changed()
+                await one.ledger.catch_up(left)
+                await sync.send_changed()
+                await sync.push(MONTH, END)
+        finally:
+            await one.ledger.close()
+            one.ledger = kept
+        whole = MONTH + timedelta(days=25, hours=2)
+        for start, rows in before.items():
+            assert rows == service.hours[start] or datetime.fromisoformat(start) >= whole
+        assert before != service.hours
 
 
 @pytest.mark.asyncio

@@ -93,11 +93,14 @@ async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener
     await ledger.close()
     _damage(tmp_path / "ledger.sqlite")
     ledger = await opened()
+    await ledger.catch_up(log)
     log.add([call(user="late")])
 
     async def ask() -> None:
+        assert await ledger.is_complete()
         with pytest.raises(SpoolUnavailable):
             await ledger.costs(everything("user"))
+        assert not await ledger.is_complete()
 
     log.meanwhile = ask
     await ledger.catch_up(log)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,8 +18,8 @@ from spool.errors import NotKept
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery
 from spool.record import NS
-from tests.spool.contract.test_ledger import ENGINES, Flat, Ledgers
-from tests.spool.ledger_log import HOUR, FakeClock, FakeLog, call
+from tests.spool.contract.test_ledger import ENGINES, Flat, Ledgers, hourly
+from tests.spool.ledger_log import HOUR, FakeClock, FakeLog, call, recount
 
 DAYS = 120
 DAY = timedelta(days=1)
@@ -195,6 +196,36 @@ async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
         with pytest.raises(NotKept):
             await history.ledger.reprice(Flat(), since=since)
     assert (await history.ledger.reprice(Flat(), since=history.begin)).rows > 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("gone", [1, 7, 20, 39])
+async def test_hours_of_records_that_were_gone(ledgers: Ledgers, gone: int) -> None:
+    """A ledger that begins over what is left of a log knows from which hour on it lacks nothing."""
+    log, chance = FakeLog(), random.Random(gone)
+    for entry in range(40):
+        arrival = BEGINS[0].timestamp() + entry * HOUR // 2
+        starts = [int(arrival) // HOUR * HOUR + chance.randrange(-5 * HOUR, 2 * HOUR) for _ in range(5)]
+        log.add([call(start_time=start * NS) for start in starts], at=arrival)
+    everything = recount(log)
+    log.forget_below(gone * 5 + 1)
+    ledger = await ledgers.open(chunk=3, clock=FakeClock(BEGINS[0].timestamp() + 20 * HOUR))
+    assert not await ledger.is_complete()
+    await ledger.catch_up(log)
+    assert await ledger.is_complete()
+    state = await ledger.state()
+    assert state.whole_since
+    assert (5 * gone, await ledger.whole_since()) == (state.missed, state.whole_since.timestamp())
+    found = await hourly(ledger, since=int(BEGINS[0].timestamp()) - 24 * HOUR, days=4)
+    assert _from(state.whole_since, everything) == _from(state.whole_since, found)
+    assert everything != found
+    log.add([call() for _ in range(5)])
+    await ledger.rebuild(log)
+    assert not await ledger.is_complete()
+
+
+def _from(since: datetime, sums: Mapping[tuple[Any, ...], object]) -> dict[tuple[Any, ...], object]:
+    return {group: sum_ for group, sum_ in sums.items() if group[0] >= since.timestamp()}
 
 
 @pytest.mark.asyncio
