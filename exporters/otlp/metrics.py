@@ -1,6 +1,9 @@
 """
 Usage metrics as delta sums of OTLP, with the same `tollhouse.*` attributes on each point as spans have.
 
+What takes back an earlier record has a negative value: such points stand in sums of their own, which are not
+monotonic.
+
 Money leaves as a double, as OTLP wants it, and exactly in `tollhouse.value`. The same records always become
 the same bytes.
 """
@@ -34,13 +37,14 @@ def metrics_request(records: Iterable[tuple[UsageMetric, float]]) -> bytes:
     resource.resource.attributes.add(key="service.name").value.string_value = "tollhouse"
     scope = resource.scope_metrics.add()
     scope.scope.name = "tollhouse"
-    sums: dict[tuple[str, str], Sum] = {}
+    sums: dict[tuple[str, str, bool], Sum] = {}
     for record, committed_at in records:
-        series = (record.name, record.unit)
+        falls = record.value < 0 if isinstance(record.value, int) else record.value.startswith("-")
+        series = (record.name, record.unit, falls)
         if series not in sums:
             metric = scope.metrics.add(name=record.name, unit=record.unit)
             metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-            metric.sum.is_monotonic = True
+            metric.sum.is_monotonic = not falls
             sums[series] = metric.sum
         _fill(sums[series].data_points.add(), record, committed_at)
     return request.SerializeToString(deterministic=True)

@@ -19,10 +19,11 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.intake.shadows import Reporter, Shadows, reporter_of
+from gateway.intake.take_backs import TakeBacks
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.identity import Identity
-from spool.log.partial_reports import COUNTERS, PartialReport, PartialReports
+from spool.log.partial_reports import COUNTED, COUNTERS, PartialReport, PartialReports
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, UsageMetric
@@ -86,6 +87,7 @@ class WaitingCounters:
         self._reporters: Counter[Reporter] = Counter()  # of the groups that wait
         self._items = 0
         self._bytes = 0
+        self._take_backs = TakeBacks(log, shadows, clock, max_items=max_items)
         self._last_key = 0
         self._not_before = 0.0
         self._one_at_a_time = asyncio.Lock()
@@ -100,10 +102,11 @@ class WaitingCounters:
 
         Nothing is released for `hold_s`: until then `Shadows` does not know the calls that were open.
         """
-        damaged = 0
-        kept = [report for report in await stored.load() if report.key.startswith(COUNTERS)]
+        reports = await stored.load()
+        kept = [report for report in reports if report.key.startswith(COUNTERS)]
+        counted = [report for report in reports if report.key.startswith(COUNTED)]
+        damaged = self._take_backs.load(counted)
         for report in sorted(kept):  # the keys are in order of arrival
-            self._last_key = int.from_bytes(report.key[len(COUNTERS) :])
             try:
                 group = _groups.decode(report.body)
                 reporter = reporter_of(next(iter(group.metrics())))
@@ -111,6 +114,8 @@ class WaitingCounters:
                 damaged += 1
                 continue
             self._add(report.key, _Waiting(reporter, report.at, group.count, report.body))
+        for report in (*kept, *counted):
+            self._last_key = max(self._last_key, int.from_bytes(report.key.rpartition(b"/")[2]))
         if kept:
             self._not_before = self._clock.now() + hold_s
         if damaged:
@@ -129,9 +134,7 @@ class WaitingCounters:
         now = self._clock.now()
         waiting: dict[bytes, _Waiting] = {}
         for reporter, group in groups.items():
-            self._last_key += 1
-            key = COUNTERS + self._last_key.to_bytes(8)
-            waiting[key] = _Waiting(reporter, now, group.count, _encode(group))
+            waiting[COUNTERS + self._next_key()] = _Waiting(reporter, now, group.count, _encode(group))
         kept = replace(
             kept,
             pending=kept.pending + sum(one.items for one in waiting.values()),
@@ -146,12 +149,17 @@ class WaitingCounters:
         return receipt
 
     async def release(self, *, everything: bool = False) -> int:
-        """Put on record what waited long enough, or need not wait any more; how many counters there were."""
+        """
+        Put on record what waited long enough, or need not wait any more; how many counters there were.
+
+        What counted before is taken back if calls of its reporter came since.
+        """
         released = 0
         async with self._one_at_a_time:
             while due := self._due(everything=everything):
                 await self._put_on_record(due)
                 released += sum(one.items for one in due.values())
+            await self._take_backs.take_back()
         return released
 
     async def run(self) -> None:
@@ -235,18 +243,29 @@ class WaitingCounters:
             records += group.records
             identities += group.identities
             points += group.points
-        submission = Submission(
-            topic=AI_TELEMETRY,
-            received=0,
-            records=records,
-            identities=identities,
-            points=points,
-            pending=-len(records) - len(points),
-            forget=list(due),
+        counted, old = self._take_backs.counted(records, points), self._take_backs.old()
+        kept = [] if counted is None else [self._take_backs.stored(self._next_key(), counted, self._clock.now())]
+        receipt = await self._log.append(
+            Submission(
+                topic=AI_TELEMETRY,
+                received=0,
+                records=records,
+                identities=identities,
+                points=points,
+                pending=-len(records) - len(points),
+                keep=kept,
+                forget=[*due, *old],
+            )
         )
-        await self._log.append(submission)
         for key, one in due.items():
             self._remove(key, one)
+        self._take_backs.drop(old)
+        for report in kept:
+            await self._take_backs.remember(report, receipt)
+
+    def _next_key(self) -> bytes:
+        self._last_key += 1
+        return self._last_key.to_bytes(8)
 
     def _add(self, key: bytes, one: _Waiting) -> None:
         self._waiting[key] = one

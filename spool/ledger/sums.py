@@ -2,7 +2,8 @@
 Records added up in memory: one row of measures for each hour and each distinct set of dimensions. Pure.
 
 What counts: a shadow never does; a cached call counts as a call and as money saved, never as spend; a usage metric
-counts in the same token and money measures, without a call. Time is the call's own, not its arrival.
+counts in the same token and money measures, without a call, and a negative one takes back what another added. Time is
+the call's own, not its arrival.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class HourlySums:
         amount = metric.value
         paid = metric.unit == CURRENCY
         units = money.units(str(amount)) if paid else int(amount)
-        if not 0 <= units <= (MAX_MONEY if paid else MAX_TOKENS):
+        if abs(units) > (MAX_MONEY if paid else MAX_TOKENS):
             return False
         key = (
             "metric", metric.source, None, metric.model, None, metric.team, metric.user, metric.device,

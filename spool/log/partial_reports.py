@@ -4,6 +4,7 @@ rest of it, counters for the calls that may repeat them.
 
 A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission, which
 counts it as pending. A key that begins with `COUNTERS` is that of counters.
+Under `COUNTED` stands what is known for an hour of those that count; nothing of it is pending.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 COUNTERS = b"counters/"
+COUNTED = b"counted/"
 
 
 class PartialReport(NamedTuple):

@@ -40,7 +40,11 @@ def taken_in(*records: UsageMetric) -> list[Record]:
             return list(end.value.records)
 
 
-@pytest.mark.parametrize("record", [FULL, MONEY, counter(3), counter(4, end_time=BEGAN)])
+TAKEN_BACK = counter(6, value=-2, start_time=BEGAN, end_time=BEGAN + 5 * NS)
+REFUND = counter(7, name="test.cost.usage", unit="USD", value="-0.1234567890123456789", start_time=BEGAN)
+
+
+@pytest.mark.parametrize("record", [FULL, MONEY, counter(3), counter(4, end_time=BEGAN), TAKEN_BACK, REFUND])
 def test_another_tollhouse_gets_every_field_back(record: UsageMetric) -> None:
     """Tokens as integers, money to the last digit, unknown times as unknown."""
     assert [record] == taken_in(record)
@@ -57,6 +61,16 @@ def test_series_are_monotonic_delta_sums() -> None:
         (metric.sum.aggregation_temporality, metric.sum.is_monotonic) for metric in metrics
     }
     assert [2, 6] == [point.as_int for point in metrics[0].sum.data_points]
+
+
+def test_what_is_taken_back_stands_in_sums_that_may_fall() -> None:
+    """A monotonic sum never falls: negative values stand apart, under the same name."""
+    request = ExportMetricsServiceRequest.FromString(metrics_request([(FULL, 1.0), (TAKEN_BACK, 1.0), (REFUND, 1.0)]))
+    metrics = request.resource_metrics[0].scope_metrics[0].metrics
+    assert [("test.token.usage", True), ("test.token.usage", False), ("test.cost.usage", False)] == [
+        (metric.name, metric.sum.is_monotonic) for metric in metrics
+    ]
+    assert [-2] == [point.as_int for point in metrics[1].sum.data_points]
 
 
 def test_the_same_counters_are_the_same_bytes() -> None:

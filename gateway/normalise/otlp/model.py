@@ -65,7 +65,7 @@ class LogRecord(msgspec.Struct, gc=False):
 
 
 class Point(msgspec.Struct, gc=False):
-    """A number or histogram point that can count: monotonic sums and sums of histograms."""
+    """A number or histogram point that can count: monotonic sums, sums of histograms, another Tollhouse's."""
 
     resource: Resource
     scope: Scope
@@ -77,3 +77,4 @@ class Point(msgspec.Struct, gc=False):
     value: int | float
     attributes: Attributes
     apart: bytes = b""  # of attributes that stayed outside: they are not read, and yet distinguish series
+    may_fall: bool = False  # of a sum that is not monotonic

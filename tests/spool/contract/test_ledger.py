@@ -27,7 +27,7 @@ from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import WIDTH
 from spool.log.values import Entry, Submission
 from spool.memory.ledger import MemoryLedger
-from spool.record import AI_TELEMETRY, NS, UsageMetric
+from spool.record import AI_TELEMETRY, NS, Record, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite.ledger.store import SqliteLedger
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount
@@ -276,6 +276,32 @@ async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     row = await total(ledger)
     assert (0, "0.0188205", "0.0188205") == (row.calls, row.cost, row.reported)
     assert (170, 10, 60, 3) == (row.input_tokens, row.output_tokens, row.cache_read_tokens, row.reasoning_tokens)
+
+
+@pytest.mark.asyncio
+async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
+    """A negative counter takes tokens and money of its hour back, to the last digit, also when counted anew."""
+    log, ledger = FakeLog(), await ledgers.open()
+
+    def points(sign: int, minus: str) -> list[Record]:
+        shared: dict[str, Any] = {"id": b"", "source": "s", "model": "m", "start_time": BEGIN * NS}
+        return [
+            UsageMetric(name="claude_code.token.usage", token_type="cache_read", value=50 * sign, **shared),
+            UsageMetric(name="claude_code.cost.usage", value=f"{minus}0.0188205", unit="USD", **shared),
+        ]
+
+    log.add([call(), *points(1, "")])
+    await ledger.catch_up(log)
+    before = await total(ledger)
+    log.add(points(-1, "-"), at=BEGIN + 2 * HOUR)
+    await ledger.catch_up(log)
+    for _ in range(2):
+        row = await total(ledger)
+        assert (1, 100, 0, "0") == (row.calls, row.input_tokens, row.cache_read_tokens, row.reported)
+        assert Decimal(before.cost) - Decimal("0.0188205") == Decimal(row.cost)
+        assert 0 == (await ledger.state()).absurd
+        await ledger.rebuild(log)
+        await ledger.catch_up(log)
 
 
 @pytest.mark.asyncio

@@ -11,6 +11,7 @@ from gateway.normalise.outcome import NOT_AI
 
 CANNOT_COUNT = NOT_AI
 DELTA, CUMULATIVE = 1, 2
+TOLLHOUSE = "tollhouse"  # the scope of what another Tollhouse sends
 _NO_RECORDED_VALUE = 1
 _HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
 
@@ -18,7 +19,7 @@ _HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
 class Countable:
     """One metric as its points are read, in either encoding."""
 
-    __slots__ = ("_cumulative", "_name", "_resource", "_scope", "_unit", "counts")
+    __slots__ = ("_cumulative", "_may_fall", "_name", "_resource", "_scope", "_unit", "counts")
 
     def __init__(self, name: str, unit: str, resource: Resource, scope: Scope) -> None:
         self._name = name
@@ -26,11 +27,18 @@ class Countable:
         self._resource = resource
         self._scope = scope
         self._cumulative = False
+        self._may_fall = False
         self.counts = False
 
     def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
-        """What the metric says of all its points. Gauges, summaries and sums that may fall are no usage."""
-        is_counter = kind in _HISTOGRAMS or (kind == "sum" and monotonic)
+        """
+        What the metric says of all its points. Gauges, summaries and sums that may fall are no usage.
+
+        But those of another Tollhouse are: they take back what it had counted.
+        """
+        self._may_fall = kind == "sum" and not monotonic
+        may_count = not self._may_fall or self._scope.name == TOLLHOUSE
+        is_counter = kind in _HISTOGRAMS or (kind == "sum" and may_count)
         self.counts = is_counter and temporality in (DELTA, CUMULATIVE)
         self._cumulative = temporality == CUMULATIVE
 
@@ -62,4 +70,5 @@ class Countable:
             value,
             attributes,
             apart(outside),
+            self._may_fall,
         )

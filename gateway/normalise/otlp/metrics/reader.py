@@ -51,6 +51,9 @@ class PointReader:
             take = product.take_point
             if take is not None and take(place, point, self._outcome, tags={}, device=None):
                 return
+        if point.may_fall:  # and no record of another Tollhouse
+            self._outcome.ignored[NOT_AI] += 1
+            return
         found = find_family(point.name)
         if found is None:
             self._ignore(point)

@@ -322,6 +322,14 @@ def test_forwarded_money_keeps_its_digits() -> None:
     assert ["0.1"] == [r.value for r in metrics(forwarded(0.1, unit="USD"))]
 
 
+def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
+    """Under the scope of a Tollhouse, too, a point without an id of one is no usage."""
+    points = [typed("input"), typed("input", -5)]
+    for one in points:
+        one.may_fall = True
+    assert {NOT_AI: 2} == read_points(*points).ignored
+
+
 def test_stand_in_times_are_not_taken_for_times() -> None:
     """The other server says so when it put in times because there were none; 0 is a time that is not known."""
     (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))

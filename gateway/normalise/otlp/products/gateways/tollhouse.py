@@ -126,11 +126,19 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
     for field, name in _POINT_TEXTS.items():
         setattr(record, field, _text(attributes, name))
     value = attributes.get(_VALUE, point.value)
-    record.value = tokens_of(value) if point.unit == TOKEN_UNIT else decimal_text(money_of(value))
+    if point.may_fall and point.value < 0:  # takes back what another record added
+        taken_back = _amount(point, value.removeprefix("-") if isinstance(value, str) else -point.value)
+        record.value = -taken_back if isinstance(taken_back, int) else f"-{taken_back}"
+    else:
+        record.value = _amount(point, value)
     if _text(attributes, "tollhouse.times") is None:  # else both stand in for times that are not known
         record.start_time = point.start_time or None
         record.end_time = point.time or None
     return record
+
+
+def _amount(point: Point, value: object) -> int | str:
+    return tokens_of(value) if point.unit == TOKEN_UNIT else decimal_text(money_of(value))
 
 
 def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:

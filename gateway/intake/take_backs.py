@@ -1,0 +1,198 @@
+"""
+Takes back what counters added when a call of their reporter comes after they were put on record.
+
+A correction is a counter's record with the negative value, of the same series, time and dimensions: sums in
+the ledger, in archives and upstream come out as if the counter had been a shadow. What was counted in the last
+hour is known by ids, kept in the commit that counted it; the correction replaces that in its own commit. So it
+happens once, also over restarts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.intake.shadows import WINDOW_S, Reporter, Shadows, reporter_of
+from spool.clock import Clock
+from spool.identity import Identity, of_derived, of_point
+from spool.log.partial_reports import COUNTED, PartialReport
+from spool.log.protocols import Log
+from spool.log.values import CounterPoint, Receipt, Submission
+from spool.record import AI_TELEMETRY, NS, UsageMetric
+
+STEP = 1024  # records read at a time
+MOST_BEHIND = 200_000  # records looked at for a group of before a restart
+_BELIEVED_NS = 2 * 3600 * NS  # how far ahead of its arrival the ledger believes a time
+
+_log = logging.getLogger(__name__)
+
+
+class Counted(msgspec.Struct, array_like=True):
+    """Counters that were put on record together and count, as stored; fields are only ever added at the end."""
+
+    after: int  # their numbers are not below this
+    reporters: set[Reporter] = set()
+    ids: set[bytes] = set()
+    points: set[tuple[bytes, int]] = set()  # series and time of cumulative ones, whose ids the log makes
+    last: int = 0  # their numbers are not above this; 0: not known
+
+    @property
+    def count(self) -> int:
+        return len(self.ids) + len(self.points)
+
+
+class _Members:
+    """Recognises the records of a group among others; the ids of points are made once for each span of time."""
+
+    def __init__(self, counted: Counted) -> None:
+        self._ids = counted.ids
+        self._series: dict[int, list[bytes]] = {}
+        for series, time in counted.points:
+            self._series.setdefault(time, []).append(series)
+        self._of_span: dict[tuple[int, int], set[bytes]] = {}
+
+    def __contains__(self, record: UsageMetric) -> bool:
+        if record.id in self._ids:
+            return True
+        begin, end = record.start_time or 0, record.end_time or 0
+        known = self._of_span.get((begin, end))
+        if known is None:
+            known = {of_point(series, begin, end) for series in self._series.get(end, ())}
+            self._of_span[begin, end] = known
+        return record.id in known
+
+
+class _Kept(NamedTuple):
+    at: float
+    counted: Counted
+
+
+class TakeBacks:
+    """What counted in the last hour, oldest first; beyond `max_items` the oldest stays as it was counted."""
+
+    def __init__(self, log: Log, shadows: Shadows, clock: Clock, *, max_items: int) -> None:
+        self._log = log
+        self._shadows = shadows
+        self._clock = clock
+        self._max_items = max_items
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._items = 0
+
+    def load(self, stored: Iterable[PartialReport]) -> int:
+        """Take up what was known when the process ended; how many reports cannot be read."""
+        damaged = 0
+        for report in sorted(stored):
+            try:
+                self._add(report.key, _Kept(report.at, _counted.decode(report.body)))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                damaged += 1
+        return damaged
+
+    def counted(self, records: Iterable[UsageMetric], points: Iterable[CounterPoint]) -> Counted | None:
+        """What will count of what is put on record next; None when all are shadows."""
+        counted = Counted(after=self._log.closed_below(AI_TELEMETRY))
+        for record in records:
+            if not record.shadow:
+                counted.reporters.add(reporter_of(record))
+                counted.ids.add(record.id)
+        for point in points:
+            if not point.template.shadow:
+                counted.reporters.add(reporter_of(point.template))
+                counted.points.add((point.series, point.time))
+        return counted if counted.reporters else None
+
+    def stored(self, key: bytes, counted: Counted, at: float) -> PartialReport:
+        return PartialReport(COUNTED + key, at, _encode(counted))
+
+    async def remember(self, stored: PartialReport, receipt: Receipt) -> None:
+        """They are on record."""
+        counted = _counted.decode(stored.body)
+        view = await self._log.receipt(receipt.id)
+        first, last = view["first_number"], view["last_number"]
+        if isinstance(first, int) and isinstance(last, int):
+            counted.after, counted.last = first, last
+        self._add(stored.key, _Kept(stored.at, counted))
+
+    def old(self) -> list[bytes]:
+        """Keys of what nothing takes back any more."""
+        now, items, keys = self._clock.now(), self._items, []
+        for key, (at, counted) in self._kept.items():
+            if now - at <= WINDOW_S and items <= self._max_items:
+                break
+            items -= counted.count
+            keys.append(key)
+        return keys
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._items -= self._kept.pop(key).counted.count
+
+    async def take_back(self) -> int:
+        """Correct what was counted of reporters that told calls since; how many records were corrected."""
+        corrected = 0
+        for key, (at, counted) in list(self._kept.items()):
+            heard = {one for one in counted.reporters if self._shadows.have_heard(one, at)}
+            below = self._log.closed_below(AI_TELEMETRY)
+            if not heard or counted.last >= below or self._clock.now() - at > WINDOW_S:
+                continue
+            corrections = [one async for one in self._corrections(counted, heard, below)]
+            left = msgspec.structs.replace(counted, reporters=counted.reporters - heard)
+            stays = [PartialReport(key, at, _encode(left))] if left.reporters else []
+            await self._log.append(
+                Submission(
+                    topic=AI_TELEMETRY,
+                    received=0,
+                    split=len(corrections),
+                    records=corrections,
+                    identities=[Identity(one.id) for one in corrections],
+                    keep=stays,
+                    forget=() if stays else [key],
+                )
+            )
+            corrected += len(corrections)
+            if stays:
+                self._kept[key] = _Kept(at, left)
+            else:
+                self.drop([key])
+        if corrected:
+            _log.info("%d counters that repeat calls were taken back", corrected, extra={"action": "taken_back"})
+        return corrected
+
+    async def _corrections(self, counted: Counted, heard: set[Reporter], below: int) -> AsyncIterator[UsageMetric]:
+        members = _Members(counted)
+        last = counted.last or min(below - 1, counted.after + MOST_BEHIND)
+        for first in range(counted.after, last + 1, STEP):
+            for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last)):
+                for record in _metrics(entry.records):
+                    if reporter_of(record) in heard and record in members:
+                        yield correction(record, entry.committed_at)
+
+    def _add(self, key: bytes, kept: _Kept) -> None:
+        self._kept[key] = kept
+        self._items += kept.counted.count
+
+
+def correction(record: UsageMetric, committed_at: float) -> UsageMetric:
+    """
+    What takes a record back, the same whenever it is made again.
+
+    Where the ledger put the record into the hour of its arrival, so it does with this.
+    """
+    arrived, start = int(committed_at * NS), record.start_time
+    if start is None or not 0 < start < arrived + _BELIEVED_NS:
+        start = arrived
+    value = -record.value if isinstance(record.value, int) else f"-{record.value}"
+    id = of_derived(record.id, "taken back")
+    return msgspec.structs.replace(record, id=id, value=value, start_time=start)
+
+
+def _metrics(records: Sequence[object]) -> Iterable[UsageMetric]:
+    return (record for record in records if isinstance(record, UsageMetric) and not record.shadow)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_counted = msgspec.msgpack.Decoder(Counted)
