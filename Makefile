@@ -34,9 +34,10 @@ test: $(VENV)/test.stamp lint  ## the whole suite, and the wheel on every suppor
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
 
-soak: $(VENV)/test.stamp  ## 200 rounds of kill -9 under load, and in a file of 100,000 calls
-	TOLLHOUSE_KILL_ROUNDS=200 TOLLHOUSE_SEND_CALLS=100000 \
-	$(BIN)/python -m pytest -q tests/acceptance/test_kill.py tests/acceptance/test_send_killed.py --timeout 3600
+soak: $(VENV)/test.stamp  ## 200 rounds of kill -9 under load, and in a file of 100,000 calls; 100 orders of every case
+	TOLLHOUSE_KILL_ROUNDS=200 TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
+	$(BIN)/python -m pytest -q tests/acceptance/test_kill.py tests/acceptance/test_send_killed.py \
+	tests/integration/test_order_of_items.py --timeout 3600
 
 bench: $(VENV)/test.stamp  ## every benchmark, long rounds, figures as ratios
 	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800

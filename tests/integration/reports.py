@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spool.record import NS, rfc3339
-from tests.gateway.normalise.otlp.payloads import span
+from tests.gateway.normalise.otlp.payloads import attribute, span
 from tests.spool.contract.examples import NOON
 
 MODEL = "toll-1"  # nobody has a price for it: costs are the reports' own
@@ -126,6 +126,36 @@ def webhook(call: MadeCall, *, off: int = 0) -> Report:
         "metadata": {"cost": cost(call), "promptTokens": came_in, "completionTokens": came_out + off},
     }  # fmt: skip
     return call.report("helicone", item)
+
+
+def log_event(call: MadeCall, *, off: int = 0) -> Report:
+    """The conventions' event beside the span, which knows the cached tokens and no session."""
+    came_in, came_out = call.tokens
+    attributes = {
+        "event.name": "gen_ai.client.inference.operation.details", "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai", "gen_ai.request.model": MODEL, "gen_ai.response.id": call.id,
+        "gen_ai.usage.input_tokens": came_in, "gen_ai.usage.output_tokens": came_out + off,
+        "gen_ai.usage.cache_read.input_tokens": 7,
+    }  # fmt: skip
+    item = {
+        "timeUnixNano": str(int((call.start + 4.2) * NS)), "traceId": f"{2000 + call.number:032x}",
+        "spanId": f"{2:016x}", "attributes": [attribute(name, value) for name, value in attributes.items()],
+    }  # fmt: skip
+    return call.report("otlp/logs", item, "opentelemetry.instrumentation.openai_v2")
+
+
+def cloud_event(call: MadeCall, *, off: int = 0) -> Report:
+    """LiteLLM's OpenMeter callback, whose events bear the provider's id."""
+    came_in, came_out = call.tokens
+    item = {
+        "specversion": "1.0", "type": "litellm_tokens", "id": call.id, "time": rfc3339(int((call.start + 2) * NS)),
+        "subject": "ada", "source": "litellm-proxy",
+        "data": {
+            "model": MODEL, "cost": cost(call), "prompt_tokens": came_in, "completion_tokens": came_out + off,
+            "total_tokens": came_in + came_out + off,
+        },
+    }  # fmt: skip
+    return call.report("openmeter", item)
 
 
 def http_log(call: MadeCall) -> Report:
