@@ -46,15 +46,20 @@ async def state(request: OperatorRequest[None]) -> Result:
 
 
 async def report(request: OperatorRequest[None]) -> Result:
-    """The costs of everything closed by now: the ledger catches up first."""
+    """
+    The costs of everything closed by now: the ledger catches up first.
+
+    `whole_since` is given where sums of the report may lack records that were gone before they were counted.
+    """
     ledger = request.services.ledger
     await ledger.catch_up(request.services.log)
     query = _query(request, ledger.dimensions())
     rows = await ledger.costs(query)
+    whole = await ledger.whole_since()
     return {
         "report": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
-            "per": query.granularity,
+            "per": query.granularity, "whole_since": moment(whole) if query.since.timestamp() < whole else None,
         },
         "rows": [_shown(query, row) for row in rows],
         "latency": _latency([sum(counts) for counts in zip(*(row.latency for row in rows), strict=True)]),

@@ -58,7 +58,11 @@ def report(
 
 def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
     rows = payload["rows"]
-    names = _columns(payload["report"])
+    asked = payload["report"]
+    if asked["whole_since"]:
+        lacking = f"sums of before {asked['whole_since']} may lack records: these were gone when the ledger was counted"
+        click.echo(lacking, err=True)
+    names = _columns(asked)
     ordered = rows if "period" in names else sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
     lines = [_line(row, names) for row in ordered]
     if len(rows) > 1:

@@ -20,6 +20,7 @@ from spool.identity import Identity
 from spool.record import NS, Inference
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
+from spool.sqlite.ledger.store import SqliteLedger
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.spool.contract.examples import add, call
@@ -253,6 +254,23 @@ def test_report(tmp_path: Path) -> None:
     ]
     rows = list(csv.DictReader(io.StringIO(run(tmp_path / "store", "report", *month, "--csv"))))
     assert [("'=cmd", "0"), ("gpt-4o", "1.75")] == [(row["model"], row["cost"]) for row in rows]
+
+
+def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
+    """A report says so if it reaches back to hours of which records were gone; one of later hours does not."""
+    filled(tmp_path / "store", *spending())
+
+    async def lose() -> None:
+        store = await SqliteLedger.open(tmp_path / "store", SystemClock())
+        await store.change(lambda rows: rows.set_state(whole=START_S))
+        await store.close()
+
+    asyncio.run(lose())
+    words = "sums of before 2026-09-21T14:13:20Z may lack records"
+    assert words in run(tmp_path / "store", "report", "--from", "2026-09-21")
+    assert words not in run(tmp_path / "store", "report", "--from", "2026-09-22")
+    told = json.loads(run(tmp_path / "store", "report", "--from", "2026-09-21", "--json"))
+    assert "2026-09-21T14:13:20Z" == told["report"]["whole_since"]
 
 
 def test_report_of_latency(tmp_path: Path) -> None:
