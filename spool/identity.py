@@ -22,11 +22,17 @@ STEP_NS = 4 * NS
 
 
 class Identity(NamedTuple):
-    """`lookups` are further ids under which the same call may already be known; not `certain` is never a duplicate."""
+    """
+    `lookups` are further ids under which the same call may already be known; not `certain` is never a duplicate.
+
+    `also` are names that the call is looked up and remembered under besides: reports that do not have its id know it
+    by one of them.
+    """
 
     id: bytes
     lookups: tuple[bytes, ...] = ()
     certain: bool = True
+    also: tuple[bytes, ...] = ()
 
 
 def digest(rule: int, *parts: object) -> bytes:
@@ -70,6 +76,20 @@ def of_call(
         tokens = (record.input_tokens or 0, record.output_tokens or 0)
         return Identity(digest(6, record.source, record.session, record.start_time, *tokens, sequence))
     return Identity(os.urandom(16), certain=False)
+
+
+def of_moment(record: Inference, group: str) -> bytes | None:
+    """
+    A name for a call of a group whose id several calls share: by its model, outcome, counts and exact start.
+
+    To the microsecond, in which clocks of one process agree: calls of one loop begin apart. None without a start.
+    """
+    if record.start_time is None:
+        return None
+    model = (record.request_model or record.response_model or "").rpartition("/")[2]
+    tokens = (record.input_tokens or 0, record.output_tokens or 0)
+    moment = (record.start_time + 500) // 1000
+    return digest(3, group, model, record.status == "error", *tokens, "at", moment)
 
 
 def of_point(series: bytes, start_time: int, time: int) -> bytes:

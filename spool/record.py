@@ -63,6 +63,8 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     device: str | None = None
     tags: dict[str, str] = {}
     shadow: bool = False
+    # Its further names (spool.identity), 16 bytes each: only the log reads them, to know the call after a restart.
+    also: bytes | None = None
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
@@ -174,6 +176,12 @@ def unpack(packed: bytes) -> list[Record]:
     return _decoder.decode(packed)
 
 
+def names_of(record: Record) -> Iterable[bytes]:
+    """The further names of a call."""
+    also = record.also if isinstance(record, Inference) else None
+    return () if also is None else (also[at : at + 16] for at in range(0, len(also), 16))
+
+
 def decimal_text(amount: Decimal) -> str:
     """Every digit of an amount in plain notation: no exponent, no trailing zeros."""
     text = f"{amount:f}"
@@ -200,6 +208,7 @@ def as_json(record: Record) -> dict[str, Any]:
         row["end_time"] = rfc3339(record.end_time)
     if isinstance(record, Inference):
         row["currency"] = CURRENCY
+        del row["also"]
     if isinstance(record, BillingDrop):
         row["body"] = msgspec.json.decode(record.body)
     return row

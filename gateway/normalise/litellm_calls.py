@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
-from spool.identity import Identity, of_call
+from spool.identity import Identity, of_call, of_moment
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -21,6 +21,21 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     if own is None or own == call_id or (_UUID.fullmatch(own) and _may_be_call_id(record, call_id)):
         return of_call(record, shared_id=own or call_id, own_id=own)
     return of_call(record, response_id=own, own_id=own)
+
+
+def names_of(record: Inference, call_type: str | None, *groups: str | None) -> tuple[bytes, ...]:
+    """
+    Further names of a call that some of LiteLLM's reports tell without its id, or with another: by its trace and
+    by its call id, which several attempts share.
+
+    A failure has no id, nor has an answer of some kinds; a streamed answer of the Responses API has one in the log
+    and another in the spans.
+    """
+    is_unsure = record.status == "error" or record.operation in _ANSWERED_WITHOUT_ID
+    if record.status == "cached" or not (is_unsure or "responses" in (call_type or "")):
+        return ()
+    names = (of_moment(record, group) for group in groups if group)
+    return tuple([name for name in names if name is not None])
 
 
 def _may_be_call_id(record: Inference, call_id: str | None) -> bool:

@@ -82,7 +82,7 @@ class DuplicateIndex:
                 at = id & run.mask  # looked at here, because a call would cost as much as the look saves
                 if run.marks[at >> 3] >> (at & 7) & 1 and id in run and run.arrived_at > now - self._window_s:
                     return IN_A_RUN
-        for other in identity.lookups:
+        for other in (*identity.lookups, *identity.also) if identity.also else identity.lookups:
             found = self.find(Identity(other), self.id_of(other), hours, now)
             if found is not None:
                 return found

@@ -167,18 +167,31 @@ class _Work:
             place = ids.get(id)
             if place is None:
                 place = index.find(identity, id, near, now)
-            if place is None and identity.lookups:
+            if place is None and (identity.lookups or identity.also):
                 place = self._near(identity)
             if place is None:
-                ids[id] = duplicates.place(topic, first + len(records))
+                place = duplicates.place(topic, first + len(records))
+                ids[id] = place
                 hours.append(hour)
                 records.append(record)
+                if identity.also and isinstance(record, Inference):
+                    record.also = b"".join(identity.also)
             else:
                 self._known(record, place)
+            if identity.also and place != IN_A_RUN:
+                self._remember_names((identity.id, *identity.also), place, hour)
+
+    def _remember_names(self, names: Sequence[bytes], place: int, hour: int) -> None:
+        """Further names of the call at a place. A name that is known is that of another report of it."""
+        for name in names:
+            id = self._index.id_of(name)
+            if id not in self._plan.ids and not self._index.knows(id):
+                self._plan.ids[id] = place
+                self._plan.hours.append(hour)
 
     def _near(self, identity: Identity) -> int | None:
-        """The place of the same call in this commit, when it started in a neighbour step of time."""
-        for lookup in identity.lookups:
+        """The place of the same call in this commit, by another of its names."""
+        for lookup in (*identity.lookups, *identity.also):
             place = self._plan.ids.get(self._index.id_of(lookup))
             if place is not None:
                 return place

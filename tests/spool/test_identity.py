@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.identity import STEP_NS, is_long, of_call, of_event, of_point, of_shadow
+from spool.identity import STEP_NS, is_long, of_call, of_event, of_moment, of_point, of_shadow
 from spool.record import Inference
 
 START = 1_790_000_000 * 1_000_000_000
@@ -125,3 +125,16 @@ def test_points_and_events_do_not_collide() -> None:
     assert of_point(b"\0" * 16, 1, 2) != of_point(b"\0" * 16, 2, 1)
     assert of_event("a", "b") != of_event("ab", "")
     assert 16 == len(of_event("a", "b"))
+
+
+def test_a_moment_tells_calls_of_a_group_apart() -> None:
+    """By model, outcome, counts and the microsecond of the start; the prefix of a model's name does not matter."""
+    name = of_moment(call(request_model="gpt-4o"), "trace-1")
+    assert name == of_moment(call("litellm", request_model="openai/gpt-4o", start_time=START + 400), "trace-1")
+    others = [
+        of_moment(call(request_model="gpt-4o", **other), "trace-1")
+        for other in ({"start_time": START + 1000}, {"status": "error"}, {"input_tokens": 6}, {"output_tokens": 1})
+    ]
+    others += [of_moment(call(request_model="gpt-4o"), "trace-2"), of_moment(call(request_model="o3"), "trace-1")]
+    assert 7 == len({name, *others})
+    assert of_moment(call(start_time=None), "trace-1") is None

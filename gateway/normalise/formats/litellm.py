@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
 from gateway.normalise.formats.engine.rules import column, count_tokens, fail, known_cost, tag_tier
-from gateway.normalise.litellm_calls import identity_of
+from gateway.normalise.litellm_calls import identity_of, names_of
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name
@@ -131,7 +131,10 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
         record, left_out = _of_payload(event)
     if _is_tool_call(event, record):
         return ()
-    return (Call(record, identity_of(record, text(event.litellm_call_id)), left_out),)
+    call_id = text(event.litellm_call_id)
+    names = names_of(record, text(event.call_type), text(event.trace_id), call_id)
+    identity = identity_of(record, call_id)
+    return (Call(record, identity._replace(also=names) if names else identity, left_out),)
 
 
 def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:

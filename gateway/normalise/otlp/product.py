@@ -123,6 +123,7 @@ class SpanDialect:
     not_unique: str | None = None  # a response id that equals this attribute identifies no call
     cached_id: Callable[[Attributes], str | None] | None = None  # its own id of an answer from its cache
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
+    also: Callable[[Span, Inference], tuple[bytes, ...]] | None = None  # further names of the call (spool.identity)
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
     is_attempt: Callable[[Span], bool] | None = None  # a further attempt: no twin of the attempt above it
     run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last

@@ -21,7 +21,7 @@ from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.plan import Plan
 from spool.log.runs import IdRun
-from spool.record import NS, TOPICS, Record
+from spool.record import NS, TOPICS, Record, names_of
 from spool.sqlite import partial_reports, streams
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import (
@@ -191,10 +191,11 @@ def _load_newest(connection: sqlite3.Connection, index: DuplicateIndex, topic: s
             for number, record in enumerate(entry.records, entry.first):
                 if record is None:
                     continue
-                id = index.id_of(record.id)
-                if not index.knows(id) and id not in ids:
-                    ids[id] = duplicates.place(topic, number)
-                    hours.append(duplicates.hours_around(record.start_time, now_ns)[0])
+                for name in (record.id, *names_of(record)):
+                    id = index.id_of(name)
+                    if not index.knows(id) and id not in ids:
+                        ids[id] = duplicates.place(topic, number)
+                        hours.append(duplicates.hours_around(record.start_time, now_ns)[0])
             index.add(ids, hours, entry.committed_at)
 
 

@@ -70,6 +70,21 @@ async def test_known_ids_are_known_again(start: Starter, again: Starter, ids: in
     assert ids == (await topic_terms(second.log))["accepted"]
 
 
+async def test_further_names_are_known_again(start: Starter, again: Starter) -> None:
+    """A report that knows a call by another of its names is a duplicate after the start, too."""
+    first = await start()
+    record, known_as = call(1)
+    await add(first.log, (record, known_as._replace(also=(b"trace-and-moment", b"call-and-moment-"))))
+
+    second = await again(first)
+    for number, name in enumerate((b"trace-and-moment", b"call-and-moment-"), start=2):
+        other, own = call(number)
+        await add(second.log, (other, own._replace(also=(name,))))
+
+    assert {"accepted": 1, "duplicates": 2}.items() <= (await topic_terms(second.log)).items()
+    await assert_books_balance(second.log)
+
+
 async def test_an_open_record_is_closed_by_a_start(
     start: Starter, again: Starter, clock: MovedClock, observed: Observed
 ) -> None:

@@ -222,6 +222,25 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(open_spool: Opener
     assert (2 if new else 1) == len(await everything(log))
 
 
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("in_one_request", [False, True])
+async def test_reports_that_share_only_a_further_name_are_one_call(
+    open_spool: Opener, first: int, *, in_one_request: bool
+) -> None:
+    """One report knows the call by its trace, another by its call id, a third by both: one record in every order."""
+    log = (await open_spool()).log
+    by_trace, by_call = b"trace-and-moment", b"call-and-moment-"
+    also = ((by_trace,), (by_trace, by_call), (by_call,))
+    reports = [(call(n)[0], call(n)[1]._replace(also=names)) for n, names in enumerate(also, start=1)]
+    order = [reports[1], *reports[:1], *reports[2:]] if first == 1 else reports[:: -1 if first else 1]
+    for group in [order] if in_one_request else [[report] for report in order]:
+        await add(log, *group)
+
+    assert 1 == len(await everything(log))
+    assert 2 == (await topic_terms(log))["duplicates"]
+    await assert_books_balance(log)
+
+
 async def test_without_an_identity_nothing_is_a_duplicate(open_spool: Opener, observed: Observed) -> None:
     """A record that no rule identifies is kept every time and counted unidentified."""
     log = (await open_spool()).log

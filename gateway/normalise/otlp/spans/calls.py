@@ -38,6 +38,7 @@ class SpanCall(Struct, gc=False):
     twin_caller: Caller = NO_CALLER  # of dropped twins, the nearest first
     agent: str | None = None
     why: dict[str, str] | None = None
+    also: tuple[bytes, ...] = ()
 
     @property
     def has_usage(self) -> bool:

@@ -136,6 +136,8 @@ class SpanReader:
         call.record.tags = self._senders.tags_of(product, user, span.attributes, shape)
         if product.spans.refine is not None:
             product.spans.refine(span, call.record)
+        if product.spans.also is not None:
+            call.also = product.spans.also(span, call.record)
         if self._outcome.why is not None:
             call.why = explain(span, shape, call, product)
         return call
@@ -193,6 +195,8 @@ class SpanReader:
             span=own is None,
             own_id=own,
         )
+        if call.also:
+            identity = identity._replace(also=call.also)
         self._outcome.add(record, identity, call.why, device=call.device)
 
 

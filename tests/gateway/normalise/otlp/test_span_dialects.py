@@ -10,6 +10,7 @@ import pytest
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
 from spool.identity import of_call
 from spool.record import Inference
+from tests.gateway.normalise.formats.payloads import read
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, said, span, traces
 from tests.gateway.normalise.outcomes import inferences
@@ -686,7 +687,34 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
     assert isinstance(record, Inference)
     assert (call_id, "error") == (record.request_id, record.status)
     told = Inference(id=b"", source="litellm", status="error", start_time=record.start_time, input_tokens=0)
-    assert of_call(told, shared_id=call_id) == identity
+    assert of_call(told, shared_id=call_id) == identity._replace(also=())
+
+
+@pytest.mark.parametrize("call_type", ["aembedding", "acompletion", "aresponses"])
+@pytest.mark.parametrize("name", ["litellm.trace_id", "litellm.call_id"])
+def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, call_type: str) -> None:
+    """Some integrations write the trace alone, others the call id alone; a streamed answer has another id in each."""
+    log: dict[str, Any] = {
+        "id": "31aec259-5224-4903-ad2a-91ade65c0987", "call_type": call_type, "custom_llm_provider": "openai",
+        "model": "openai/gpt-4o", "prompt_tokens": 100, "completion_tokens": 20, "status": "success",
+        "litellm.trace_id": "7b1f", "litellm.call_id": "31aec259-5224-4903-ad2a-91ade65c0987",
+        "startTime": NOW / 1e9,
+    }  # fmt: skip
+    log |= {"trace_id": log.pop("litellm.trace_id"), "litellm_call_id": log.pop("litellm.call_id")}
+    shared = {"litellm.trace_id": log["trace_id"], "litellm.call_id": log["litellm_call_id"]}[name]
+    attributes = litellm() | {"gen_ai.operation.name": call_type, name: shared}
+    attributes["gen_ai.response.id"] = "resp_AAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+    failed = call_type == "acompletion"
+    if failed:
+        attributes = {key: value for key, value in attributes.items() if "usage" not in key and "response" not in key}
+        log |= {"status": "failure", "prompt_tokens": 0, "completion_tokens": 0}
+    code = {"code": 2} if failed else {}
+    (of_span,) = normalised(traces(span(1, attributes, status=code), scope="litellm")).identities
+    (of_log,) = read("litellm", log).identities
+    assert (1, 2) == (len(of_span.also), len(of_log.also))
+    assert set(of_span.also) < set(of_log.also)
+    (later,) = read("litellm", log | {"startTime": NOW / 1e9 + 0.001}).identities
+    assert set(of_span.also).isdisjoint(later.also)
 
 
 def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gateway.normalise.litellm_calls import names_of
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Attributes, Span
@@ -16,6 +17,8 @@ from spool.record import Inference
 _RAW_TWIN = "raw_gen_ai_request"
 _CACHE_HIT = re.compile(r".+_cache_hit\d+(?:\.\d+)?")
 _CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it identifies no call
+_TRACE_ID = "litellm.trace_id"  # what the log calls trace_id, in spans of the integrations without a call id
+_CALL_TYPE = ("gen_ai.operation.name", "llm.request.type")
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
@@ -26,7 +29,7 @@ _USAGE = {
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     if span.name == _RAW_TWIN:
         return None
-    call_type = semconv.first_text(span.attributes, ("gen_ai.operation.name", "llm.request.type"))
+    call_type = semconv.first_text(span.attributes, _CALL_TYPE)
     if call_type is None:
         return by_operation_name(span, shape)
     return operations.of_function(call_type)
@@ -54,6 +57,12 @@ def _refine(span: Span, record: Inference) -> None:
         record.request_id = values.text(span.attributes.get(_CALL_ID))  # as the generic callback does
 
 
+def _also(span: Span, record: Inference) -> tuple[bytes, ...]:
+    attributes = span.attributes
+    call_type = semconv.first_text(attributes, _CALL_TYPE)
+    return names_of(record, call_type, *(values.text(attributes.get(name)) for name in (_TRACE_ID, _CALL_ID)))
+
+
 def _usage_object(value: Any) -> Fields:
     return counts(python_numbers(value), _USAGE)
 
@@ -75,6 +84,7 @@ PRODUCT = Product(
         operation=_operation,
         cached_id=_cached_id,
         refine=_refine,
+        also=_also,
         shared_id=(*semconv.SHARED_ID, _CALL_ID),
         not_unique=_CALL_ID,
         zero_cost_is_unknown=True,
