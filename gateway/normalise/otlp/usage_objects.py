@@ -196,6 +196,11 @@ def answer_in(written: str) -> dict[str, Any]:
         return {}
 
 
+def answer_id(*stated: Any) -> str | None:
+    """The first that has the form of an id, where the framework around it says that it is an answer's; else None."""
+    return next((id for id in stated if _is_unique(id)), None)
+
+
 def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     """A list of messages may hold ids of its messages alone: those that a provider gave to a whole answer count."""
     given = {message.id for message in messages if message.role == "assistant" and _is_given(message.id)}

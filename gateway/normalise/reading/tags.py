@@ -37,7 +37,7 @@ _CONTENT = frozenset({
     "llm_response_text", "inputbodyjson", "outputbodyjson", "requestmessages", "responsemessages",
     "error_str", "statusmessage", "request", "response", "query", "user_query", "user_input", "user_message",
     "assistant_message", "chat_history", "history", "transcript", "input_text", "output_text", "tool_call",
-    "tool_calls", "stack", "stacktrace", "stack_trace",
+    "tool_calls", "genkit:input", "genkit:output", "stack", "stacktrace", "stack_trace",
 })  # fmt: skip
 _CONTENT_BEGINNINGS = (
     "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages",

@@ -19,6 +19,7 @@ from gateway.normalise.otlp.products.assistants import (
 )
 from gateway.normalise.otlp.products.frameworks import (
     azure_ai,
+    genkit,
     google_adk,
     langfuse,
     langsmith,
@@ -63,6 +64,7 @@ PRODUCTS: tuple[Product, ...] = (
     openlit.PRODUCT,
     bifrost.PRODUCT,
     azure_ai.PRODUCT,
+    genkit.PRODUCT,
     openllmetry.PRODUCT,
     pydantic_ai.PRODUCT,  # behind the others: Logfire marks every span that its provider makes
     # These bear no marks: they are recognised by scope, SDK or service alone.

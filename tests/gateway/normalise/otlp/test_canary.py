@@ -48,7 +48,15 @@ CONTENT_METADATA = (
 EMAILS = ("user.email", "email", "enduser.email", "metadata.user_api_key_user_email", "ai.telemetry.metadata.email")
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
 # Content of which an id and counts are read, when a provider gave them.
-ANSWERS = ("output.value", "gen_ai.completion", "gen_ai.output.messages", "mlflow.spanOutputs", "response_data")
+ANSWERS = (
+    "output.value",
+    "gen_ai.completion",
+    "gen_ai.output.messages",
+    "mlflow.spanOutputs",
+    "response_data",
+    "genkit:output",
+    "genkit:input",
+)
 USAGE_OBJECTS = ("usage", "gen_ai.usage", "llm.usage", "gen_ai.usage.raw", "langsmith.metadata.usage_metadata")
 NEW_NAMES = (*CONTENT, *CONTENT_METADATA, *EMAILS)
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name, failed, has_usage
 from gateway.normalise.otlp.usage_objects import answer_in
+from gateway.normalise.reading import operations
 
 _SPAN_TYPE = "logfire.span_type"
 _STREAM = {"stream": True}
+_ANSWERS = ("usage", "response_data")
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     """None for what Logfire sends beside a call: a span that has only begun, one that begins a stream."""
     if span.attributes.get(_SPAN_TYPE) == "pending_span" or _is_run(span):
         return None
-    if _begins_stream(span.attributes) and not has_usage(span, shape) and not failed(span, shape):
+    if _begins_stream(span, shape) and not has_usage(span, shape) and not failed(span, shape):
         return None
-    return by_operation_name(span, shape)
+    return by_operation_name(span, shape) or _streamed(span, shape)
 
 
 def _is_run(span: Span) -> bool:
@@ -29,8 +32,23 @@ def _is_run(span: Span) -> bool:
     return is_named and "gen_ai.operation.name" not in attributes
 
 
-def _begins_stream(attributes: Attributes) -> bool:
-    return attributes.get(_SPAN_TYPE) == "span" and attributes.get("request_data") == _STREAM
+def _begins_stream(span: Span, shape: AttributeShape) -> bool:
+    """Whether a span says so, or (since Logfire 5, which does not) holds a request alone: no usage, id or exception."""
+    attributes = span.attributes
+    if attributes.get(_SPAN_TYPE) != "span":
+        return False
+    if attributes.get("request_data") == _STREAM:
+        return True
+    holds_answer = any(name in attributes for name in (*_ANSWERS, *shape.request_id)) or span.events
+    return span.scope.name.startswith("logfire.") and not holds_answer
+
+
+def _streamed(span: Span, shape: AttributeShape) -> str | None:
+    """The report of a stream that is over may name no operation: it has a model, and usage as an object."""
+    attributes = span.attributes
+    is_over = span.scope.name.startswith("logfire.") and any(name in attributes for name in _ANSWERS)
+    named = shape.request_model + shape.response_model
+    return operations.CHAT if is_over and semconv.first_text(attributes, named) is not None else None
 
 
 def _is_stream(request: dict[str, Any]) -> dict[str, Any]:

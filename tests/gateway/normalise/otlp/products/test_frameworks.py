@@ -127,6 +127,28 @@ def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
     } == said(record)
 
 
+@pytest.mark.parametrize("named", [{}, {"gen_ai.operation.name": "chat"}])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_stream_of_logfire_5_is_one_call(encoding: str, named: dict[str, str]) -> None:
+    """The request's span no longer says that it begins one; the report of what was streamed has usage as an object."""
+    usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
+    request = {name: value for name, value in logfire("span").items() if name != "gen_ai.operation.name"} | named
+    report = request | {"logfire.span_type": "log", "usage": usage, "gen_ai.request.model": "claude-sonnet-4-5"}
+    payload = traces(span(1, request), span(2, report, name="streaming response"), scope="logfire.anthropic")
+    record = only(payload, encoding=encoding)
+    assert ("pydantic_ai", 1120, 20, 1000) == (
+        record.source, record.input_tokens, record.output_tokens, record.cache_read_tokens,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "answer", [{"response_data": '{"usage": {"prompt_tokens": 7}}'}, {"gen_ai.response.id": "chatcmpl-1"}, USAGE]
+)
+def test_a_request_of_logfire_5_with_an_answer_is_a_call(answer: dict[str, Any]) -> None:
+    """It was not streamed."""
+    assert 1 == len(records(traces(span(1, {**logfire("span"), **answer}), scope="logfire.openai")))
+
+
 def test_a_stream_of_logfires_that_never_began_is_a_failed_call() -> None:
     """There is no log beside it."""
     payload = traces(span(1, logfire("span", stream=True), status=FAILED), scope="logfire")

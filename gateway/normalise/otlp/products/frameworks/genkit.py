@@ -1,0 +1,94 @@
+"""Genkit: the action of a model or an embedder is the call; its answer holds the usage and the id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.normalise.otlp.model import Attributes, Span
+from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.usage_objects import answer_id
+from gateway.normalise.payload.items import UNREADABLE
+from gateway.normalise.reading import operations, values
+from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
+
+_KIND, _NAME, _OUTPUT = "genkit:metadata:subtype", "genkit:name", "genkit:output"
+_STATE = "genkit:state"
+_OPERATIONS = {"model": operations.CHAT, "embedder": operations.EMBEDDINGS}
+# Plugins by the provider that they call, where it is not their own name.
+_PROVIDERS = {"googleai": "gcp.gemini", "vertexai": "gcp.vertex_ai", "vertexModelGarden": "gcp.vertex_ai"}
+
+
+class GenkitUsage(msgspec.Struct):
+    """Its own names, whoever answered."""
+
+    inputTokens: Any = None
+    outputTokens: Any = None
+    totalTokens: Any = None
+    thoughtsTokens: Any = None
+    cachedContentTokens: Any = None
+
+
+class GenkitRaw(msgspec.Struct):
+    """The provider's own answer, of which the id alone is read."""
+
+    id: Any = None
+    responseId: Any = None
+
+
+class GenkitOutput(msgspec.Struct):
+    """What a model's action answers: `custom` in the older releases is what `raw` is in the newer ones."""
+
+    usage: GenkitUsage | Other = None
+    raw: GenkitRaw | Other = None
+    custom: GenkitRaw | Other = None
+
+
+def _operation(span: Span, shape: AttributeShape) -> str | None:
+    return _OPERATIONS.get(values.text(span.attributes.get(_KIND)) or "")
+
+
+def _answer(written: str) -> dict[str, Any]:
+    """The counts and the id of an answer; all that was said is passed over."""
+    try:
+        output = decoder(GenkitOutput).decode(written)
+        found = _counts(nested(output.usage, GenkitUsage))
+    except (*UNREADABLE, BadValue):
+        return {}
+    for raw in (nested(output.raw, GenkitRaw), nested(output.custom, GenkitRaw)):
+        if (response_id := answer_id(raw.id, raw.responseId)) is not None:
+            return {**found, "response_id": response_id}
+    return found
+
+
+def _counts(usage: GenkitUsage) -> dict[str, Any]:
+    total = count(usage.totalTokens, "totalTokens")
+    stated = Tokens(
+        count(usage.inputTokens, "inputTokens"),
+        count(usage.outputTokens, "outputTokens"),
+        count(usage.cachedContentTokens, "cachedContentTokens"),
+        reasoning=count(usage.thoughtsTokens, "thoughtsTokens"),
+    )
+    found = {field: number for field, number in settle(stated, total=total)._asdict().items() if number is not None}
+    return {**found, "total": total} if found and total is not None else found
+
+
+def _model(attributes: Attributes) -> Fields:
+    """`googleai/gemini-2.5-flash`: the plugin, and the model as its provider calls it."""
+    plugin, slash, model = (values.text(attributes.get(_NAME)) or "").partition("/")
+    if not slash:
+        return {"model": plugin} if plugin else {}
+    return {"model": model, "provider": _PROVIDERS.get(plugin, plugin)}
+
+
+PRODUCT = Product(
+    source="genkit",
+    scopes=("genkit-tracer", "genkit"),
+    mark_beginnings=("genkit:",),
+    kinds=(Kind(attribute=_KIND, operation=_operation, failure=(_STATE, "error")),),
+    names={"session": ("genkit:sessionId",)},
+    texts={_OUTPUT: _answer},
+    spans=SpanDialect(operation=_operation, operation_names=(_KIND,), more=_model),
+)

@@ -1,0 +1,96 @@
+"""Genkit's actions: models and embedders are calls, flows and tools around them are none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.normalise.outcome import NOT_AI
+from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, said, span, traces
+
+SECRET = "canary-5d1e"
+USAGE = {
+    "inputTokens": 1120, "outputTokens": 53, "totalTokens": 1184, "thoughtsTokens": 11, "cachedContentTokens": 1000,
+    "inputCharacters": 4400, "custom": {"secret": SECRET},
+}  # fmt: skip
+
+
+def action(output: Any = None, **changes: str) -> dict[str, Any]:
+    """A model's action with what was asked and said."""
+    attributes = {
+        "genkit:type": "action",
+        "genkit:metadata:subtype": "model",
+        "genkit:name": "googleai/gemini-2.5-flash",
+        "genkit:input": json.dumps({"messages": [{"content": [{"text": SECRET}]}]}),
+        "genkit:state": "success",
+        "genkit:sessionId": "session-7",
+    }
+    if output is not None:
+        attributes["genkit:output"] = output if isinstance(output, str) else json.dumps(output)
+    return attributes | {name.replace("_", ":"): value for name, value in changes.items()}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("kept_in", ["raw", "custom"])
+def test_a_models_action_is_a_call(kept_in: str, encoding: str) -> None:
+    """Usage and id stand inside the answer; the plugin in front of the model names the provider."""
+    raw = {"responseId": "Zk3PaKm2Hc2vnsEPvNqGsAQ", "candidates": [SECRET]}
+    output = {"message": {"role": "model", "content": [{"text": SECRET}]}, "usage": USAGE, kept_in: raw}
+    record = only(traces(span(1, action(output)), scope="genkit-tracer"), encoding=encoding)
+    assert {
+        "source": "genkit",
+        "provider": "gcp.gemini",
+        "operation": "chat",
+        "request_model": "gemini-2.5-flash",
+        "request_id": "Zk3PaKm2Hc2vnsEPvNqGsAQ",
+        "input_tokens": 1120,
+        "output_tokens": 64,
+        "cache_read_tokens": 1000,
+        "reasoning_tokens": 11,
+        "status": "ok",
+        "session": "session-7",
+    } == said(record)
+
+
+def test_the_id_of_an_answer_joins_genkit_and_the_providers_sdk() -> None:
+    """Whatever trace the other one is in."""
+    answer = "chatcmpl-AbCdEfGhIjKlMnOpQrStUv"
+    output = {"usage": {"inputTokens": 12, "outputTokens": 3}, "raw": {"id": answer}}
+    ours = only(traces(span(1, action(output, genkit_name="openai/gpt-4o"))))
+    theirs = only(traces(span(2, {"gen_ai.operation.name": "chat", "gen_ai.response.id": answer})))
+    assert (theirs.id, "openai", "gpt-4o") == (ours.id, ours.provider, ours.request_model)
+
+
+def test_flows_tools_and_prompts_are_no_calls() -> None:
+    """They may repeat the answer of the model's action within."""
+    output = {"usage": USAGE}
+    kinds = ["flow", "tool", "prompt", "util"]
+    around = [span(n, {**action(output), "genkit:metadata:subtype": kind}) for n, kind in enumerate(kinds, start=2)]
+    outcome = normalised(traces(*around, span(1, action(output), parent=2)))
+    assert ([1], {NOT_AI: 4}) == ([len(outcome.records)], dict(outcome.ignored))
+
+
+def test_an_embedders_action_is_a_call_without_counts() -> None:
+    """It tells none."""
+    embedder = {**action(), "genkit:metadata:subtype": "embedder", "genkit:name": "vertexai/text-embedding-005"}
+    record = only(traces(span(1, embedder)))
+    assert ("embeddings", "gcp.vertex_ai", None) == (record.operation, record.provider, record.input_tokens)
+
+
+def test_a_state_of_error_is_a_failure() -> None:
+    """The status of the span may say nothing."""
+    assert "error" == only(traces(span(1, action(genkit_state="error")))).status
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["", SECRET, "[]", "{", '{"usage": 3}', '{"usage": {"inputTokens": -4}}', '{"usage": {"inputTokens": "x"}}',
+     {"raw": {"id": SECRET}}, {"raw": {"id": f"{SECRET} and many other words"}}, {"raw": SECRET, "custom": [SECRET]}],
+)  # fmt: skip
+def test_an_answer_that_can_not_be_read_costs_the_call_nothing(output: Any) -> None:
+    """And nothing of it is kept."""
+    (record,) = records(traces(span(1, action(output))))
+    assert (None, None) == (record.input_tokens, record.request_id)
+    assert SECRET not in repr(record)
