@@ -11,7 +11,7 @@ import click
 from gateway.cli import fail
 from gateway.demo.filling import fill
 from gateway.demo.month import Period
-from gateway.demo.plants import PLANTS
+from gateway.demo.plants import PLANTS, too_small
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
 
@@ -35,7 +35,13 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 @click.option("--plant", "plants", default="", callback=_plants, metavar="WORDS", help="all, or some of: "
               + ", ".join(PLANTS) + ".")  # fmt: skip
 def demo(data: Path, seed: int, days: int, records: int, until: datetime | None, plants: tuple[str, ...]) -> None:
-    """Fill a data directory with a plausible month of AI traffic. --plant adds what detectors find."""
+    """
+    Fill a data directory with a plausible month of AI traffic. --plant adds what detectors find.
+
+    What would not be found in a month of the given size is refused with the size that it needs, and exit code 2.
+    """
+    if small := too_small(plants, days=days, records=records):
+        fail("; ".join(small), 2)
     clock = SystemClock()
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
     period = Period(end=end, days=days, records=records)

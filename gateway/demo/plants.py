@@ -34,6 +34,47 @@ PLANTS = {
     "wide-key": "a key that sends and reads",
     "mute-device": "a laptop that lives and reports no calls any more",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastMonth:
+    """The smallest month in which a plant is found: its days, and its calls, of which there are `per_day` at least."""
+
+    days: int = 1
+    records: int = 1
+    per_day: int = 0
+
+    def of(self, days: int) -> tuple[int, int]:
+        """The days and records that a month of so many days has to have."""
+        days = max(self.days, days)
+        return days, max(self.records, self.per_day * days)
+
+
+# What detectors hold against others needs calls to be held against; all that is not here is found in any month. With a
+# margin over what was measured for different seeds, weekdays and hours of the end.
+LEAST = {
+    "spike": LeastMonth(days=14, records=10_000, per_day=500),
+    "missing-price": LeastMonth(records=1_500, per_day=50),
+    "cost-gap": LeastMonth(records=10_000, per_day=700),
+    "no-owner": LeastMonth(records=5_000, per_day=200),
+    "doubled-source": LeastMonth(records=700, per_day=35),
+    "unused-cache": LeastMonth(days=2, records=10_000, per_day=700),
+    "dear-model": LeastMonth(days=7, records=10_000, per_day=700),
+    "retry-storm": LeastMonth(days=3, records=800, per_day=90),
+    "dead-letters": LeastMonth(records=100, per_day=10),
+}
+
+
+def too_small(words: Collection[str], *, days: int, records: int) -> list[str]:
+    """The words that a month of this size does not show, each with the size that it needs."""
+    needs = {word: LEAST.get(word, LeastMonth()).of(days) for word in words}
+    return [
+        f"{word} needs --days {least_days} --records {least_records} or more"
+        for word, (least_days, least_records) in needs.items()
+        if days < least_days or records < least_records
+    ]
+
+
 SPIKE_AGO = 2  # days
 SPIKE = 8.0
 STORM = 40.0  # times the usual calls, all of them in one hour

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.demo.filling import Filled, fill
 from gateway.demo.month import DAY_S, Month, Period
-from gateway.demo.plants import PLANTS, Plants
+from gateway.demo.plants import LEAST, PLANTS, LeastMonth, Plants
 from gateway.demo.workloads import WORKLOADS
 from gateway.insights.detectors.list import DETECTORS
 from gateway.intake.prices import PriceBook
@@ -85,6 +85,19 @@ async def test_what_is_planted_is_found(tmp_path: Path, words: tuple[str, ...]) 
     wanted = {FOUND_BY[word] for word in words}
     assert wanted <= detectors
     assert detectors <= wanted.union(*(ALSO.get(word, set()) for word in words))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("word", PLANTS)
+async def test_the_least_month_shows_a_plant(tmp_path: Path, word: str) -> None:
+    """At the size that the command asks for, whatever hour and weekday the month ends at."""
+    end = NOON + 4 * DAY_S - 10 * 3600  # a Friday at two
+    for number, days in enumerate((LEAST.get(word, LeastMonth()).days, 30)):
+        days, records = LEAST.get(word, LeastMonth()).of(days)
+        directory = tmp_path / str(number)
+        period = Period(end=end, days=days, records=records)
+        await fill(directory, period, seed=number, plants=(word,), clock=FakeClock(end))
+        assert FOUND_BY[word] in await findings(directory)
 
 
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
@@ -181,6 +194,10 @@ def test_used_wrongly(tmp_path: Path) -> None:
     """Exit code 2 and a word that says what would be right."""
     data_option = ("--data", str(tmp_path / "data_option"))
     assert "is none of spike" in run("demo", *data_option, "--plant", "gold", code=2)
+    small = run("demo", *data_option, "--plant", "spike,idle-key", "--days", "9", "--records", "50", code=2)
+    assert "spike needs --days 14 --records 10000 or more" in small
+    assert "idle-key" not in small
+    assert not (tmp_path / "data_option").exists()
     run("demo", *data_option, "--records", "50", "--days", "1")
     assert "holds records already" in run("demo", *data_option, code=2)
     assert "no insight with this id" in run("insights", "show", "nothing", *data_option, code=2)
