@@ -38,6 +38,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
+from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
 from gateway.monitoring.observers import Observers
@@ -208,6 +209,8 @@ class _Assembler:
         shadows = Shadows(self._clock, default_user=default_user)
         await shadows.remember(log)
         prices = PriceBook.load(self._config.prices)
+        sessions = WindowSessions(shadows, self._clock)
+        await sessions.start(self._storage.partial_reports)
         counters = WaitingCounters(
             log,
             shadows,
@@ -224,6 +227,7 @@ class _Assembler:
             shadows=shadows,
             device_assignment=device_assignment,
             counters=counters if section.counter_wait else None,
+            sessions=sessions,
         )
         merger = Merger(
             window_s=section.pending_window,

@@ -16,6 +16,7 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
+from gateway.intake.window_sessions import WindowSessions
 from gateway.normalise.outcome import Outcome, Reject
 from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
@@ -43,6 +44,7 @@ class Intake:
         shadows: Shadows,
         device_assignment: DeviceAssignment | None = None,
         counters: WaitingCounters | None = None,
+        sessions: WindowSessions | None = None,
     ) -> None:
         self._log = log
         self._attribution = attribution
@@ -50,6 +52,7 @@ class Intake:
         self._shadows = shadows
         self._device_assignment = device_assignment  # None where there are no devices: explaining files
         self._counters = counters
+        self._sessions = sessions  # None where nothing is kept
 
     async def take(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         """
@@ -99,8 +102,7 @@ class Intake:
                 self._shadows.note(record, default_user=default_user)
             elif place not in outcome.forwarded:  # another Tollhouse has decided already what counts
                 metrics[place] = record
-        for sender in outcome.sessions:
-            self._shadows.note_session(*sender)
+        windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await asyncio.sleep(0)
@@ -115,8 +117,8 @@ class Intake:
             ignored=outcome.ignored,
             rejected=Counter(reject.reason for reject in outcome.rejects),
             pending=pending.count,
-            keep=pending.keep,
-            forget=pending.forget,
+            keep=[*pending.keep, *windows.keep],
+            forget=[*pending.forget, *windows.forget],
             left_out=outcome.left_out,
             unrecognised=outcome.unrecognised,
             before=before,
@@ -129,6 +131,13 @@ class Intake:
         for point in outcome.points:
             self._shadows.shade(point.template)
         return await self._log.append(submission)
+
+    def _note_sessions(self, outcome: Outcome) -> PendingChange:
+        if self._sessions is not None:
+            return self._sessions.note(outcome.sessions)
+        for sender in outcome.sessions:
+            self._shadows.note_session(*sender)
+        return PendingChange()
 
     def _device_labels(self, record: AiRecord) -> Mapping[str, str]:
         return NO_LABELS if self._device_assignment is None else self._device_assignment.labels(record.device)

@@ -78,9 +78,9 @@ class Shadows:
                 if user:
                     self._note((source, service, "user", user), when)
 
-    def note_session(self, source: str, service: str | None, session: str) -> None:
+    def note_session(self, source: str, service: str | None, session: str, at: float | None = None) -> None:
         """Calls came in of a sender whose resource names this session, whatever they name themselves."""
-        self._note((source, service, "session", session), self._clock.now())
+        self._note((source, service, "session", session), self._clock.now() if at is None else at)
 
     def shade(self, metric: UsageMetric, at: float | None = None) -> None:
         """Mark a metric whose tokens events hold that came in the hour before it, or since (at: default now)."""

@@ -4,7 +4,9 @@ rest of it, counters for the calls that may repeat them.
 
 A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission, which
 counts it as pending. A key that begins with `COUNTERS` is that of counters.
-Under `COUNTED` stands what is known for an hour of those that count; nothing of it is pending.
+
+Under `COUNTED` stands what is known for an hour of counters that count, under `SESSIONS` of which sessions calls were
+heard; nothing of these is pending.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 COUNTERS = b"counters/"
 COUNTED = b"counted/"
+SESSIONS = b"sessions/"
 
 
 class PartialReport(NamedTuple):

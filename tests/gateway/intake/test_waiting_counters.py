@@ -18,6 +18,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
+from gateway.intake.window_sessions import WindowSessions
 from gateway.normalise.outcome import Outcome
 from spool import memory
 from spool.identity import Identity, digest
@@ -78,6 +79,8 @@ class Running:
     async def restart(self) -> None:
         shadows = Shadows(self.clock)
         await shadows.remember(self.spool.log)
+        sessions = WindowSessions(shadows, self.clock)
+        await sessions.start(self.spool.partial_reports)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
         self.counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
         await self.counters.start(self.spool.partial_reports, hold_s=self.hold_s)
@@ -87,6 +90,7 @@ class Running:
             prices=PRICES,
             shadows=shadows,
             counters=self.counters,
+            sessions=sessions,
         )
 
     async def take(self, outcome: Outcome) -> None:
@@ -196,8 +200,6 @@ def test_every_order_gives_the_same_sums(
     Calls and counters in any order, within an hour, in one request or several, sent twice, with restarts.
 
     Two calls are counted, whether counters waited for them or had been summed.
-
-    A window's session (Copilot Chat's) is in no record: a restart after its calls forgets it, so there is none.
     """
     family = FAMILIES[name]
 
@@ -217,7 +219,7 @@ def test_every_order_gives_the_same_sums(
                 await running.take(merged(made))
             batch = []
             running.clock.move(pause)
-            if restarted and family.window is None:
+            if restarted:
                 await running.restart()
             await running.counters.release()
         running.clock.move(WAIT_S)
@@ -323,6 +325,22 @@ def test_a_request_that_is_given_up_is_kept_whole() -> None:
         await asyncio.wait([taking])
         await asyncio.sleep(0)
         assert await running.pending() == len(running.counters)
+
+    run(test)
+
+
+def test_sessions_of_windows_are_kept_for_an_hour() -> None:
+    """With the next calls what is older is forgotten, on disk too; one that is heard again stays."""
+
+    async def test(running: Running) -> None:
+        for number, window in enumerate(["w1", "w2", "w1", "w3"]):
+            family = Family({"source": "copilot", "session": "chat"}, {}, window=window)
+            await running.take(call(family, number, running.clock.now()))
+            running.clock.move(2000)
+            await running.restart()
+        stored = await running.spool.partial_reports.load()
+        assert 2 == len(stored)
+        assert [b"w1", b"w3"] == [report.body[-2:] for report in stored]
 
     run(test)
 
