@@ -299,6 +299,10 @@ def hours_around(start_time: int | None, now_ns: int) -> tuple[int, Iterable[int
         hour = now_ns // HOUR_NS
         return hour, range(hour, hour - DAY_HOURS - 1, -1)
     hour, into = divmod(start_time, HOUR_NS)
+    now_hour = now_ns // HOUR_NS
+    if hour < now_hour:  # an earlier report that told no start is kept under the hour of its arrival
+        first = hour - 1 if into < NEAR_NS else hour
+        return hour, range(first, min(now_hour, hour + DAY_HOURS) + 1)
     if into < NEAR_NS:
         return hour, (hour, hour - 1)
     if into >= HOUR_NS - NEAR_NS:

@@ -65,16 +65,23 @@ def test_places_hold_topic_and_number() -> None:
 @pytest.mark.parametrize(
     ("start_s", "hour", "near"),
     [
-        (HOUR * 10 + 1800, 10, [10]),
-        (HOUR * 10 + 60, 10, [10, 9]),
-        (HOUR * 10 + 3599, 10, [10, 11]),
+        (HOUR * 100 + 1800, 100, [100]),
+        (HOUR * 100 + 60, 100, [100, 99]),
+        (HOUR * 100 + 3599, 100, [100, 101]),
+        (HOUR * 99 + 1800, 99, [99, 100]),
+        (HOUR * 10 + 1800, 10, list(range(10, 35))),
+        (HOUR * 10 + 60, 10, list(range(9, 35))),
+        (HOUR * 10 + 3599, 10, list(range(10, 35))),
         (None, 100, list(range(100, 75, -1))),
         (HOUR * 102, 100, list(range(100, 75, -1))),
-        (-HOUR * 5 + 1800, -5, [-5]),
+        (-HOUR * 5 + 1800, -5, list(range(-5, 20))),
     ],
 )
 def test_hours_around_a_start(start_s: int | None, hour: int, near: list[int]) -> None:
-    """A quarter of an hour on both sides; the day before the arrival when the start is not known or not believed."""
+    """
+    A quarter of an hour on both sides, and the day after the start, in which a report without it may have come; the day
+    before the arrival when the start is not known or not believed.
+    """
     kept, looked = hours_around(None if start_s is None else start_s * NS, HOUR * 100 * NS + 5)
     assert (hour, near) == (kept, list(looked))
 

@@ -70,6 +70,23 @@ async def test_known_ids_are_known_again(start: Starter, again: Starter, ids: in
     assert ids == (await topic_terms(second.log))["accepted"]
 
 
+@pytest.mark.parametrize("ids", [1, 40_000])
+@pytest.mark.parametrize("hours", [0.0, 1.7, 23.0])
+async def test_a_call_known_without_a_time_is_known_with_one(
+    start: Starter, again: Starter, hours: float, ids: int
+) -> None:
+    """After a start, in a run or not: the first report is kept under the hour of its arrival, after the call's own."""
+    first = await start()
+    untimed = [call(number, start_time=None) for number in range(ids)]
+    for begin in range(0, ids, 5000):
+        await add(first.log, *untimed[begin : begin + 5000])
+
+    second = await again(first)
+    await add(second.log, *(call(number, at=NOON - hours * 3600) for number in range(ids)))
+
+    assert ids == (await topic_terms(second.log))["accepted"]
+
+
 async def test_further_names_are_known_again(start: Starter, again: Starter) -> None:
     """A report that knows a call by another of its names is a duplicate after the start, too."""
     first = await start()
