@@ -126,6 +126,9 @@ class SpanDialect:
     also: Callable[[Span, Inference], tuple[bytes, ...]] | None = None  # further names of the call (spool.identity)
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
     is_attempt: Callable[[Span], bool] | None = None  # a further attempt: no twin of the attempt above it
+    # A span that begins a stream is no call: the report of it, beside that span, is the call.
+    begins_stream: Callable[[Span, AttributeShape], bool] | None = None
+    reports_stream: Callable[[Span], bool] | None = None
     run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last
 
 

@@ -39,6 +39,7 @@ class SpanReader:
         self._calls: list[tuple[SpanCall, Key | None]] = []  # with the parent
         self._ended: set[str] = set()  # traces that can be settled
         self._enough = PART  # calls for which it pays to settle them
+        self._has_streams = False  # reported beside the span that begins them
         self._has_runs = False  # these repeat one another across traces
         self._resource: Resource | None = None
         self._scope: Scope | None = None
@@ -78,6 +79,7 @@ class SpanReader:
                 self._has_runs |= call.run_id is not None
         if key is not None and (node := self._node(span, shape, product, parent, call)) is not None:
             self._nodes[key] = node
+            self._has_streams |= node.began is not None
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         """Book the calls of traces that are whole and forget their spans, once there are enough of them."""
@@ -104,6 +106,8 @@ class SpanReader:
 
     def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
         """Drop duplicate spans of one call; inherit missing identity from enclosing spans."""
+        if self._has_streams:
+            tree.join_streams(calls)
         dropped = yield from tree.drop_twins()
         if self._has_runs:
             dropped |= _repeated_runs([call for call, _ in calls])
@@ -134,6 +138,8 @@ class SpanReader:
         call.device = self._senders.device
         user = call.record.user = call.caller.user
         call.record.tags = self._senders.tags_of(product, user, span.attributes, shape)
+        if product.spans.reports_stream is not None:
+            call.reports_stream = product.spans.reports_stream(span)
         if product.spans.refine is not None:
             product.spans.refine(span, call.record)
         if product.spans.also is not None:
@@ -153,11 +159,13 @@ class SpanReader:
             stands_alone = is_attempt is not None and is_attempt(span)
             return Node(parent, call.caller, agent, stands_alone or call.record.operation == "invoke_agent", call)
         caller = caller_of(span.attributes, shape, OTEL)  # the calls below may be another product's
-        if parent is None and caller is NO_CALLER and agent is None:
+        begins = product.spans.begins_stream
+        began = (span.start_time or 0) if begins is not None and begins(span, shape) else None
+        if parent is None and caller is NO_CALLER and agent is None and began is None:
             return None
         is_agent = product.spans.is_agent
         is_border = is_tool_or_agent(span, shape) or (is_agent is not None and is_agent(span))
-        return Node(parent, caller, agent, is_border, None)
+        return Node(parent, caller, agent, is_border, None, began)
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
         # A dialect or a kind of span that is known is understood: it is no call, or repeats one.

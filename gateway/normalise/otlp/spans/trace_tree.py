@@ -38,6 +38,8 @@ class Node(Struct, gc=False):
     agent: str | None
     is_border: bool  # a tool or agent: calls below it are calls of their own
     call: SpanCall | None
+    began: int | None = None  # when the stream began that this span stands for, ...
+    stream: SpanCall | None = None  # ... and the report of it
     below: Above | None = None  # what the spans under this one inherit, once it was asked for
 
 
@@ -61,6 +63,27 @@ class TraceTree:
         for node in reversed(chain):
             above = node.below = _below(node, above)
         return above
+
+    def join_streams(self, reports: Iterable[tuple[SpanCall, Key | None]]) -> None:
+        """
+        What stands below a span that begins a stream repeats the report of it, which stands beside that span.
+
+        Under one parent they belong together in the order in which they begin; where one is missing, none is joined.
+        """
+        begun: dict[tuple[str | None, Key | None], list[Node]] = {}
+        reported: dict[tuple[str | None, Key | None], list[SpanCall]] = {}
+        for (trace_id, _), node in self.nodes.items():
+            if node.began is not None:
+                begun.setdefault((trace_id, node.parent), []).append(node)
+        for call, parent in reports:
+            if begun and call.reports_stream:
+                reported.setdefault((call.record.trace_id, parent), []).append(call)
+        for place, calls in reported.items():
+            nodes = begun.get(place, ())
+            if len(nodes) == len(calls):
+                calls.sort(key=lambda call: call.record.start_time or 0)
+                for node, call in zip(sorted(nodes, key=lambda node: node.began or 0), calls, strict=True):
+                    node.stream = call
 
     def drop_twins(self) -> Generator[None, None, set[int]]:
         """Settle calls within calls; returns the places of those that another one describes better."""
@@ -92,10 +115,10 @@ def _below(node: Node, above: Above) -> Above:
     calls = above.calls
     if node.is_border:
         calls = NOTHING.calls
-    elif node.call is not None:
+    elif (call := node.call or node.stream) is not None:
         a, b, c = calls
-        kind = node.call.kind
-        calls = (node.call if kind == 0 else a, node.call if kind == 1 else b, node.call if kind == 2 else c)
+        kind = call.kind
+        calls = (call if kind == 0 else a, call if kind == 1 else b, call if kind == 2 else c)
     elif node.caller is NO_CALLER and node.agent is None:
         return above
     return Above(nearest(node.caller, above.caller), node.agent or above.agent, calls)

@@ -20,7 +20,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     """None for what Logfire sends beside a call: a span that has only begun, one that begins a stream."""
     if span.attributes.get(_SPAN_TYPE) == "pending_span" or _is_run(span):
         return None
-    if _begins_stream(span, shape) and not has_usage(span, shape) and not failed(span, shape):
+    if _begins_stream(span, shape):
         return None
     return by_operation_name(span, shape) or _streamed(span, shape)
 
@@ -35,12 +35,16 @@ def _is_run(span: Span) -> bool:
 def _begins_stream(span: Span, shape: AttributeShape) -> bool:
     """Whether a span says so, or (since Logfire 5, which does not) holds a request alone: no usage, id or exception."""
     attributes = span.attributes
-    if attributes.get(_SPAN_TYPE) != "span":
+    if attributes.get(_SPAN_TYPE) != "span" or has_usage(span, shape) or failed(span, shape):
         return False
     if attributes.get("request_data") == _STREAM:
         return True
     holds_answer = any(name in attributes for name in (*_ANSWERS, *shape.request_id)) or span.events
     return span.scope.name.startswith("logfire.") and not holds_answer
+
+
+def _reports_stream(span: Span) -> bool:
+    return span.attributes.get(_SPAN_TYPE) == "log" or span.name.startswith("streaming response")
 
 
 def _streamed(span: Span, shape: AttributeShape) -> str | None:
@@ -62,5 +66,7 @@ PRODUCT = Product(
     names={"cost": ("operation.cost",)},
     reductions={"request_data": _is_stream},
     texts={"response_data": answer_in},
-    spans=SpanDialect(operation=_operation, is_agent=_is_run),
+    spans=SpanDialect(
+        operation=_operation, is_agent=_is_run, begins_stream=_begins_stream, reports_stream=_reports_stream
+    ),
 )

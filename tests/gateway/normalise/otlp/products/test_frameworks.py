@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI
+from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, said, span, traces
 
 USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
@@ -139,6 +140,40 @@ def test_a_stream_of_logfire_5_is_one_call(encoding: str, named: dict[str, str])
     assert ("pydantic_ai", 1120, 20, 1000) == (
         record.source, record.input_tokens, record.output_tokens, record.cache_read_tokens,
     )  # fmt: skip
+
+
+SDK_CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-4-5"}
+COUNTED = {"gen_ai.usage.input_tokens": 1120, "gen_ai.usage.output_tokens": 20}
+IDENTIFIED = {"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQrStUv"}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("sdk", [{}, IDENTIFIED, COUNTED, {**COUNTED, **IDENTIFIED}])
+@pytest.mark.parametrize("parent", [None, 90])
+def test_the_sdks_span_below_a_stream_of_logfire_5_repeats_it(
+    parent: int | None, sdk: dict[str, Any], turned: bool
+) -> None:
+    """The span of Anthropic's SDK stands below the request, the report beside it: two streams are two calls."""
+    usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
+    request = {**logfire("span"), "gen_ai.request.model": "claude-sonnet-4-5"}
+    report = {**request, "logfire.span_type": "log", "usage": usage}
+    spans: list[dict[str, Any]] = []
+    for number, start in enumerate((NOW, NOW + 9 * SECOND)):
+        ours, name = 10 * number, "streaming response"
+        own: dict[str, Any] = {**SDK_CALL, **sdk}
+        if "gen_ai.response.id" in own:
+            own["gen_ai.response.id"] += str(number)
+        spans.append(span(ours + 1, request, parent=parent, start=start))
+        spans.append(span(ours + 2, own, parent=ours + 1, start=start + 1))
+        spans.append(span(ours + 3, report, parent=parent, start=start + SECOND, name=name))
+    found = records(traces(*(reversed(spans) if turned else spans), scope="logfire.anthropic"))
+    assert [(1120, 20, 1000)] * 2 == [(r.input_tokens, r.output_tokens, r.cache_read_tokens) for r in found]
+
+
+def test_the_sdks_span_below_a_stream_without_a_report_stays() -> None:
+    """Whoever gave the stream up has no report: the span below is all that is known of the call."""
+    spans = [span(1, logfire("span")), span(2, {**SDK_CALL, **COUNTED}, parent=1)]
+    assert [1120] == [record.input_tokens for record in records(traces(*spans, scope="logfire.anthropic"))]
 
 
 @pytest.mark.parametrize(
