@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,35 @@ def test_kill_while_counters_wait(installations: Any) -> None:
     assert 2 * waiting == len(counters)
     tollhouse.json("spool", "verify")
     tollhouse.stop()
+
+
+def test_kill_between_counters_and_calls(installations: Any) -> None:
+    """Counters that were summed before a kill are taken back by calls that come after it, once, also when repeated."""
+    tollhouse = installations(hold="50ms")
+    key = tollhouse.key("assistants")
+    metrics, events = (CLAUDE_CODE / "metrics_delta.json").read_bytes(), CLAUDE_CODE / "api_request_events.json"
+    soon = {"TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"}
+    url = tollhouse.start(env=soon)
+    assert 200 == post(url, metrics, key, "/v1/metrics").status
+    wait_for(lambda: _counted(tollhouse)[1] > 0, 30, "the end of the wait")
+    tollhouse.kill()
+    for _ in range(2):
+        url = tollhouse.start(env=soon)
+        for path, body in (("/v1/logs", events.read_bytes()), ("/v1/metrics", metrics)):
+            assert 200 == post(url, body, key, path).status
+        wait_for(lambda: _counted(tollhouse)[1] == 0, 30, "the correction")
+        tollhouse.kill()
+    tollhouse.start(env=soon)
+    tollhouse.wait_until_drained()
+    told = len(json.loads(events.with_name("metrics_delta.expected.json").read_text())["records"])
+    assert (2 * told, Decimal(0)) == _counted(tollhouse)
+    tollhouse.json("spool", "verify")
+    tollhouse.stop()
+
+
+def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
+    """The counters in the record file that are no shadows, and what they add up to."""
+    whole_lines = tollhouse.archive.read_text().rpartition("\n")[0].splitlines() if tollhouse.archive.exists() else []
+    records = [json.loads(line) for line in whole_lines]
+    counters = [one for one in records if one["kind"] == "usage_metric" and not one["shadow"]]
+    return len(counters), sum((Decimal(one["value"]) for one in counters), Decimal(0))
