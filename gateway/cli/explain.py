@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import sys
 import zlib
 from collections.abc import Generator
@@ -15,7 +16,9 @@ import click
 import orjson
 
 from gateway.authentication.access import Bearer
-from gateway.cli import configured
+from gateway.cli import configured, data_option
+from gateway.cli.operator.client import OperatorClient, part, system_user
+from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
 from gateway.configuration.sections import Config
 from gateway.errors import BadPayload, Refusal
@@ -40,20 +43,32 @@ from spool.storage import StorageOptions
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option("--record", metavar="ID", help="Explain a record on file in place of FILE.")
+@data_option
 @click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The payload's format; default: recognised.")
 @click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."
 )
-def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path | None) -> None:
+def explain(
+    files: tuple[str, ...], record: str | None, data: Path | None, format: str | None, why: bool, config: Path | None
+) -> None:
     """
     Print what payloads would become, as JSON.
 
     Records, ignored and rejected items, and the number of tags left out if there are any, worked out without
     a server. FILE may be `-` and may be gzipped. With more than one FILE, one JSON object a line with its
     "file".
+
+    With --record, what is kept of a record in the data directory, why its figures are what they are, and what
+    is not stored.
     """
+    if (record is None) == (not files):
+        raise click.UsageError("give FILE, or --record ID")
+    if record is not None:
+        _explain_record(record, data, config)
+        return
     settings = configured(config)
     failed = False
     for file in files:
@@ -69,6 +84,13 @@ def explain(files: tuple[str, ...], format: str | None, why: bool, config: Path 
             click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     if failed:
         sys.exit(1)
+
+
+def _explain_record(id: str, data: Path | None, config: Path | None) -> None:
+    """By the operator API, whether a server runs or not."""
+    settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+    client = OperatorClient(settings, system_user() or f"uid {os.getuid()}", has_file=config is not None)
+    show_json(client.request("GET", f"/records/{part(id)}"))
 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:

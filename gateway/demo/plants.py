@@ -59,7 +59,7 @@ LEAST = {
     "no-owner": LeastMonth(records=5_000, per_day=200),
     "doubled-source": LeastMonth(records=700, per_day=35),
     "unused-cache": LeastMonth(days=2, records=10_000, per_day=700),
-    "dear-model": LeastMonth(days=7, records=10_000, per_day=700),
+    "dear-model": LeastMonth(days=7, records=10_000, per_day=1_000),
     "retry-storm": LeastMonth(days=3, records=800, per_day=90),
     "dead-letters": LeastMonth(records=100, per_day=10),
 }

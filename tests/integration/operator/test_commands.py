@@ -251,6 +251,22 @@ def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: P
     assert [] == answer(run("streams", "events", "--sent", "yes", "--json"))["event_types"]
 
 
+def test_a_record_on_file_is_explained(run: Run, tmp_path: Path) -> None:
+    """By its id, without a server; one that is not there, and no word of what is asked, are wrong use."""
+    record, known_as = call(1)
+
+    async def work() -> None:
+        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=SystemClock())
+        await add(spool.log, (record, known_as))
+        await spool.close()
+
+    asyncio.run(work())
+    shown = answer(run("explain", "--record", known_as.id.hex()))
+    assert (known_as.id.hex(), 1) == (shown["record"]["id"], shown["number"])
+    assert "no closed record with this id" in run("explain", "--record", "0" * 32, code=2).stderr
+    assert "give FILE, or --record ID" in run("explain", code=2).stderr
+
+
 def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """`spool verify` prints them all the same."""
     from spool.log.values import Books

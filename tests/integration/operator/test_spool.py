@@ -210,6 +210,28 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
+    """What is kept, why, where it waits and what is not stored; no other record, and none that is not there."""
+    record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
+    await add(server.services.log, call(1), (record, known_as))
+    await server.services.deliveries.set_aside(await due(server), error="no", status="400")
+    await server.services.deliveries.unknown(await due(server), reason="no answer")
+    shown = (await server.ask("GET", f"/records/{known_as.id.hex().upper()}")).payload
+    assert (AI_TELEMETRY, 2, "0.25", []) == (shown["topic"], shown["number"], shown["record"]["cost"], shown["dead"])
+    assert [("unknown", "no answer")] == [(each["state"], each["last_error"]) for each in shown["deliveries"]]
+    assert (f"reported by {record.source}", "the reported cost counts") == (
+        shown["why"]["cost"],
+        shown["why"]["cost_source"],
+    )
+    assert shown["why"]["estimated_cost"].startswith("worked out from its tokens with the price book old; the book of")
+    assert shown["not_stored"]
+    first = (await server.ask("GET", f"/records/{call(1)[1].id.hex()}")).payload
+    assert ([ROUTE], []) == ([each["route"] for each in first["dead"]], first["deliveries"])
+    assert (404, "not_found") == (await server.ask("GET", f"/records/{'0' * 32}")).error[:2]
+    assert (400, "invalid") == (await server.ask("GET", "/records/none")).error[:2]
+
+
+@pytest.mark.asyncio
 async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
     """With counts, when last seen, and how they leave; those that do not can be asked for."""
     mapped = {"api_call": "unit-cost stream calls"}
