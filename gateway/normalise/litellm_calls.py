@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
+from gateway.normalise.reading.values import text
 from spool.identity import Identity, of_call, of_moment
 from spool.record import Inference
 
@@ -23,7 +25,7 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     return of_call(record, response_id=own, own_id=own)
 
 
-def names_of(record: Inference, call_type: str | None, *groups: str | None) -> tuple[bytes, ...]:
+def names_of(record: Inference, call_type: Any, *groups: Any) -> tuple[bytes, ...]:
     """
     Further names of a call that some of LiteLLM's reports tell without its id, or with another: by its trace and
     by its call id, which several attempts share.
@@ -32,9 +34,11 @@ def names_of(record: Inference, call_type: str | None, *groups: str | None) -> t
     and another in the spans.
     """
     is_unsure = record.status == "error" or record.operation in _ANSWERED_WITHOUT_ID
-    if record.status == "cached" or not (is_unsure or "responses" in (call_type or "")):
+    if not is_unsure and (call_type is None or "responses" not in str(call_type)):
         return ()
-    names = (of_moment(record, group) for group in groups if group)
+    if record.status == "cached":
+        return ()
+    names = (of_moment(record, named) for group in groups if (named := text(group)) is not None)
     return tuple([name for name in names if name is not None])
 
 

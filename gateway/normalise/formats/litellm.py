@@ -132,7 +132,7 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     if _is_tool_call(event, record):
         return ()
     call_id = text(event.litellm_call_id)
-    names = names_of(record, text(event.call_type), text(event.trace_id), call_id)
+    names = names_of(record, event.call_type, event.trace_id, call_id)
     identity = identity_of(record, call_id)
     return (Call(record, identity._replace(also=names) if names else identity, left_out),)
 
@@ -197,7 +197,8 @@ def _operation(call_type: str | None) -> str | None:
 
 def _client(meta: LiteLLMMeta) -> Any:
     """The session that Claude Code names in a header of its own."""
-    return nested(meta.requester_custom_headers, LiteLLMHeaders).claude_code_session
+    headers = meta.requester_custom_headers
+    return None if headers is None else nested(headers, LiteLLMHeaders).claude_code_session
 
 
 def _describe(
@@ -205,8 +206,12 @@ def _describe(
 ) -> int:
     metadata = Metadata()
     metadata.label(word for word in _words(event.request_tags) if not str(word).startswith("User-Agent:"))
-    answered, usage = nested(event.response, LiteLLMResponse), nested(meta.usage_object, Usage)
-    tag_tier(metadata, usage.service_tier, answered.service_tier)
+    answered, usage = event.response, meta.usage_object
+    tag_tier(
+        metadata,
+        usage.service_tier if isinstance(usage, Usage) else None,
+        answered.service_tier if isinstance(answered, LiteLLMResponse) else None,
+    )
     if meta.spend_logs_metadata:
         metadata.learn(mapping(meta.spend_logs_metadata))
     metadata.describe(record, principal=principal, end_user=end_user)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.normalise.reading.values import BadValue, Other, count, nested
+from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested
 
 # Providers whose own input count leaves the cache out; some instrumentations pass it on as it is.
 COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
@@ -170,6 +170,8 @@ def cache_write(usage: Usage) -> int | None:
 
 def total_of(stated: Any) -> int | None:
     """A reported total; None for an impossible one, because it is never billed."""
+    if type(stated) is int:  # most often, so first
+        return stated if 0 <= stated <= MAX_TOKENS else None
     try:
         return count(stated, "usage.total_tokens")
     except BadValue:

@@ -14,6 +14,8 @@ from gateway.normalise.reading.values import status_code, text
 from spool.processing import MODES
 from spool.record import Inference
 
+_TIERS = tuple(MODES)  # compared one by one: a tier may be anything that JSON has
+
 
 def column(name: str) -> Any:
     """A field of an event whose name in the payload is no Python name."""
@@ -39,9 +41,10 @@ def counts_cache_apart(path: Any, *models: Any) -> bool:
 
 def tag_tier(metadata: Metadata, *stated: Any) -> None:
     """A tag for the tier that served a call, if it is one that has prices of its own."""
-    tier = next((tier for value in stated if (tier := text(value)) in MODES), None)
-    if tier is not None:
-        metadata.tag("service_tier", tier)
+    for value in stated:
+        if value is not None and value in _TIERS:
+            metadata.tag("service_tier", value)
+            return
 
 
 def known_cost(record: Inference, cost: str | None) -> str | None:
