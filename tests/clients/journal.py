@@ -60,4 +60,5 @@ def of_record(record: Mapping[str, Any]) -> Call:
 def assert_same(expected: Iterable[Call], records: Iterable[Mapping[str, Any]]) -> None:
     """One record for each call and nothing else; the differences are shown, not the whole of both sides."""
     want, have = Counter(expected), Counter(of_record(record) for record in records)
-    assert (Counter(), Counter()) == (want - have, have - want)
+    missing, unexpected = list((want - have).elements()), list((have - want).elements())
+    assert ([], []) == (missing, unexpected), f"missing: {missing}\nunexpected: {unexpected}"

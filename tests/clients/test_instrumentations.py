@@ -47,10 +47,8 @@ def openllmetry(name: str, calls: list[Call]) -> list[Call]:
 def openinference(name: str, calls: list[Call]) -> list[Call]:
     told = _without_retries(name, calls)
     if name in ANTHROPIC:
-        # Nested in its spans are the library's own, which are kept. But those of `messages.stream` stand alone, and its
-        # own have no response id: one call under two names that nothing joins.
-        return told + [_in_its_words(call) for call in told if name == "managed_stream"]
-    # One model name, the provider's answer where there is one, and no response id.
+        return told  # the library's own spans say the same under the same response id, nested or in another trace
+    # One model name, the provider's answer where there is one; the response id stands in the answer.
     return [replace(_in_its_words(call), response_model=None) for call in told]
 
 
@@ -90,4 +88,4 @@ def _without_retries(name: str, calls: list[Call]) -> list[Call]:
 
 
 def _in_its_words(call: Call) -> Call:
-    return replace(call, request_model=call.response_model or call.request_model, request_id=None)
+    return replace(call, request_model=call.response_model or call.request_model)
