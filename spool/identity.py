@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -78,18 +79,19 @@ def of_call(
     return Identity(os.urandom(16), certain=False)
 
 
-def of_moment(record: Inference, group: str) -> bytes | None:
+def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
-    A name for a call of a group whose id several calls share: by its model, outcome, counts and exact start.
+    Names for a call of groups whose ids several calls share: by its model, outcome, counts and exact start.
 
-    To the microsecond, in which clocks of one process agree: calls of one loop begin apart. None without a start.
+    To the microsecond, in which clocks of one process agree: calls of one loop begin apart. Empty without a start.
     """
     if record.start_time is None:
-        return None
+        return ()
     model = (record.request_model or record.response_model or "").rpartition("/")[2]
-    tokens = (record.input_tokens or 0, record.output_tokens or 0)
+    tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     moment = (record.start_time + 500) // 1000
-    return digest(3, group, model, record.status == "error", *tokens, "at", moment)
+    call = f"{model}\0{record.status == 'error'}\0{tokens}\0at\0{moment}"
+    return tuple([digest(3, f"{group}\0{call}") for group in groups if group is not None])
 
 
 def of_point(series: bytes, start_time: int, time: int) -> bytes:

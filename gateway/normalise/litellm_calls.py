@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
-from gateway.normalise.reading.values import text
 from spool.identity import Identity, of_call, of_moment
 from spool.record import Inference
 
@@ -25,7 +25,7 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     return of_call(record, response_id=own, own_id=own)
 
 
-def names_of(record: Inference, call_type: Any, *groups: Any) -> tuple[bytes, ...]:
+def names_of(record: Inference, call_type: Any, groups: Callable[[], Iterable[str | None]]) -> tuple[bytes, ...]:
     """
     Further names of a call that some of LiteLLM's reports tell without its id, or with another: by its trace and
     by its call id, which several attempts share.
@@ -38,8 +38,7 @@ def names_of(record: Inference, call_type: Any, *groups: Any) -> tuple[bytes, ..
         return ()
     if record.status == "cached":
         return ()
-    names = (of_moment(record, named) for group in groups if (named := text(group)) is not None)
-    return tuple([name for name in names if name is not None])
+    return of_moment(record, groups())
 
 
 def _may_be_call_id(record: Inference, call_id: str | None) -> bool:

@@ -132,7 +132,7 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     if _is_tool_call(event, record):
         return ()
     call_id = text(event.litellm_call_id)
-    names = names_of(record, event.call_type, event.trace_id, call_id)
+    names = names_of(record, event.call_type, lambda: (text(event.trace_id), call_id))
     identity = identity_of(record, call_id)
     return (Call(record, identity._replace(also=names) if names else identity, left_out),)
 

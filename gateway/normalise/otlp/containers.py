@@ -22,19 +22,20 @@ def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fie
     """The token counts of an object by field: of a field's names the first with a number."""
     found: dict[str, Any] = {}
     for field, keys in names.items():
-        numbers = (semconv.count(tree[key], key) for key in keys if key in tree)
-        number = next((number for number in numbers if number is not None), None)
-        if number is not None:
-            found[field] = number
+        for key in keys:
+            if key in tree and (number := semconv.count(tree[key], key)) is not None:
+                found[field] = number
+                break
     return found
 
 
-def python_numbers(value: Any) -> dict[str, str]:
+def python_numbers(value: Any) -> dict[str, int | str]:
     """The numbers in the text of a Python dict, also nested, by name; the first of a name stays."""
-    numbers: dict[str, str] = {}
+    numbers: dict[str, int | str] = {}
     if isinstance(value, str) and len(value) <= _LONGEST:
         for name, digits in _PAIR.findall(value):
-            numbers.setdefault(name, digits)
+            if name not in numbers:
+                numbers[name] = int(digits) if digits.isdecimal() else digits
     return numbers
 
 

@@ -9,6 +9,7 @@ from gateway.normalise.otlp.span_rules import bedrock_scope
 from gateway.normalise.reading import values
 from gateway.normalise.reading.tokens import Tokens, settle, with_thoughts
 
+_FIELDS = frozenset(Tokens._fields)
 _PARTS = ("cache_read", "cache_write", "reasoning")
 
 
@@ -64,15 +65,16 @@ def _of_object(whole: Tokens, stated: Tokens) -> Tokens | None:
 
 def _completed(stated: Tokens, more: Fields) -> Tokens:
     """The counts that attributes state by themselves; what they leave out, or say to be 0, by a container."""
-    missing = [
-        field
-        for field, number in zip(Tokens._fields, stated, strict=True)
-        if not number and field in more and (number is None or field in _PARTS)
-    ]
-    if not missing:
-        return stated
-    found = {field: semconv.count(more[field], field) for field in missing}
-    return stated._replace(**{field: number for field, number in found.items() if number is not None})
+    found: dict[str, int] = {}
+    for field, value in more.items():
+        if field not in _FIELDS:
+            continue
+        number = getattr(stated, field)
+        if not number and (number is None or field in _PARTS):
+            counted = semconv.count(value, field)
+            if counted is not None:
+                found[field] = counted
+    return stated._replace(**found) if found else stated
 
 
 def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:

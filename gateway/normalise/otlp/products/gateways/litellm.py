@@ -59,8 +59,8 @@ def _refine(span: Span, record: Inference) -> None:
 
 def _also(span: Span, record: Inference) -> tuple[bytes, ...]:
     attributes = span.attributes
-    call_type = semconv.first_text(attributes, _CALL_TYPE)
-    return names_of(record, call_type, *(values.text(attributes.get(name)) for name in (_TRACE_ID, _CALL_ID)))
+    call_type = semconv.first(attributes, _CALL_TYPE)
+    return names_of(record, call_type, lambda: (values.text(attributes.get(name)) for name in (_TRACE_ID, _CALL_ID)))
 
 
 def _usage_object(value: Any) -> Fields:
