@@ -157,7 +157,7 @@ def test_reports_in_four_zones(aged: tuple[Path, list[int]]) -> None:
                 rows = json.loads(text)["rows"]
                 told = {_period(datetime.fromisoformat(row["period"]), per): row["calls"] for row in rows}
                 assert expected == told
-                assert {str(PRICE * calls) for calls in told.values()} >= {row["cost"] for row in rows}
+                assert {PRICE * calls for calls in told.values()} >= {Decimal(row["cost"]) for row in rows}
                 found.add("exact")
     _check(outcomes)
 
