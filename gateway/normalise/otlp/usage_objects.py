@@ -16,7 +16,7 @@ from msgspec import Struct
 from gateway.normalise.otlp.product import Fields
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.payload.literal import of_literal
-from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, added, of_gemini, of_usage, settle
+from gateway.normalise.reading.tokens import CacheWrites, Gemini, Tokens, Usage, of_gemini, of_usage, settle
 from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
 from spool.identity import is_long
 
@@ -26,13 +26,11 @@ _JSON = ("{", "[")
 # --- Usage objects ------------------------------------------------------------------------------------------
 
 
-class LangChainParts(Struct):
+class LangChainParts(CacheWrites):
     """`input_token_details` and `output_token_details`: the cache's writes may be told by their age alone."""
 
     cache_read: Any = None
     cache_creation: Any = None
-    ephemeral_5m_input_tokens: Any = None
-    ephemeral_1h_input_tokens: Any = None
     reasoning: Any = None
 
 
@@ -113,15 +111,11 @@ def _either(one: Any, other: Any) -> Any:
 def _of_langchain(usage: UsageObject, total: int | None) -> Tokens:
     inputs = nested(usage.input_token_details, LangChainParts)
     outputs = nested(usage.output_token_details, LangChainParts)
-    by_age = added(
-        count(inputs.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"),
-        count(inputs.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens"),
-    )
     stated = Tokens(
         count(usage.input_tokens, "input_tokens"),
         count(usage.output_tokens, "output_tokens"),
         count(inputs.cache_read, "cache_read"),
-        count(inputs.cache_creation, "cache_creation") or by_age,
+        count(inputs.cache_creation, "cache_creation") or inputs.total(),
         count(outputs.reasoning, "reasoning"),
     )
     return settle(stated, total=total)

@@ -40,9 +40,8 @@ class Call(NamedTuple):
     record: Inference
     identity: Identity
     left_out: int = 0  # metadata that may not become a tag
-    is_certain: bool = (
-        False  # its gateway reports nothing but calls: it is one even if neither model nor tokens are known
-    )
+    # Its gateway reports nothing but calls: it is one even if neither model nor tokens are known.
+    is_certain: bool = False
 
 
 class Count(NamedTuple):
