@@ -17,7 +17,8 @@ class SpoolSettings:
     The [spool] section.
 
     `pending_items` and `pending_bytes` bound what waits in the merge window, and as much again of counters, which
-    wait `counter_wait` for the calls of their reporter.
+    wait `counter_wait` for the calls of their reporter. `commit_wait` and `waiting_submissions` bound what waits for a
+    disk that does not answer: after so long, and beyond so many, submissions are refused with 503.
     """
 
     max_bytes: Size = 10 * GIB
@@ -29,3 +30,5 @@ class SpoolSettings:
     pending_items: int = 20_000
     pending_bytes: Size = 16 * MIB
     counter_wait: Duration = 90.0
+    commit_wait: Duration = 10.0
+    waiting_submissions: int = 10_000

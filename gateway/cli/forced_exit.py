@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-STOP_WITHIN_S = 45.0  # all waits of a stop take 24 s at most, the rest is for closing files on a slow disk
+STOP_WITHIN_S = 28.0  # all waits of a stop take 24 s at most, the rest is for closing files on a slow disk
 
 _log = logging.getLogger(__name__)
 

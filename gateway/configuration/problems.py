@@ -28,6 +28,10 @@ def problems(config: Config) -> Iterator[str]:
         yield "spool.duplicate_ids must be at least 1"
     if config.spool.pending_items < 1:
         yield "spool.pending_items must be at least 1"
+    if config.spool.commit_wait < 1:
+        yield "spool.commit_wait must be at least 1s"
+    if config.spool.waiting_submissions < 1:
+        yield "spool.waiting_submissions must be at least 1"
     yield from upstream.problems(config.upstream)
     yield from catalogue.problems(config.destinations)
     yield from _stream_problems(config)

@@ -19,6 +19,8 @@ from spool.log.protocols import Log
 from spool.log.values import LogStats
 
 ANSWER_S = 10.0  # a writer without an answer for this long is dead
+NOT_READY_S = 5.0  # a commit that takes so long: senders elsewhere are served better
+NOT_ALIVE_S = 60.0  # it will not come back: whoever watches restarts it
 CACHE_S = 1.0  # anybody may ask; the disk is read at most this often
 
 
@@ -47,9 +49,9 @@ class Health:
         self._started = clock.now()
 
     async def live(self) -> bool:
-        """False only if the writer is dead; a dead event loop gives no answer at all."""
+        """False only if the writer is dead or hangs; a dead event loop gives no answer at all."""
         stats = await self._read()
-        return stats is not None and stats.alive
+        return stats is not None and stats.alive and stats.commit_s < NOT_ALIVE_S
 
     async def ready(self) -> bool:
         return not self._obstacles(await self._read())
@@ -79,6 +81,8 @@ class Health:
             reasons.append("the writer is dead: restart")
         elif not stats.writable:
             reasons.append(stats.last_error or "the spool cannot keep anything")
+        elif stats.commit_s >= NOT_READY_S:
+            reasons.append(f"the disk does not answer: a commit has taken {stats.commit_s:.0f} s so far")
         if not self._keys_read():
             reasons.append("the key table cannot be read")
         return reasons

@@ -184,6 +184,8 @@ class _SnapshotCollector:
         yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
         yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
         yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
+        yield _gauge("tollhouse_commit_in_hand_seconds", "How long the commit in hand has taken", stats.commit_s)
+        yield _gauge("tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting)
         window_s = stats.duplicate_window_s
         yield _gauge("tollhouse_duplicate_window_seconds", "How far back repeats are known", window_s)
         failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a valid key")

@@ -93,6 +93,8 @@ class LogStats:
     writable: bool
     last_error: str | None
     alive: bool = True  # whether what commits still runs; without it nothing is ever kept again
+    commit_s: float = 0.0  # how long the commit or the upkeep in hand has taken so far
+    waiting: int = 0  # submissions behind it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,14 +37,22 @@ class _Connection(aiosqlite.Connection):
     """Runs a whole function on the connection's thread, so that a transaction costs one thread hop."""
 
     flush_seconds = 0.0
+    began: float | None = None  # what runs on the thread now; None when nothing does
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        result: T = await self._execute(lambda: work(self._conn))  # type: ignore[no-untyped-call]
+        result: T = await self._execute(self._timed, lambda: work(self._conn))  # type: ignore[no-untyped-call]
         return result
 
     async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        result: T = await self._execute(self._transact, work)  # type: ignore[no-untyped-call]
+        result: T = await self._execute(self._timed, lambda: self._transact(work))  # type: ignore[no-untyped-call]
         return result
+
+    def _timed(self, work: Callable[[], T]) -> T:
+        self.began = time.monotonic()
+        try:
+            return work()
+        finally:
+            self.began = None
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._conn
@@ -117,6 +125,12 @@ class Database:
     def flush_seconds(self) -> float:
         """How long the last COMMIT took: the write of the log and its flush."""
         return self._writer.flush_seconds
+
+    @property
+    def busy_s(self) -> float:
+        """How long the writing connection has been at what it does now; 0 when it does nothing."""
+        began = self._writer.began
+        return 0.0 if began is None else time.monotonic() - began
 
     async def close(self) -> None:
         """The reader first: the last connection to close moves the log into the file, and that must be the writer."""

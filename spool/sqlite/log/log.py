@@ -88,7 +88,12 @@ class SqliteLog:
         numbers = await self._database.run(self._load)
         self._planner.begin(numbers)
         self._horizon.begin(numbers)
-        self._writer = GroupWriter(self._commit, self._between)
+        self._writer = GroupWriter(
+            self._commit,
+            self._between,
+            wait_s=self._settings.commit_wait,
+            max_waiting=self._settings.waiting_submissions,
+        )
 
     def _load(self, connection: sqlite3.Connection) -> Mapping[str, int]:
         store.load_ids(connection, self._index)
@@ -338,6 +343,8 @@ class SqliteLog:
                 writable=self._health.well and self._writer.alive and room.used < self._settings.max_bytes,
                 last_error=self._health.last_error,
                 alive=self._writer.alive,
+                commit_s=max(self._writer.in_hand_s, self._database.busy_s),
+                waiting=self._writer.waiting,
             )
 
     # -- upkeep ----------------------------------------------------------------------------------------------------

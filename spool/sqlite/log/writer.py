@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.log.values import Receipt, Submission
@@ -17,8 +18,13 @@ TICK_S = 1.0  # between looks at a log that is not well
 
 _log = logging.getLogger(__name__)
 
-_Waiting = tuple[Submission, asyncio.Future[Receipt]]
 CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
+
+
+class _Waiting(NamedTuple):
+    submission: Submission
+    receipt: asyncio.Future[Receipt]
+    timer: asyncio.TimerHandle  # refuses it when its group has not begun in time
 
 
 class IndexOutOfStep(Exception):
@@ -33,12 +39,24 @@ class GroupWriter:
     """
     One task that takes all submissions that wait, commits them together and answers each.
 
-    `between` runs after every group, and every second while it answers True.
+    `between` runs after every group, and every second while it answers True. A disk that does not answer holds up the
+    group in hand only: what has waited `wait_s` for it, or would be beyond `max_waiting`, is refused and not kept.
     """
 
-    def __init__(self, commit: CommitGroup, between: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self,
+        commit: CommitGroup,
+        between: Callable[[], Awaitable[bool]],
+        *,
+        wait_s: float = 10.0,
+        max_waiting: int = 10_000,
+    ) -> None:
         self._commit = commit
         self._between = between
+        self._wait_s = wait_s
+        self._max_waiting = max_waiting
+        self._loop = asyncio.get_running_loop()
+        self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_Waiting] = deque()
         self._in_hand: Sequence[_Waiting] = ()
         self._somebody = asyncio.Event()
@@ -55,16 +73,32 @@ class GroupWriter:
         """It ended by something else than `close`."""
         return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
+    @property
+    def waiting(self) -> int:
+        """Submissions behind the group in hand."""
+        return len(self._waiting)
+
+    @property
+    def in_hand_s(self) -> float:
+        """How long the group in hand has taken so far; 0 between groups."""
+        return 0.0 if self._began is None else self._loop.time() - self._began
+
     async def append(self, submission: Submission) -> Receipt:
         """
         Returns after the flush that holds the submission.
 
         A caller that is cancelled before its group began takes it back whole; after that it is kept whole.
+        SpoolUnavailable when the disk does not answer in time: nothing was kept.
         """
         if self._closing or not self.alive:
             raise SpoolUnavailable("the log is closing" if self._closing else "what commits has ended")
-        receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._waiting.append((submission, receipt))
+        if len(self._waiting) >= self._max_waiting:
+            raise SpoolUnavailable(f"{len(self._waiting)} submissions wait already (spool.waiting_submissions)")
+        if self.in_hand_s > self._wait_s:
+            raise SpoolUnavailable("the disk does not answer (spool.commit_wait)")
+        receipt: asyncio.Future[Receipt] = self._loop.create_future()
+        timer = self._loop.call_later(self._wait_s, _refuse, receipt)
+        self._waiting.append(_Waiting(submission, receipt, timer))
         self._somebody.set()
         return await receipt
 
@@ -79,9 +113,11 @@ class GroupWriter:
         while self._waiting or not self._closing:
             await self._wait(TICK_S if again else None)
             self._in_hand = self._take()
+            self._began = self._loop.time()
             if self._in_hand:
                 await self._answer(self._in_hand)
             again = await self._look_after()
+            self._began = None
 
     async def _wait(self, timeout_s: float | None) -> None:
         if self._waiting or self._closing:
@@ -97,24 +133,25 @@ class GroupWriter:
         group = []
         records = 0
         while self._waiting and records < GROUP_RECORDS:
-            submission, receipt = self._waiting.popleft()
-            if not receipt.cancelled():
-                group.append((submission, receipt))
-                records += len(submission.records) + len(submission.points)
+            one = self._waiting.popleft()
+            one.timer.cancel()
+            if not one.receipt.done():
+                group.append(one)
+                records += len(one.submission.records) + len(one.submission.points)
         return group
 
     async def _answer(self, group: Sequence[_Waiting]) -> None:
         try:
-            receipts = await self._commit([submission for submission, _ in group])
+            receipts = await self._commit([one.submission for one in group])
         except SpoolError as error:
-            for _, receipt in group:
-                _fail(receipt, error)
+            for one in group:
+                _fail(one.receipt, error)
         except IndexOutOfStep as error:
             _succeed(group, error.receipts)
             raise  # the end of this task: the next start reads from the disk what is known
         except Exception as error:  # noqa: BLE001 - one that cannot be packed must not fail its neighbours
             if len(group) == 1:
-                _fail(group[0][1], error)
+                _fail(group[0].receipt, error)
             else:
                 for one in group:
                     await self._answer([one])
@@ -127,8 +164,8 @@ class GroupWriter:
         if not self._closing:
             name = type(error.__cause__ or error).__name__ if error else None
             _log.critical("the task that commits has ended", extra={"action": "writer_died", "error": name})
-        for _, receipt in (*self._in_hand, *self._waiting):
-            _fail(receipt, SpoolUnavailable("what commits has ended"))
+        for one in (*self._in_hand, *self._waiting):
+            _fail(one.receipt, SpoolUnavailable("what commits has ended"))
 
     async def _look_after(self) -> bool:
         try:
@@ -139,9 +176,13 @@ class GroupWriter:
 
 
 def _succeed(group: Sequence[_Waiting], receipts: Sequence[Receipt]) -> None:
-    for (_, receipt), done in zip(group, receipts, strict=True):
-        if not receipt.done():
-            receipt.set_result(done)
+    for one, done in zip(group, receipts, strict=True):
+        if not one.receipt.done():
+            one.receipt.set_result(done)
+
+
+def _refuse(receipt: asyncio.Future[Receipt]) -> None:
+    _fail(receipt, SpoolUnavailable("the disk did not answer in time (spool.commit_wait)"))
 
 
 def _fail(receipt: asyncio.Future[Receipt], error: Exception) -> None:

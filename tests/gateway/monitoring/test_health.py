@@ -80,10 +80,14 @@ async def test_a_parked_route_changes_nothing_but_the_body() -> None:
     [
         ({"stats_now": replace(STATS, writable=False, last_error="the disk is full")}, "the disk is full"),
         ({"stats_now": replace(STATS, writable=False)}, "the spool cannot keep anything"),
+        (
+            {"stats_now": replace(STATS, commit_s=healths.NOT_READY_S)},
+            "the disk does not answer: a commit has taken 5 s so far",
+        ),
         ({"keys_read": False}, "the key table cannot be read"),
         ({"closing": True}, "stopping"),
     ],
-    ids=["disk full", "spool full", "keys", "stopping"],
+    ids=["disk full", "spool full", "hanging", "keys", "stopping"],
 )
 async def test_what_keeps_a_sources_from_being_ready(change: dict[str, object], reason: str) -> None:
     """It is live, not ready, and says why."""
@@ -117,3 +121,11 @@ async def test_a_dead_writer_is_a_dead_sources() -> None:
     health = HealthSources(stats_now=replace(STATS, alive=False)).health()
     assert (False, False) == (await health.live(), await health.ready())
     assert ["the writer is dead: restart"] == (await health.report())["reasons"]
+
+
+async def test_readiness_follows_the_commit_in_hand() -> None:
+    """Ready up to 5 s, then live alone, and after 60 s not even that: the disk will not come back by itself."""
+    figures = [(4.9, True, True), (5.0, False, True), (59.9, False, True), (60.0, False, False)]
+    for commit_s, ready, live in figures:
+        health = HealthSources(stats_now=replace(STATS, commit_s=commit_s)).health()
+        assert (ready, live) == (await health.ready(), await health.live()), commit_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -49,6 +50,79 @@ async def test_whoever_waits_for_a_dead_writer_is_told() -> None:
         await writer.append(submission([call(3)]))
     assert not writer.alive
     await writer.close()
+
+
+class HangingDisk:
+    """Commits that return when a test lets them; what they committed is kept in order."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.began = asyncio.Event()
+        self.kept: list[Submission] = []
+
+    async def commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        self.began.set()
+        await self.answers.wait()
+        self.kept += group
+        return [Receipt(id="", records=len(one.records), ignored=0, rejected=0) for one in group]
+
+    async def between(self) -> bool:
+        return False
+
+
+async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() -> None:
+    """What waits behind it is refused in time, what comes later at once; neither is kept when the disk answers."""
+    disk = HangingDisk()
+    writer = GroupWriter(disk.commit, disk.between, wait_s=0.1)
+    in_hand = asyncio.create_task(writer.append(submission([call(1)])))
+    await disk.began.wait()
+    with pytest.raises(SpoolUnavailable, match=r"in time \(spool.commit_wait\)"):
+        await writer.append(submission([call(2)]))
+    assert writer.in_hand_s >= 0.1
+    with pytest.raises(SpoolUnavailable, match=r"does not answer \(spool.commit_wait\)"):
+        await writer.append(submission([call(3)]))
+    disk.answers.set()
+    assert 1 == (await in_hand).records
+    assert 1 == (await writer.append(submission([call(4)]))).records
+    await writer.close()
+    assert [call(1)[0], call(4)[0]] == [one.records[0] for one in disk.kept]
+    assert 0.0 == writer.in_hand_s
+
+
+async def test_no_more_wait_than_are_allowed() -> None:
+    """The last that may wait is kept, one more is refused at once."""
+    disk = HangingDisk()
+    writer = GroupWriter(disk.commit, disk.between, max_waiting=2)
+    senders = [asyncio.create_task(writer.append(submission([call(0)])))]
+    await disk.began.wait()
+    senders += [asyncio.create_task(writer.append(submission([call(number)]))) for number in (1, 2)]
+    await asyncio.sleep(0)
+    assert 2 == writer.waiting
+    with pytest.raises(SpoolUnavailable, match=r"2 submissions wait already \(spool.waiting_submissions\)"):
+        await writer.append(submission([call(3)]))
+    disk.answers.set()
+    await asyncio.gather(*senders)
+    await writer.close()
+    assert [call(number)[0] for number in range(3)] == [one.records[0] for one in disk.kept]
+
+
+async def test_the_figures_show_what_keeps_the_writing_connection(start: Starter) -> None:
+    """A commit that hangs on the disk, and upkeep that hangs there, while the reading connection answers as always."""
+    spool = await start()
+    began, goes_on = threading.Event(), threading.Event()
+    assert 0.0 == (await spool.log.stats()).commit_s
+
+    def hang(_: object) -> None:
+        began.set()
+        goes_on.wait(30)
+
+    hanging = asyncio.create_task(spool.database.run(hang))
+    await asyncio.to_thread(began.wait, 30)
+    sender = asyncio.create_task(add(spool.log, call(1)))
+    assert (await spool.log.stats()).commit_s > 0
+    goes_on.set()
+    await asyncio.gather(hanging, sender)
+    assert 0.0 == (await spool.log.stats()).commit_s
 
 
 async def test_a_log_whose_writer_died_says_so(start: Starter) -> None:
