@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-clients soak bench lint format hooks lock prices clean
+.PHONY: help run quick test test-clients faults soak bench lint format hooks lock prices clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,10 +34,12 @@ test: $(VENV)/test.stamp lint  ## the whole suite, and the wheel on every suppor
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
 
-soak: $(VENV)/test.stamp  ## 200 rounds of kill -9 under load, and in a file of 100,000 calls; 100 orders of every case
-	TOLLHOUSE_KILL_ROUNDS=200 TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
-	$(BIN)/python -m pytest -q tests/acceptance/test_kill.py tests/acceptance/test_send_killed.py \
-	tests/integration/test_order_of_items.py --timeout 3600
+faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what was lost and counted twice
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults --timeout 3600
+
+soak: $(VENV)/test.stamp  ## a file of 100,000 calls with kills; 100 orders of every case
+	TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
+	$(BIN)/python -m pytest -q tests/acceptance/test_send_killed.py tests/integration/test_order_of_items.py --timeout 3600
 
 bench: $(VENV)/test.stamp  ## every benchmark, long rounds, figures as ratios
 	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800

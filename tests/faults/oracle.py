@@ -1,0 +1,124 @@
+"""A client that sends calls, repeats what was not answered, and writes down what was acknowledged."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import urllib3
+
+from tests.acceptance.payloads import post, request, span
+
+CALLS_A_REQUEST = (1, 1, 5, 50)
+RETRIED = (429, 503)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SentRequest:
+    """A request body and its calls: response ids and the hashes of what they say."""
+
+    body: bytes
+    calls: dict[str, str]
+
+
+class Oracle:
+    """What was sent and what was acknowledged: in memory, and flushed to a file, `RESPONSE_ID HASH` a line."""
+
+    def __init__(self, path: Path, rng: random.Random, key: str) -> None:
+        self.sent: dict[str, str] = {}
+        self.acknowledged: dict[str, str] = {}
+        self.unexpected: list[str] = []  # answers that are neither success nor a request to come again
+        self.latencies_s: list[float] = []
+        self.key = key
+        self._rng = rng
+        self._lock = threading.Lock()
+        self._list = path.open("a", buffering=1)
+        self._in_flight: list[SentRequest | None] = []  # of each sender: what the last kill left unanswered
+
+    def make(self, count: int) -> SentRequest:
+        """A request of new calls with tokens and users of their own."""
+        with self._lock:
+            calls = [
+                (f"chatcmpl-{self._rng.getrandbits(96):024x}", self._rng.randrange(1, 10**6), self._rng.randrange(50))
+                for _ in range(count)
+            ]
+            made = {name: content_hash(name, tokens, f"user-{user}") for name, tokens, user in calls}
+            self.sent.update(made)
+        spans = [span(name, tokens=tokens, user__id=f"user-{user}") for name, tokens, user in calls]
+        return SentRequest(request(spans), made)
+
+    def send(self, url: str, sent: SentRequest) -> bool:
+        """Whether it was acknowledged; urllib3.exceptions.HTTPError without an answer."""
+        began = time.monotonic()
+        answer = post(url, sent.body, self.key)
+        if answer.status == 200:
+            with self._lock:
+                self.latencies_s.append(time.monotonic() - began)
+                self.acknowledged.update(sent.calls)
+                self._list.writelines(f"{name} {content}\n" for name, content in sent.calls.items())
+        elif answer.status not in RETRIED:
+            self.unexpected.append(f"{answer.status} {answer.data[:200]!r}")
+        return answer.status == 200
+
+    def send_all(self, url: str, count: int, *, at_once: int = 50, timeout_s: float = 30.0) -> None:
+        """Send new calls until all are acknowledged, one request after the other."""
+        deadline = time.monotonic() + timeout_s
+        for first in range(0, count, at_once):
+            sent = self.make(min(at_once, count - first))
+            while not self.send(url, sent):
+                assert time.monotonic() < deadline, f"not acknowledged within {timeout_s} s: {self.unexpected}"
+                time.sleep(0.05)
+
+    @contextmanager
+    def load(self, url: str, *, senders: int = 4, pause_s: float = 0.0) -> Iterator[None]:
+        """
+        Send all the time, each sender first what the last load left unanswered, as a client does after a kill.
+
+        Senders end with the server or with the block. Some requests are sent twice though they were acknowledged.
+        """
+        stop = threading.Event()
+        self._in_flight += [None] * (senders - len(self._in_flight))
+        threads = [threading.Thread(target=self._run, args=(n, url, pause_s, stop)) for n in range(senders)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def close(self) -> None:
+        self._list.close()
+
+    def _run(self, place: int, url: str, pause_s: float, stop: threading.Event) -> None:
+        while not stop.is_set():
+            sent = self._in_flight[place] or self.make(self._choose(CALLS_A_REQUEST))
+            self._in_flight[place] = sent
+            try:
+                done = self.send(url, sent)
+                if done and self._choose((False, False, True)):
+                    self.send(url, sent)
+            except urllib3.exceptions.HTTPError:
+                return  # killed
+            if done:
+                self._in_flight[place] = None
+            stop.wait(pause_s if done else 0.02)
+
+    def _choose(self, among: tuple[T, ...]) -> T:
+        with self._lock:
+            return self._rng.choice(among)
+
+
+def content_hash(response_id: str, input_tokens: object, user: object) -> str:
+    """What a call says, wherever it is read: in the request, at the upstream, in the record file."""
+    return hashlib.sha256(f"{response_id} {input_tokens} {user}".encode()).hexdigest()[:16]

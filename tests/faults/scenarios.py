@@ -1,0 +1,98 @@
+"""The fault scenarios by name, and the row that each has in the table of `make faults`."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
+SEED = os.environ.get("TOLLHOUSE_SEED", "")
+
+SCENARIOS = {
+    "F1": "SIGKILL at random points under load",
+    "F2": "power cut: writes that were not synced are gone or torn",
+    "F3": "killed between the upstream's 2xx and our own mark",
+    "F4": "killed or cut off while it recovers",
+    "F5": "disk full while writing, then space again",
+    "F6": "disk full at start",
+    "F7": "quota, inodes, errors of fsync",
+    "F8": "read-only, lost, network and memory mounts",
+    "F9": "bit flips, cut and zeroed pages, in files and WALs",
+    "F10": "damaged header of a database",
+    "F11": "a second process on the same directory",
+    "F12": "upstream down for long at full rate, then back",
+    "F13": "408, 429, 5xx, no answer, slow answers, resets",
+    "F14": "upstream key disabled or without scope, then mended",
+    "F15": "one poison record in a batch",
+    "F16": "partial success",
+    "F17": "one key floods or keeps requests back",
+    "F18": "the spool is full",
+    "F19": "storm of duplicates",
+    "F20": "the clock jumps",
+    "F21": "SIGTERM and SIGHUP under load",
+    "F22": "upgrade and downgrade with a filled spool",
+    "F23": "bombs, floods of items, slow connections",
+    "F24": "a reader that holds the log open",
+    "F25": "secrets rotate while records wait",
+    "F26": "devices revoked, enrolled at once, claimed twice",
+    "F27": "a blocked loop, a dead writer, a failing task",
+    "F28": "soak at twice the expected rate with random faults",
+}
+
+
+@dataclass
+class FaultRow:
+    """What the tests of one scenario found; `duplicates` are records that a destination counts more than once."""
+
+    rounds: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    duplicates: int = 0
+    recovery_s: float | None = None  # the longest until a fresh record passed
+    outcomes: set[str] = field(default_factory=set)  # of its tests: passed, failed, skipped
+
+
+class Trial:
+    """One test of a scenario: it draws the seeds of its rounds and counts into the scenario's row."""
+
+    def __init__(self, name: str, row: FaultRow) -> None:
+        self.name = name
+        self.row = row
+
+    def rounds(self, *, short: int, full: int, failed: Sequence[int] = ()) -> Iterator[random.Random]:
+        """
+        A source of chance for each round: the seeds in `failed` (regressions), then new ones, `short` or `full`.
+
+        `TOLLHOUSE_SEED` replays one round. pytest shows the printed seeds of a test that fails.
+        """
+        drawn: Iterable[int] = (random.SystemRandom().randrange(2**32) for _ in range(full if LONG else short))
+        for seed in [int(SEED)] if SEED else [*failed, *drawn]:
+            print(f"{self.name}: TOLLHOUSE_SEED={seed}")
+            self.row.rounds += 1
+            yield random.Random(seed)
+
+    def count(
+        self, *, acknowledged: int = 0, lost: int = 0, duplicates: int = 0, recovery_s: float | None = None
+    ) -> None:
+        """Add to the scenario's row; the recovery is the longest of all."""
+        self.row.acknowledged += acknowledged
+        self.row.lost += lost
+        self.row.duplicates += duplicates
+        if recovery_s is not None:
+            self.row.recovery_s = max(recovery_s, self.row.recovery_s or 0.0)
+
+
+def table(rows: dict[str, FaultRow]) -> Iterator[str]:
+    """The lines of the table; in a long run also the scenarios that no test ran."""
+    yield f"{'':4} {'scenario':56} {'rounds':>6} {'acknowledged':>12} {'lost':>5} {'dupl.':>5} {'recovery':>9}  result"
+    for name, title in SCENARIOS.items():
+        row = rows.get(name)
+        if row is None:
+            if LONG:
+                yield f"{name:4} {title:56} {'not run':>6}"
+            continue
+        recovery = "" if row.recovery_s is None else f"{row.recovery_s:.1f} s"
+        counts = f"{row.rounds:6} {row.acknowledged:12} {row.lost:5} {row.duplicates:5} {recovery:>9}"
+        yield f"{name:4} {title:56} {counts}  {', '.join(sorted(row.outcomes))}"

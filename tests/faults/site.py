@@ -1,0 +1,128 @@
+"""A Tollhouse between an oracle and an upstream that misbehaves, and what the judge finds in it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.faults.oracle import Oracle, content_hash
+from tests.faults.scenarios import Trial
+from tests.faults.upstream import ACCEPT, ScriptedUpstream
+
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+{server}
+[spool]
+hold = "{hold}"
+{spool}
+[upstream]
+base_url = "{url}"
+timeout = "{timeout}"
+batch_records = {batch_records}
+[[upstream.keys]]
+name = "telemetry"
+secret_file = "{secret}"
+use_cases = ["Send AI Telemetry"]
+[[destinations]]
+name = "archive"
+type = "ndjson"
+path = "records.ndjson"
+{more}
+"""
+UPSTREAM_ROUTE = "upstream/ai-telemetry"
+RECOVERY_S = 60.0
+
+
+@dataclass
+class Verdict:
+    """What was acknowledged and is nowhere, is somewhere twice, or says something else than was sent."""
+
+    acknowledged: int
+    lost: set[str] = field(default_factory=set)
+    duplicates: set[str] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+
+
+class FaultSite:
+    """One installation with its own upstream and oracle. Every start listens at the same address."""
+
+    def __init__(self, tollhouse: Tollhouse, upstream: ScriptedUpstream, oracle: Oracle, secret: Path) -> None:
+        self.tollhouse = tollhouse
+        self.upstream = upstream
+        self.oracle = oracle
+        self.secret = secret
+
+    @property
+    def url(self) -> str:
+        return self.tollhouse.url
+
+    def start(self, **environment: str) -> str:
+        where = {"TOLLHOUSE_SERVER__LISTEN": self.url.removeprefix("http://")} if self.url else {}
+        return self.tollhouse.start(env={**where, **environment})
+
+    def kill(self) -> None:
+        self.tollhouse.kill()
+
+    def heal(self, *, since: float | None = None) -> float:
+        """The upstream behaves again: seconds, or those `since` then, until a fresh record went all the way."""
+        self.upstream.behave(ACCEPT)
+        began = time.monotonic() if since is None else since
+        fresh = self.oracle.make(1)
+        (name,) = fresh.calls
+        wait_for(lambda: self.oracle.send(self.url, fresh), RECOVERY_S, "a fresh record is acknowledged")
+        wait_for(lambda: name in self.upstream.taken, RECOVERY_S, "a fresh record is delivered")
+        return time.monotonic() - began
+
+    def close(self, trial: Trial, *, since: float | None = None, timeout_s: float = 60.0) -> Verdict:
+        """Heal, wait until drained, judge and count. AssertionError names what is lost, doubled or wrong."""
+        recovery_s = self.heal(since=since)
+        verdict = self.judge(timeout_s=timeout_s)
+        trial.count(
+            acknowledged=verdict.acknowledged,
+            lost=len(verdict.lost),
+            duplicates=len(verdict.duplicates),
+            recovery_s=recovery_s,
+        )
+        assert verdict.acknowledged, "nothing was acknowledged"
+        assert set() == verdict.lost, "acknowledged and lost"
+        assert set() == verdict.duplicates, "counted twice"
+        assert [] == verdict.wrong
+        self.tollhouse.stop()
+        return verdict
+
+    def judge(self, *, timeout_s: float = 60.0) -> Verdict:
+        """Of the running, healed installation, once every route is drained."""
+        for route in self.tollhouse.json("spool", "status")["routes"]:
+            if route["route"].endswith("/ai-telemetry"):
+                self.tollhouse.wait_until_drained(route["route"], timeout_s)
+        oracle, upstream = self.oracle, self.upstream
+        records = self.tollhouse.records()
+        written = Counter(record["request_id"] for record in records)
+        contents = {
+            one["request_id"]: content_hash(one["request_id"], one["input_tokens"], one["user"]) for one in records
+        }
+        dead = self._dead()
+        there = upstream.taken.keys() | upstream.rejected | dead
+        verdict = Verdict(len(oracle.acknowledged))
+        verdict.lost = (oracle.acknowledged.keys() - there) | (oracle.acknowledged.keys() - written.keys())
+        verdict.duplicates = {name for counts in (upstream.taken, written) for name, n in counts.items() if n > 1}
+        verdict.wrong = [*oracle.unexpected, *upstream.violations]
+        for place, said in (("upstream", upstream.contents), ("record file", contents)):
+            verdict.wrong += [
+                f"{name} in the {place} is not as it was sent" for name in said if said[name] != oracle.sent.get(name)
+            ]
+        if not self.tollhouse.json("spool", "verify")["balanced"]:
+            verdict.wrong.append("the books do not balance")
+        return verdict
+
+    def _dead(self) -> set[str]:
+        """The response ids of what is set aside."""
+        letters: list[dict[str, Any]] = self.tollhouse.json("spool", "dead", "list", "--limit", "1000")["dead"]
+        shown = [self.tollhouse.json("spool", "dead", "show", str(letter["id"])) for letter in letters]
+        return {one["dead"]["record"]["request_id"] for one in shown}

@@ -1,0 +1,290 @@
+"""
+A cost service that misbehaves as it is told: a real HTTP server in threads of its own, which remembers keys.
+
+    upstream.behave(refuse(503), ACCEPT)         # one of these for each request, drawn by chance
+    upstream.next(TAKE_AND_CUT, refuse(503))     # for the next requests, in this order, before anything else
+    upstream.poison = lambda name: name == ...   # a batch with such a call is refused with `poison_answer`
+
+An idempotency key whose request was taken is answered again as the first time, and nothing of it counts again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import random
+import socket
+import struct
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from tests.faults.oracle import content_hash
+
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
+_PROTOBUF = "application/x-protobuf"
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What becomes of one request. `cut`: the connection is reset within the `body`, or before the `answer`."""
+
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    takes: bool = True  # a 2xx, or no answer at all: whether its records count
+    cut: str = ""
+    delay_s: float = 0.0
+    drips: bool = False  # the answer comes byte by byte over `delay_s`
+    rejects: int = 0  # a partial success: the first records are not taken
+    remembered: bool = False  # an error that the service itself gives, and gives again for the same key
+
+
+ACCEPT = Behaviour()
+TAKE_AND_CUT = Behaviour(cut="answer")
+CUT = Behaviour(cut="answer", takes=False)
+RESET_MID_BODY = Behaviour(cut="body", takes=False)
+
+
+def refuse(status: int, *, retry_after: int | None = None, remembered: bool = False) -> Behaviour:
+    """An answer of a balancer; `remembered`: of the service, for good under this key."""
+    headers = () if retry_after is None else (("Retry-After", str(retry_after)),)
+    return Behaviour(status=status, headers=headers, takes=False, remembered=remembered)
+
+
+def slow(delay_s: float, *, takes: bool = True) -> Behaviour:
+    """A right answer, byte by byte. Longer than `upstream.timeout` it is none."""
+    return Behaviour(delay_s=delay_s, drips=True, takes=takes)
+
+
+def hang(delay_s: float, *, takes: bool) -> Behaviour:
+    """No answer for so long, then a reset; taken or not."""
+    return Behaviour(delay_s=delay_s, cut="answer", takes=takes)
+
+
+def partly(rejects: int) -> Behaviour:
+    return Behaviour(rejects=rejects)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One request as it came."""
+
+    path: str
+    authorization: str
+    key: str
+    body: bytes  # inflated
+    calls: dict[str, str]  # response ids and the hashes of what they say
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    behaviour: Behaviour
+    body_hash: bytes
+
+
+class ScriptedUpstream:
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self.taken: Counter[str] = Counter()  # how often each call counts here
+        self.contents: dict[str, str] = {}
+        self.order: list[str] = []  # calls as they were first taken
+        self.rejected: set[str] = set()  # by partial successes
+        self.keys_of: dict[str, set[str]] = {}  # the idempotency keys under which each call came
+        self.attempts = 0
+        self.violations: list[str] = []  # one key, two bodies
+        self.secrets: set[str] | None = None  # when set: others are answered with 401
+        self.poison: Callable[[str], bool] = lambda response_id: False
+        self.poison_answer = refuse(400)
+        self.port = 0
+        self._rng = rng or random.Random()
+        self._behaviours: tuple[Behaviour, ...] = (ACCEPT,)
+        self._next: deque[Behaviour] = deque()
+        self._remembered: dict[str, _Remembered] = {}
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._server: _Server | None = None
+        self.up()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def behave(self, *behaviours: Behaviour) -> None:
+        """For every request from now on, one of these; what was to come next is forgotten."""
+        with self._lock:
+            self._behaviours = behaviours
+            self._next.clear()
+
+    def next(self, *behaviours: Behaviour) -> None:
+        with self._lock:
+            self._next.extend(behaviours)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether some of `next` was not asked for yet."""
+        return bool(self._next)
+
+    def up(self) -> None:
+        """Listen, at the same address as before."""
+        self._ending.clear()
+        self._server = _Server(("127.0.0.1", self.port), self)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def down(self) -> None:
+        """Connections are refused, those that stand are reset."""
+        server, self._server = self._server, None
+        if server is not None:
+            self._ending.set()
+            server.end()
+
+    def choose(self) -> Behaviour:
+        with self._lock:
+            return self._next.popleft() if self._next else self._rng.choice(self._behaviours)
+
+    def wait(self, seconds: float) -> None:
+        self._ending.wait(seconds)
+
+    def receive(self, attempt: Attempt, behaviour: Behaviour) -> Behaviour:
+        """What the service does with a request that it has read: a remembered answer goes before everything."""
+        with self._lock:
+            self.attempts += 1
+            for name in attempt.calls:
+                self.keys_of.setdefault(name, set()).add(attempt.key)
+            if self.secrets is not None and attempt.authorization not in self.secrets:
+                return refuse(401)
+            if not (behaviour.takes or behaviour.remembered):
+                return behaviour
+            body_hash = hashlib.sha256(attempt.body).digest()
+            known = self._remembered.get(attempt.key)
+            if known is not None:
+                if known.body_hash != body_hash:
+                    self.violations.append(f"two bodies under the key {attempt.key}")
+                return behaviour if behaviour.cut else known.behaviour
+            if behaviour.takes and any(map(self.poison, attempt.calls)):
+                return self.poison_answer
+            if behaviour.takes:
+                self._take(attempt, behaviour.rejects)
+            answer = Behaviour(behaviour.status, behaviour.headers, rejects=behaviour.rejects)
+            self._remembered[attempt.key] = _Remembered(answer, body_hash)
+            return behaviour
+
+    def _take(self, attempt: Attempt, rejects: int) -> None:
+        for place, (name, content) in enumerate(attempt.calls.items()):
+            if place < rejects:
+                self.rejected.add(name)
+                continue
+            if name not in self.taken:
+                self.order.append(name)
+            self.taken[name] += 1
+            self.contents[name] = content
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], upstream: ScriptedUpstream) -> None:
+        super().__init__(address, _Handler)
+        self.upstream = upstream
+        self._open: set[socket.socket] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        request.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """The other end was killed, or the connection was reset on purpose."""
+
+    def end(self) -> None:
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._open):
+            reset(connection)
+
+
+def reset(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_POST(self) -> None:
+        upstream = self.server.upstream
+        behaviour = upstream.choose()
+        length = int(self.headers["Content-Length"])
+        if behaviour.cut == "body":
+            self.rfile.read(length // 2)
+            self._cut()
+            return
+        attempt = self._attempt(self.rfile.read(length))
+        behaviour = upstream.receive(attempt, behaviour)
+        if behaviour.cut:
+            upstream.wait(behaviour.delay_s)
+            self._cut()
+        else:
+            self._answer(behaviour, upstream)
+
+    def _attempt(self, raw: bytes) -> Attempt:
+        body = gzip.decompress(raw) if self.headers.get("Content-Encoding") == "gzip" else raw
+        return Attempt(
+            path=self.path,
+            authorization=self.headers.get("Authorization", ""),
+            key=self.headers.get("Idempotency-Key", ""),
+            body=body,
+            calls=_calls(body) if self.path.endswith("/v1/traces") else {},
+        )
+
+    def _answer(self, behaviour: Behaviour, upstream: ScriptedUpstream) -> None:
+        body = b""
+        if behaviour.rejects:
+            answer = ExportTraceServiceResponse()
+            answer.partial_success.rejected_spans = behaviour.rejects
+            answer.partial_success.error_message = "not taken"
+            body = answer.SerializeToString()
+        headers = {"Content-Type": _PROTOBUF, "Content-Length": str(len(body)), **dict(behaviour.headers)}
+        lines = [f"HTTP/1.1 {behaviour.status} x", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        whole = "\r\n".join(lines).encode() + body
+        if not behaviour.drips:
+            self.wfile.write(whole)
+            return
+        for place in range(len(whole)):
+            upstream.wait(behaviour.delay_s / len(whole))
+            self.wfile.write(whole[place : place + 1])
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        reset(self.connection)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: the tests look at what it has."""
+
+
+def _calls(body: bytes) -> dict[str, str]:
+    """The calls of a trace request and the hashes of what they say."""
+    calls = {}
+    for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+        for scope in resource.scope_spans:
+            for one in scope.spans:
+                said = {each.key: each.value for each in one.attributes}
+                name = said["gen_ai.response.id"].string_value
+                tokens = said["gen_ai.usage.input_tokens"].int_value
+                calls[name] = content_hash(name, tokens, said["tollhouse.user"].string_value)
+    return calls
