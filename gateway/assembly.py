@@ -26,7 +26,7 @@ from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, split_address
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.http import bodies
+from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.listener import operator_listen
 from gateway.http.services import Background, OperatorServices, ReceiverServices, Services
@@ -40,6 +40,7 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.health import Health
+from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import Exposition, Metrics, Snapshot
 from gateway.monitoring.observers import Observers
 from gateway.normalise.formats.langfuse.merger import Merger
@@ -51,6 +52,7 @@ from spool.clock import Clock
 from spool.installation import derived
 from spool.ledger.ledger import CHUNK
 from spool.log.protocols import Log, Observer
+from spool.log.values import LogStats
 from spool.record import Inference
 from spool.storage import Storage, StorageOptions
 
@@ -162,7 +164,7 @@ async def open_services(
             deposits=deposits,
             operators=operators,
             health=assembler.health(receivers, routes),
-            exposition=assembler.exposition(metrics, access, routes),
+            exposition=assembler.exposition(metrics, receivers, routes),
             poke=routes.poke,
             background=background,
         )
@@ -253,8 +255,9 @@ class _Assembler:
             intake=window,
             metrics=metrics,
             clock=self._clock,
-            budget=bodies.Budget(server.max_inflight_bytes),
+            budget=Budget(server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes),
             max_body_bytes=server.max_body_bytes,
+            min_upload_rate=server.min_upload_rate,
             options=options,
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
@@ -349,18 +352,32 @@ class _Assembler:
             syncs=routes.syncs,
         )
 
-    def exposition(self, metrics: Metrics, access: Access, routes: Forwarder) -> Exposition:
+    def exposition(self, metrics: Metrics, receivers: ReceiverServices, routes: Forwarder) -> Exposition:
         storage, devices = self._storage, self.devices
 
         async def snapshot() -> Snapshot:
+            stats = await storage.log.stats()
             return Snapshot(
-                stats=await storage.log.stats(),
+                stats=stats,
                 routes=[*await storage.deliveries.routes(), *routes.syncs()],
                 devices=devices.counts(),
-                failed_attempts=access.failed_attempts,
+                failed_attempts=receivers.access.failed_attempts,
+                limits=self._limits(stats, receivers),
             )
 
         return Exposition(metrics, snapshot, self._clock.monotonic)
+
+    def _limits(self, stats: LogStats, receivers: ReceiverServices) -> list[Limit]:
+        server, section = self._config.server, self._config.spool
+        budget = receivers.budget
+        return [
+            Limit("server.max_inflight_bytes", server.max_inflight_bytes, budget.general.held),
+            Limit("server.small_body_reserve", server.small_body_reserve, budget.reserve.held),
+            Limit("spool.max_bytes", section.max_bytes, stats.bytes),
+            Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
+            Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
+            Limit("devices.max", self._config.devices.max, len(self.devices.table)),
+        ]
 
 
 async def _retain(log: Log) -> None:

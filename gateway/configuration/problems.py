@@ -76,6 +76,8 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         yield "server.max_body_bytes must be at least 64KiB"
     if server.max_inflight_bytes < server.max_body_bytes:
         yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
+    if server.small_body_reserve < 2 * server.small_body_bytes:
+        yield "server.small_body_reserve must be at least twice server.small_body_bytes"
 
 
 def _agent_problems(config: Config) -> Iterator[str]:

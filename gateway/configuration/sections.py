@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from exporters.settings import DestinationSettings, UpstreamSettings
-from spool.settings import MIB, Duration, Size, SpoolSettings
+from spool.settings import KIB, MIB, Duration, Size, SpoolSettings
 
 
 class ConfigError(Exception):
@@ -34,6 +34,9 @@ class ServerSettings:
     api_key_file: Path | None = None
     max_body_bytes: Size = 64 * MIB
     max_inflight_bytes: Size = 64 * MIB
+    small_body_bytes: Size = MIB
+    small_body_reserve: Size = 8 * MIB
+    min_upload_rate: Size = 16 * KIB  # bytes a second, of bodies over small_body_bytes; 0: any
     max_key_requests_per_s: int = 0
     max_key_bytes_per_s: Size = 0
     cors_origins: tuple[str, ...] = ()

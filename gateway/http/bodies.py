@@ -1,8 +1,8 @@
 """
-Read a request's body: inflated by hand and bounded while it streams, or refused.
+Read a request's body: bounded while it streams, inflated by hand, or refused.
 
-aiohttp's own decompression is off, because it accepts a truncated gzip body as whole. The memory of bodies is
-counted here, over all requests in hand.
+aiohttp's own decompression is off, because it accepts a truncated gzip body as whole. A body is inflated once it has
+arrived: an upload that never ends holds what was sent, not what that would become.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from aiohttp import HttpVersion11, StreamReader, web
@@ -18,6 +19,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from gateway.errors import BadPayload, Refusal
+from gateway.http.budget import Lease
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -25,53 +27,14 @@ else:
     from backports import zstd
 
 PIECE = 256 * 1024  # what one step of an inflater may put out
-TURN = 512 * 1024  # inflated bytes between two turns of the loop
+TURN = 512 * 1024  # bytes between two turns of the loop
+BLOCK = 64 * 1024  # of a compressed body that waits to be inflated
 IDLE_S = 30.0  # a body that pauses this long is refused
-TOTAL_S = 600.0  # and one that is not whole after this long
+SLACK_S = 10.0  # a large one that is this far behind `server.min_upload_rate`
+TOTAL_S = 600.0  # and any that is not whole after this long
 ZSTD_WINDOW_LOG = 23  # 8 MiB: RFC 9659 allows a content coding no more
 
 SUPPORTED = "gzip, deflate, zstd"
-
-
-class Budget:
-    """The inflated bytes of all requests in hand (`server.max_inflight_bytes`)."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.held = 0
-
-    def lease(self) -> Lease:
-        return Lease(self)
-
-    def fits(self, n: int, own: int) -> bool:
-        # A request that is alone may always use what max_body_bytes allows, or it could never pass.
-        return self.held + n <= self._limit or self.held == own
-
-
-class Lease:
-    """One request's part of the budget, given back when the request is answered."""
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
-        self._own = 0
-
-    def take(self, n: int) -> None:
-        if not self._budget.fits(n, self._own):
-            raise Refusal(
-                503,
-                "busy",
-                "Too many bytes are in hand (server.max_inflight_bytes); send it again shortly.",
-                retry_after_s=1,
-            )
-        self._own += n
-        self._budget.held += n
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._budget.held -= self._own
-        self._own = 0
 
 
 class Inflater(Protocol):
@@ -199,52 +162,118 @@ def check_encoding(request: web.Request) -> None:
         raise Refusal(415, "unsupported_encoding", message)
 
 
-async def read(request: web.Request, lease: Lease, *, max_bytes: int) -> bytes:
+async def read(request: web.Request, lease: Lease, *, max_bytes: int, min_rate: int = 0) -> bytes:
     """
     The whole body, inflated. It counts against the lease until that is closed.
 
     Refusal 400 when the body is not whole, 408 when it is too slow, 413 when it is too large, 503 when too much is in
-    hand. A client that waits for `100 Continue` gets it here, after every check that needs no body.
+    hand. `min_rate` is in bytes a second, for large bodies. A client that waits for `100 Continue` gets it here, after
+    every check that needs no body.
     """
     open_inflater = inflater_of(_coding(request))
     length = request.content_length
     if length is not None and length > max_bytes:
         raise _too_large(max_bytes)
     content = request.content
-    if open_inflater is None and content.is_eof():  # it came along with the headers: nothing to wait for
+    if content.is_eof():  # it came along with the headers: nothing to wait for
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
         lease.take(len(body))
-        return body
+        return body if open_inflater is None else await _inflate([body], open_inflater(), lease, max_bytes)
     await _let_it_come(request)
+    whole = io.BytesIO()  # its getvalue() hands over the buffer without a second copy
+    blocks = _Blocks()
     try:
-        return await _stream(content, open_inflater and open_inflater(), lease, max_bytes)
+        await _receive(content, blocks.add if open_inflater else whole.write, lease, max_bytes, min_rate)
     except TimeoutError as error:
-        raise Refusal(408, "slow_body", "The body did not arrive in time.") from error
+        lease.check()
+        large = f": one of this size must come at {min_rate} bytes a second (server.min_upload_rate)"
+        why = large if lease.is_large and min_rate else ""
+        raise Refusal(408, "slow_body", f"The body did not arrive in time{why}.") from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body ended early.") from error
+    lease.check()
+    return await _inflate(blocks, open_inflater(), lease, max_bytes) if open_inflater else whole.getvalue()
 
 
-async def _stream(content: StreamReader, inflater: Inflater | None, lease: Lease, max_bytes: int) -> bytes:
+class _Blocks:
+    """What has arrived of a compressed body, in blocks that are released one by one while it is inflated."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[bytearray] = deque()
+
+    def add(self, data: bytes) -> None:
+        if self._blocks and len(self._blocks[-1]) < BLOCK:
+            self._blocks[-1] += data
+        else:
+            self._blocks.append(bytearray(data))
+
+    def __iter__(self) -> Iterator[bytes]:
+        while self._blocks:
+            yield bytes(self._blocks.popleft())
+
+
+class _Pace:
+    """How long the next bytes of a body may take: large ones must come at a rate, on the average of SLACK_S."""
+
+    def __init__(self, now: float, min_rate: int) -> None:
+        self._last = now
+        self._give_up = now + TOTAL_S
+        self._min_rate = min_rate
+        self._slack_s = SLACK_S
+
+    def deadline(self, now: float, n: int, *, is_large: bool) -> float:
+        """The moment at which the body is too slow, after `n` more bytes of it arrived."""
+        wait_s = IDLE_S
+        if is_large and self._min_rate:
+            self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + n / self._min_rate)
+            wait_s = self._slack_s
+        self._last = now
+        return min(now + wait_s, self._give_up)
+
+
+async def _receive(
+    content: StreamReader, keep: Callable[[bytes], object], lease: Lease, max_bytes: int, min_rate: int
+) -> None:
     now = asyncio.get_running_loop().time
-    give_up = now() + TOTAL_S
-    whole = io.BytesIO()  # its getvalue() hands over the buffer without a second copy
-    turn = 0
+    pace = _Pace(now(), min_rate)
+    received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
-        while data := await content.readany():
-            limit.reschedule(min(now() + IDLE_S, give_up))
-            for piece in inflater.feed(data) if inflater else (data,):
-                if whole.tell() + len(piece) > max_bytes:
+
+        def end() -> None:
+            if not limit.expired():
+                limit.reschedule(now())
+
+        with lease.upload(end):
+            while data := await content.readany():
+                received += len(data)
+                if received > max_bytes:
                     raise _too_large(max_bytes)
-                lease.take(len(piece))
-                whole.write(piece)
-                turn += len(piece)
-                if turn >= TURN:
+                lease.take(len(data))
+                keep(data)
+                limit.reschedule(pace.deadline(now(), len(data), is_large=lease.is_large))
+                turn += len(data)
+                if turn >= TURN:  # what comes faster than it is read never waits
                     turn = 0
                     await asyncio.sleep(0)
-    if inflater:
-        inflater.finish()
+
+
+async def _inflate(blocks: Iterable[bytes], inflater: Inflater, lease: Lease, max_bytes: int) -> bytes:
+    whole = io.BytesIO()
+    turn = 0
+    for block in blocks:
+        for piece in inflater.feed(block):
+            if whole.tell() + len(piece) > max_bytes:
+                raise _too_large(max_bytes)
+            lease.take(len(piece))
+            whole.write(piece)
+            turn += len(piece)
+            if turn >= TURN:
+                turn = 0
+                await asyncio.sleep(0)
+        lease.give(len(block))
+    inflater.finish()
     return whole.getvalue()
 
 

@@ -97,10 +97,11 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
     bearer = admit(row, request, receivers)
     if row.checks_query:
         check_parameters(request, (*row.required, *row.optional))
-    with receivers.budget.lease() as lease:
+    with receivers.budget.lease(bearer.name) as lease:
         admitted = KeyRequest[object](http=request, body=None, services=services, bearer=bearer, lease=lease)
         if row.body is not None:
-            body = await bodies.read(request, lease, max_bytes=row.max_bytes or receivers.max_body_bytes)
+            max_bytes = row.max_bytes or receivers.max_body_bytes
+            body = await bodies.read(request, lease, max_bytes=max_bytes, min_rate=receivers.min_upload_rate)
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held

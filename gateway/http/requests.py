@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
-from gateway.http.bodies import Lease
+from gateway.http.budget import Lease
 from gateway.http.lists import List, Rows, envelope
 from gateway.http.services import ReceiverServices, Services
 from spool.registry.operators import Actor

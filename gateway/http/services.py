@@ -12,7 +12,7 @@ from gateway.authentication.attempts import Buckets
 from gateway.configuration.secret_file import SecretFile
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
-from gateway.http.bodies import Budget
+from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.in_hand import RequestsInHand
 from gateway.intake.deposits import Deposits
@@ -50,6 +50,7 @@ class ReceiverServices:
     clock: Clock
     budget: Budget
     max_body_bytes: int
+    min_upload_rate: int = 0  # bytes a second of a large body, 0 for any
     options: Options = field(default_factory=Options)
     cors: Cors = field(default_factory=Cors)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)

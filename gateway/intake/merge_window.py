@@ -42,6 +42,11 @@ class MergeWindow:
         self._merger = merger
         self._turns = _Turns()
 
+    @property
+    def waiting(self) -> int:
+        """How many partial reports wait for the rest of their call."""
+        return len(self._merger)
+
     async def start(self) -> None:
         """Take up what was waiting when the process ended."""
         others = (COUNTERS, COUNTED, SESSIONS)

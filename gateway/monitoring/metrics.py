@@ -16,6 +16,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from gateway.monitoring.limits import Limit
 from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.log.books import LEFT_OUT
 from spool.log.values import Commit, LogStats
@@ -56,6 +57,7 @@ class Snapshot:
     routes: Sequence[RouteState] = ()
     devices: Mapping[str, int] = field(default_factory=dict)
     failed_attempts: int = 0
+    limits: Sequence[Limit] = ()
 
 
 class _Registry(CollectorRegistry):
@@ -196,6 +198,16 @@ class _SnapshotCollector:
         for state, n in self.snapshot.devices.items():
             devices.add_metric([state], n)
         yield devices
+        yield from self._limits(self.snapshot.limits)
+
+    @staticmethod
+    def _limits(limits: Sequence[Limit]) -> Iterator[Metric]:
+        allowed = GaugeMetricFamily("tollhouse_limit", "What a setting allows", labels=["name"])
+        used = GaugeMetricFamily("tollhouse_limit_used", "How much of it is in use", labels=["name"])
+        for limit in limits:
+            allowed.add_metric([limit.name], limit.allowed)
+            used.add_metric([limit.name], limit.used)
+        yield from (allowed, used)
 
     @staticmethod
     def _routes(routes: Sequence[RouteState]) -> Iterator[Metric]:

@@ -20,7 +20,8 @@ from gateway.configuration.sections import ServerSettings
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
-from gateway.http.bodies import TOTAL_S, Lease
+from gateway.http.bodies import TOTAL_S
+from gateway.http.budget import Lease
 from gateway.http.endpoint import refusal_of
 from gateway.http.services import ReceiverServices
 from gateway.http.slices import drive
@@ -135,7 +136,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
         try:
             with services.in_hand:
                 bearer = _admit(services, context)
-                with services.budget.lease() as lease:
+                with services.budget.lease(bearer.name) as lease:
                     answer = await take(await _receive(messages, services, lease, bearer), bearer, context)
         except asyncio.CancelledError:
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import io
 import tracemalloc
@@ -17,6 +18,7 @@ from backports import zstd
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
+from gateway.http.budget import Budget
 from gateway.http.listener import Listener
 from tests.gateway.http import raw
 
@@ -119,8 +121,9 @@ def test_pieces_are_small_however_much_one_byte_holds() -> None:
 class Bench:
     """A server with one address that reads a body."""
 
-    budget: bodies.Budget
+    budget: Budget
     max_bytes: int
+    min_rate: int = 0
     port: int = 0
     sizes: list[int] = field(default_factory=list)
     hold: asyncio.Event = field(default_factory=asyncio.Event)
@@ -129,8 +132,8 @@ class Bench:
     async def take(self, request: web.Request) -> web.Response:
         try:
             bodies.check_encoding(request)
-            with self.budget.lease() as lease:
-                body = await bodies.read(request, lease, max_bytes=self.max_bytes)
+            with self.budget.lease(request.headers.get("Authorization", "")) as lease:
+                body = await bodies.read(request, lease, max_bytes=self.max_bytes, min_rate=self.min_rate)
                 self.sizes.append(len(body))
                 self.seen.put_nowait(len(body))
                 await self.hold.wait()
@@ -146,7 +149,7 @@ class Bench:
 
 @pytest_asyncio.fixture
 async def bench() -> AsyncIterator[Bench]:
-    made = Bench(bodies.Budget(4 * MIB), 2 * MIB)
+    made = Bench(Budget(4 * MIB), 2 * MIB)
     made.hold.set()
     application = web.Application()
     application.router.add_route("*", "/", made.take, expect_handler=bodies.later)
@@ -284,10 +287,82 @@ async def test_bytes_in_hand_are_bounded_over_all_requests(bench: Bench) -> None
 
 def test_a_request_that_is_alone_may_use_all_that_a_body_may() -> None:
     """A budget below server.max_body_bytes never locks a large body out for good."""
-    budget = bodies.Budget(10)
+    budget = Budget(10)
     with budget.lease() as lease:
         lease.take(8)
         lease.take(100)
         with budget.lease() as other, pytest.raises(Refusal):
             other.take(1)
     assert 0 == budget.held
+
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def begin(bench: Bench, sent: bytes, *, length: int, key: str = "", coding: str = "identity") -> Connection:
+    """An upload that has sent some of its body."""
+    head = f"POST / HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Encoding: {coding}\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
+    writer.write(f"{head}Content-Length: {length}\r\n\r\n".encode() + sent)
+    await writer.drain()
+    return reader, writer
+
+
+async def held(bench: Bench, n: int) -> None:
+    """Wait until as many bytes are in hand."""
+    async with asyncio.timeout(10):
+        while bench.budget.held != n:  # noqa: ASYNC110 - the budget tells nobody
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_to(bench: Bench) -> None:
+    """A few kilobytes of gzip that never end keep no megabytes."""
+    packed = gzip.compress(b"\0" * MIB)
+    _, writer = await begin(bench, packed[:-1], length=len(packed), coding="gzip")
+    await held(bench, len(packed) - 1)
+    writer.write(packed[-1:])
+    assert MIB == await bench.seen.get()
+    writer.close()
+
+
+@pytest.mark.asyncio
+async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
+    """A body of another key is taken at once, and the upload that held the room is told to repeat."""
+    bench.budget.general.limit = 2 * MIB
+    reader, writer = await begin(bench, b"x" * (2 * MIB - 10), length=2 * MIB, key="slow")
+    await held(bench, 2 * MIB - 10)
+    answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"x" * MIB, "Authorization: other")))
+    assert 200 == answer.status
+    assert b"HTTP/1.1 503 Service Unavailable\r\n" == await reader.readline()
+    writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte now and then keeps no large body alive, although it never pauses for long; a small one may be slow."""
+    monkeypatch.setattr(bodies, "SLACK_S", 0.2)
+    bench.budget.small, bench.min_rate = 1024, 10 * MIB
+    large, large_writer = await begin(bench, b"x" * 4096, length=MIB, key="large")
+    small, small_writer = await begin(bench, b"x", length=1024, key="small")
+    with contextlib.suppress(ConnectionError):
+        for _ in range(12):
+            large_writer.write(b"x")
+            small_writer.write(b"x")
+            await asyncio.sleep(0.05)
+    assert b"HTTP/1.1 408 Request Timeout\r\n" == await large.readline()
+    assert b"server.min_upload_rate" in await large.read(1000)
+    small_writer.write(b"x" * 1011)
+    assert b"HTTP/1.1 200 OK\r\n" == await small.readline()
+    large_writer.close()
+    small_writer.close()
+
+
+def test_what_came_fast_buys_no_long_pause() -> None:
+    """The rate is held on the average of the last seconds: a fast beginning is no credit for minutes."""
+    pace = bodies._Pace(0.0, 1000)
+    assert 1.0 + bodies.SLACK_S == pace.deadline(1.0, 10_000_000, is_large=True)
+    behind = pace.deadline(9.0, 2000, is_large=True)
+    assert 9.0 + bodies.SLACK_S - 8.0 + 2.0 == behind
+    assert 9.0 + bodies.IDLE_S == pace.deadline(9.0, 1, is_large=False)
+    assert bodies.TOTAL_S == pace.deadline(bodies.TOTAL_S - 1, 10_000_000, is_large=True)

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics, Snapshot
 from spool.deliveries.values import RouteState
 from spool.log.values import Commit, LogStats
@@ -164,3 +165,11 @@ def test_failed_attempts_are_counted() -> None:
     """Whoever guesses keys shows."""
     read = samples(Metrics().render(Snapshot(stats=STATS, failed_attempts=4)))
     assert 4 == read["tollhouse_failed_attempts_total", ()]
+
+
+def test_limits_are_shown_with_their_use() -> None:
+    """One family each for what is allowed and what is used, under the names of the settings."""
+    limits = [Limit("server.max_inflight_bytes", 100, 40), Limit("devices.max", 10, 3)]
+    found = samples(Metrics().render(Snapshot(stats=STATS, limits=limits)))
+    name = (("name", "server.max_inflight_bytes"),)
+    assert (100, 40) == (found["tollhouse_limit", name], found["tollhouse_limit_used", name])

@@ -75,7 +75,8 @@ class Calling:
 
 @pytest_asyncio.fixture
 async def calling(serve: Serve) -> AsyncIterator[Calling]:
-    serving = await serve(grpc_listen="127.0.0.1:0", max_body_bytes=256 * 1024, max_inflight_bytes=256 * 1024)
+    limits = {"max_body_bytes": 256 * 1024, "max_inflight_bytes": 256 * 1024, "small_body_bytes": 16 * 1024}
+    serving = await serve(grpc_listen="127.0.0.1:0", **limits)
     async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
         yield Calling(serving, channel)
 

@@ -1,0 +1,133 @@
+"""The memory of bodies is shared by key: nobody's bodies refuse another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from gateway.errors import Refusal
+from gateway.http.budget import Budget, Lease
+
+
+class Senders:
+    """Requests of several keys, and which of their uploads were cut."""
+
+    def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
+        self.budget = Budget(limit, reserve=reserve, small=small)
+        self.cut: list[str] = []
+        self.stack = ExitStack()
+
+    def ask(self, key: str, n: int, *, arrived: bool = False) -> Lease:
+        lease = self.stack.enter_context(self.budget.lease(key))
+        lease.take(n)
+        if not arrived:
+            self.stack.enter_context(lease.upload(lambda: self.cut.append(key)))
+        return lease
+
+
+@pytest.fixture
+def senders() -> Iterator[Senders]:
+    made = Senders(100)
+    with made.stack:
+        yield made
+    assert 0 == made.budget.held
+
+
+def test_a_key_may_hold_everything_while_nobody_else_asks(senders: Senders) -> None:
+    """There is nothing to be fair about as long as there is room."""
+    for _ in range(10):
+        senders.ask("large", 10)
+    assert (100, []) == (senders.budget.held, senders.cut)
+    with pytest.raises(Refusal, match="in hand"):
+        senders.ask("large", 1)
+
+
+def test_an_upload_over_the_share_is_cut_for_another_key(senders: Senders) -> None:
+    """Who holds more than half yields to who asks for no more than that, and is told to repeat."""
+    large = senders.ask("large", 100)
+    senders.ask("other", 50)
+    assert ["large"] == senders.cut
+    with pytest.raises(Refusal) as refused:
+        large.take(1)
+    assert (503, 1) == (refused.value.status, refused.value.retry_after_s)
+    assert 50 == senders.budget.held
+
+
+def test_a_key_within_its_share_loses_nothing(senders: Senders) -> None:
+    """Half of the budget is safe from one other key, and no more than what is needed is cut."""
+    for _ in range(3):
+        senders.ask("large", 20)
+    senders.ask("steady", 40)
+    with pytest.raises(Refusal):
+        senders.ask("third", 60)  # more than a third of it
+    senders.ask("third", 20)
+    assert ["large"] == senders.cut
+
+
+def test_shares_shrink_with_the_number_of_keys(senders: Senders) -> None:
+    """Two keys that hold half each do not shut out a third."""
+    senders.ask("first", 50)
+    senders.ask("second", 50)
+    senders.ask("third", 33)
+    assert 1 == len(senders.cut)
+
+
+def test_a_body_that_has_arrived_is_never_cut(senders: Senders) -> None:
+    """It is being answered; the other key gets 503 and repeats, unless its body is small."""
+    senders.ask("large", 100, arrived=True)
+    with pytest.raises(Refusal):
+        senders.ask("other", 10)
+    assert [] == senders.cut
+
+
+def test_small_bodies_are_held_in_the_reserve() -> None:
+    """With the budget used up for good, a small body of any key passes, a larger one does not."""
+    senders = Senders(100, reserve=16, small=4)
+    with senders.stack:
+        senders.ask("large", 100, arrived=True)
+        senders.ask("other", 4)
+        with pytest.raises(Refusal):
+            senders.ask("other", 5)
+        growing = senders.ask("third", 4)
+        with pytest.raises(Refusal):
+            growing.take(1)
+        assert (100, 8) == (senders.budget.general.held, senders.budget.reserve.held)
+    assert 0 == senders.budget.held
+
+
+def test_no_key_gets_more_of_the_reserve_than_it_leaves_free() -> None:
+    """However many keys hold the reserve, there is room in it for one more."""
+    senders = Senders(1, reserve=64, small=1)
+    with senders.stack:
+        senders.ask("large", 1, arrived=True)
+        held = {}
+        for key in ("a", "b", "c"):
+            held[key] = 0
+            with pytest.raises(Refusal):
+                for _ in range(65):
+                    senders.ask(key, 1)
+                    held[key] += 1
+        assert {"a": 32, "b": 16, "c": 8} == held
+        senders.ask("d", 1)
+
+
+def test_a_small_body_that_grows_moves_to_the_general_pool() -> None:
+    """The reserve is for small bodies alone, and what a lease holds is counted once wherever it moves."""
+    senders = Senders(10, reserve=8, small=4)
+    with senders.stack:
+        first = senders.ask("first", 10)
+        growing = senders.ask("second", 3)
+        assert senders.budget.reserve is growing.pool
+        first.give(10)
+        growing.take(2)
+        assert (5, 0) == (senders.budget.general.held, senders.budget.reserve.held)
+
+
+def test_every_upload_can_be_ended(senders: Senders) -> None:
+    """A stop does not wait for bodies that do not come; those that have arrived are answered."""
+    senders.ask("a", 10)
+    senders.ask("b", 10, arrived=True)
+    senders.budget.cut_uploads(Refusal(503, "stopping", "stopping"))
+    assert (["a"], 10) == (senders.cut, senders.budget.held)

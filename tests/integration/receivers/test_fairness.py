@@ -1,0 +1,68 @@
+"""What one key does wrong costs no other key a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import KIB, MIB
+from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import JSON, json_span, json_traces
+
+pytestmark = pytest.mark.asyncio
+
+
+async def keep_back(serving: Serving, key: str, body: bytes, coding: str) -> asyncio.StreamWriter:
+    """An upload that lacks its last ten bytes and goes on a byte at a time; it ends when it is closed."""
+    _, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+    head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
+    head += f"Content-Encoding: {coding}\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body[:-10])
+    await writer.drain()
+    return writer
+
+
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+async def test_a_request_that_is_kept_back_refuses_nobody_else(serve: Serve, coding: str) -> None:
+    """64 MiB that never end, as 64 KB of gzip or in full: every request of another key is taken, small or large."""
+    serving = await serve(max_body_bytes=64 * MIB, max_inflight_bytes=64 * MIB)
+    slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
+    plain = b" " * 64 * MIB
+    writers = [
+        await keep_back(serving, slow, gzip.compress(plain, 1) if coding == "gzip" else plain, coding)
+        for _ in range(3 if coding == "gzip" else 1)
+    ]
+    await asyncio.sleep(0.5)
+    large = json_traces(json_span()) + b" " * 2 * MIB
+    answers = [await serving.send("/v1/traces", json_traces(json_span())) for _ in range(100)]
+    answers += [await serving.send("/v1/traces", large) for _ in range(3)]
+    for writer in writers:
+        writer.close()
+    assert {200} == {answer.status for answer in answers}
+
+
+async def test_many_small_bodies_of_one_key_leave_room_for_another(serve: Serve) -> None:
+    """A key that fills the budget and its part of the reserve with small uploads shuts out nobody."""
+    limits = {"max_body_bytes": 64 * KIB, "max_inflight_bytes": 64 * KIB}
+    serving = await serve(**limits, small_body_bytes=16 * KIB, small_body_reserve=64 * KIB)
+    slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
+    writers = [await keep_back(serving, slow, b" " * 16 * KIB, "identity") for _ in range(20)]
+    await asyncio.sleep(0.2)
+    answers = [await serving.send("/v1/traces", json_traces(json_span())) for _ in range(50)]
+    for writer in writers:
+        writer.close()
+    assert {200} == {answer.status for answer in answers}
+
+
+async def test_every_limit_that_is_shown_is_documented(serving: Serving) -> None:
+    """`/metrics` names limits as docs/limits.md does."""
+    answer = await serving.send("/metrics", b"", method="GET", key=None)
+    shown = set(re.findall(r'tollhouse_limit{name="([^"]+)"}', answer.body.decode()))
+    assert "server.max_inflight_bytes" in shown
+    document = (Path(__file__).parents[3] / "docs" / "limits.md").read_text()
+    assert set() == {name for name in shown if f"| `{name}` |" not in document}
