@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +62,10 @@ class Mark:
 
 
 class FileExporter:
-    """`write` gives the lines of a delivery, no two of them alike; `head` begins an empty file."""
+    """
+    `write` gives the lines of a delivery, no two of them alike. `head` begins an empty file; a file that begins
+    with another line is moved aside.
+    """
 
     in_flight = 1  # one file, one order
 
@@ -181,9 +185,30 @@ class _File:
             return self._descriptor
         self.close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        descriptor = self._open()
+        if self._head and _begins_otherwise(descriptor, self._head):
+            os.close(descriptor)
+            here = self.path.resolve()
+            here.rename(_free_name(here))
+            descriptor = self._open()
+        self._descriptor = descriptor
         _flush_directory(self.path.parent)
         return self._descriptor
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+
+
+def _begins_otherwise(descriptor: int, head: bytes) -> bool:
+    """Whether its first line is another head: the lines of an earlier version have other columns."""
+    first, newline, _ = os.pread(descriptor, _STEP, 0).partition(b"\n")
+    return bool(newline) and first + newline != head
+
+
+def _free_name(path: Path) -> Path:
+    """`NAME.1`, or the first further number that no file has."""
+    names = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

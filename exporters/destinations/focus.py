@@ -40,8 +40,8 @@ COLUMNS = (
     "EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingCategory", "PricingCurrency", "PricingQuantity",
     "PricingUnit", "ProviderName", "PublisherName", "ResourceId", "ResourceName", "ResourceType",
     "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter", "SubAccountId",
-    "SubAccountName", "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_Calls", "x_CostSource",
-    "x_InputTokens", "x_OutputTokens", "x_Records",
+    "SubAccountName", "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens",
+    "x_Calls", "x_CostSource", "x_InputTokens", "x_OutputTokens", "x_Records",
 )  # fmt: skip
 ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
 UNKNOWN = "Unknown"
@@ -68,6 +68,7 @@ class Charge:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
     numbers: str = ""  # of the records in it, where it was made from records
 
     @property
@@ -132,6 +133,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "Tags": json.dumps(dict(charge.tags), sort_keys=True, ensure_ascii=False) if charge.tags else "",
         "x_CacheReadTokens": str(charge.cache_read_tokens),
         "x_CacheWriteTokens": str(charge.cache_write_tokens),
+        "x_CacheWriteOneHourTokens": str(charge.cache_write_1h_tokens),
         "x_Calls": str(charge.calls),
         "x_CostSource": charge.cost_source or "",
         "x_InputTokens": str(charge.input_tokens),
@@ -160,6 +162,7 @@ def of_report(rows: Iterable[Mapping[str, object]]) -> list[Charge]:
                 output_tokens=_count(row, "output_tokens"),
                 cache_read_tokens=_count(row, "cache_read_tokens"),
                 cache_write_tokens=_count(row, "cache_write_tokens"),
+                cache_write_1h_tokens=_count(row, "cache_write_1h_tokens"),
             )
         )
     return charges
@@ -224,7 +227,7 @@ def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
     reported, estimated = row[len(COUNTS) : len(COUNTS) + 2]
     is_spend = key.status != "cached"
     cost = {"reported": reported, "estimated": estimated}.get(key.cost_source, 0) if is_spend else 0
-    calls, input_tokens, output_tokens, cache_read, cache_write, _ = row[: len(COUNTS)]
+    calls, input_tokens, output_tokens, cache_read, cache_write, _, cache_write_1h = row[: len(COUNTS)]
     return Charge(
         start=datetime.fromtimestamp(hour, UTC),
         cost=money.text(cost),
@@ -239,6 +242,7 @@ def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
         output_tokens=output_tokens,
         cache_read_tokens=cache_read,
         cache_write_tokens=cache_write,
+        cache_write_1h_tokens=cache_write_1h,
     )
 
 

@@ -46,6 +46,7 @@ _input = _number("gen_ai.usage.input_tokens")
 _output = _number("gen_ai.usage.output_tokens")
 _cache_read = _number("gen_ai.usage.cache_read.input_tokens")
 _cache_write = _number("gen_ai.usage.cache_write.input_tokens")
+_cache_write_1h = _number("tollhouse.cache_write_1h_tokens")
 _reasoning = _number("gen_ai.usage.reasoning.output_tokens")
 _cost = _text("tollhouse.cost")
 _estimated_cost = _text("tollhouse.estimated_cost")
@@ -111,6 +112,8 @@ class SpanEncoder:
             parts.append(_cache_read(r.cache_read_tokens))
         if r.cache_write_tokens is not None:
             parts.append(_cache_write(r.cache_write_tokens))
+        if r.cache_write_1h_tokens is not None:
+            parts.append(_cache_write_1h(r.cache_write_1h_tokens))
         if r.reasoning_tokens is not None:
             parts.append(_reasoning(r.reasoning_tokens))
         if r.cost is not None:

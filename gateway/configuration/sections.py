@@ -102,6 +102,7 @@ class PriceOverride:
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+    cache_write_1h: Decimal | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ Exact integers throughout, nothing is rounded. A price that is not known gives N
 - prices are those of the day (and hour) of the call, without a time the newest; a tier takes the whole
   request;
 - reasoning is part of the output and costs the same, unless the card says otherwise;
-- cache writes cost what the card says for the shortest-lived kind, because a record does not tell the kinds
-  apart;
+- cache writes cost what the card says for the shortest-lived kind, but for those that the record tells to be
+  kept for an hour: these have a price of their own at a Claude model, and cost what other writes do elsewhere;
 - cached tokens without a price of their own cost what other input costs, which is the rule of every
   provider but Anthropic: a Claude model without such a price has no estimate;
 - a batch or another way of processing that the card has no price for is not priced, nor is a model that
@@ -48,6 +48,7 @@ class Rate(NamedTuple):
     output: int | None
     cache_read: int | None
     cache_write: int | None
+    cache_write_1h: int | None
     reasoning: int | None
     per_request: int
     digits: int
@@ -119,6 +120,7 @@ class PriceBook:
             record.cache_read_tokens or 0,
             record.cache_write_tokens or 0,
             record.reasoning_tokens or 0,
+            record.cache_write_1h_tokens or 0,
         )
 
     def estimate_sum(self, total: TokenSum) -> str | None:
@@ -137,6 +139,7 @@ class PriceBook:
             total.cache_read_tokens,
             total.cache_write_tokens,
             total.reasoning_tokens,
+            total.cache_write_1h_tokens,
             total.calls,
         )
 
@@ -206,10 +209,11 @@ def _cost(
     cache_read_tokens: int,
     cache_write_tokens: int,
     reasoning_tokens: int,
+    cache_write_1h_tokens: int,
     calls: int = 1,
 ) -> str | None:
     """Decimal text; None if a price or count that it needs is unknown, or the counts contradict each other."""
-    input_price, output_price, read_price, write_price, reasoning_price, per_request, digits = rate
+    input_price, output_price, read_price, write_price, write_1h_price, reasoning_price, per_request, digits = rate
     if input_price is None:
         return None
     total = per_request * calls
@@ -217,6 +221,10 @@ def _cost(
         if (cache_read_tokens and read_price is None) or (cache_write_tokens and write_price is None):
             return None
         total += cache_read_tokens * (read_price or 0) + cache_write_tokens * (write_price or 0)
+        if cache_write_1h_tokens:
+            if write_1h_price is None or cache_write_1h_tokens > cache_write_tokens:
+                return None
+            total += cache_write_1h_tokens * (write_1h_price - (write_price or 0))
         input_tokens -= cache_read_tokens + cache_write_tokens
     if input_tokens < 0:
         return None
@@ -244,7 +252,10 @@ def _rate(amounts: Amounts, model: str) -> Rate:
     instead = None if charged_writes else amounts.input
     read = amounts.cache_read if amounts.cache_read is not None else instead
     written = amounts.cache_write if amounts.cache_write is not None else instead
-    per_million = (amounts.input, amounts.output, read, written, amounts.reasoning)
+    written_1h = amounts.cache_write_1h
+    if written_1h is None and not charged_writes:
+        written_1h = written
+    per_million = (amounts.input, amounts.output, read, written, written_1h, amounts.reasoning)
     per_request = amounts.per_request or Decimal(0)
     digits = max(6 + max(_decimals(amount) for amount in per_million), _decimals(per_request))
 
@@ -256,6 +267,7 @@ def _rate(amounts: Amounts, model: str) -> Rate:
         output=units(amounts.output),
         cache_read=units(read),
         cache_write=units(written),
+        cache_write_1h=units(written_1h),
         reasoning=units(amounts.reasoning),
         per_request=int(per_request.scaleb(digits)),
         digits=digits,
@@ -279,6 +291,7 @@ def _overridden(own: PriceOverride, row: Price | None) -> tuple[Rate, tuple[tupl
         output=base.output if own.output is None else own.output,
         cache_read=base.cache_read if own.cache_read is None else own.cache_read,
         cache_write=base.cache_write if own.cache_write is None else own.cache_write,
+        cache_write_1h=base.cache_write_1h if own.cache_write_1h is None else own.cache_write_1h,
         reasoning=base.reasoning if own.output is None else None,
         per_request=base.per_request,
     )

@@ -20,7 +20,8 @@ from spool.ledger.queries import GRANULARITIES, CostQuery, CostRow, end_of_hour
 MEASURES = (
     "cost", "reported", "estimated", "saved", "calls", "errors", "cached", "unpriced", "input_tokens",
     "output_tokens",
-    "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "latency_ms",
+    "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "cache_write_1h_tokens",
+    "cached_input_tokens", "cached_output_tokens", "latency_ms",
 )  # fmt: skip
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)

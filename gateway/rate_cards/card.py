@@ -27,12 +27,18 @@ class CardUnreadable(Exception):
 
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """What each kind of token costs. Reasoning is given only where its price differs from the output's."""
+    """
+    What each kind of token costs.
+
+    Reasoning is given only where its price differs from the output's, writes kept for an hour where theirs does
+    from that of other writes.
+    """
 
     input: Decimal | None = None
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+    cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     per_request: Decimal | None = None
 

@@ -24,6 +24,7 @@ _AMOUNTS = {
     "output_mtok": "output",
     "cache_read_mtok": "cache_read",
     "cache_write_mtok": "cache_write",
+    "cache_write_1h_mtok": "cache_write_1h",
     "output_reasoning_mtok": "reasoning",
 }
 _MEDIA = ("output_audio_mtok", "output_image_mtok", "output_video_mtok")

@@ -54,6 +54,7 @@ class _Total:
         self._cost = self._reported = self._estimated = self._saved = 0
         self._calls = self._errors = self._cached = self._unpriced = 0
         self._tokens = [0] * (len(COUNTS) - 1)
+        self._cached_input = self._cached_output = 0
         self._latency = [0] * len(LATENCY)
 
     def add(self, status: str, cost_source: str, measures: Measures) -> None:
@@ -66,6 +67,8 @@ class _Total:
         if status == "cached":
             self._cached += calls
             self._saved += estimated
+            self._cached_input += tokens[0]
+            self._cached_output += tokens[1]
             return
         self._reported += reported
         self._estimated += estimated
@@ -73,7 +76,7 @@ class _Total:
         self._unpriced += calls if cost_source == "none" else 0
 
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
-        given, made, read, written, thought = self._tokens
+        given, made, read, written, thought, written_1h = self._tokens
         return CostRow(
             start=start,
             group=group,
@@ -90,6 +93,9 @@ class _Total:
             cache_read_tokens=read,
             cache_write_tokens=written,
             reasoning_tokens=thought,
+            cache_write_1h_tokens=written_1h,
+            cached_input_tokens=self._cached_input,
+            cached_output_tokens=self._cached_output,
             latency_ms=self._latency[0],
             latency=tuple(self._latency[1:]),
         )

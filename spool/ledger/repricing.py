@@ -35,6 +35,7 @@ class TokenSum:
     cache_read_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
+    cache_write_1h_tokens: int
 
 
 class Pricer(Protocol):
@@ -84,7 +85,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
 
 def _total(start: int, dimensions: Dimensions, measures: Measures) -> TokenSum:
     beyond, output_known = sized(dimensions.size)
-    calls, given, made, read, written, thought = measures[: len(COUNTS)]
+    calls, given, made, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(
         provider=dimensions.provider or None,
         response_model=dimensions.model or None,
@@ -98,4 +99,5 @@ def _total(start: int, dimensions: Dimensions, measures: Measures) -> TokenSum:
         cache_read_tokens=read,
         cache_write_tokens=written,
         reasoning_tokens=thought,
+        cache_write_1h_tokens=written_1h,
     )

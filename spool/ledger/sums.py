@@ -33,6 +33,7 @@ LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120
 
 COUNTS = (
     "calls", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+    "cache_write_1h_tokens",
 )  # fmt: skip
 MONEY = ("reported", "estimated")
 LATENCY = ("latency_ms", *(f"latency_{place}" for place in range(len(LATENCY_EDGES_MS) + 1)))
@@ -147,6 +148,7 @@ class HourlySums:
         row[3] += call.cache_read_tokens or 0
         row[4] += call.cache_write_tokens or 0
         row[5] += call.reasoning_tokens or 0
+        row[6] += call.cache_write_1h_tokens or 0
         row[_REPORTED] += reported
         row[_ESTIMATED] += estimated
         start, end = call.start_time, call.end_time

@@ -17,8 +17,12 @@ import msgspec
 from spool.record import AMENDABLE, MAX_TAGS, Inference
 
 # A total and its parts. Where two reports contradict each other, a part of the one's total is none of the other's.
-SIDES = (("input_tokens", "cache_read_tokens", "cache_write_tokens"), ("output_tokens", "reasoning_tokens"))
-TOKENS = tuple(name for side in SIDES for name in side)
+SIDES = (
+    ("input_tokens", "cache_read_tokens", "cache_write_tokens"),
+    ("output_tokens", "reasoning_tokens"),
+    ("cache_write_tokens", "cache_write_1h_tokens"),
+)
+TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
 # Fields that an estimate is worked out from: where a later report fills one, the estimate is worked out again.
 PRICED_BY = frozenset({*TOKENS, "provider", "request_model", "response_model", "start_time"})
@@ -59,6 +63,9 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
         if _contradict(first, later, (total, *parts)) or not _fit(first, later, total, parts):
             for name in (total, *parts):
                 fields.pop(name, None)
+    written = fields.get("cache_write_tokens", first.cache_write_tokens)
+    if fields.get("cache_write_1h_tokens", 0) > (written or 0):  # the writes that it is a part of were left out
+        del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
     if start is not None and end is not None and end < start:  # two clocks
         fields.pop("start_time", None)

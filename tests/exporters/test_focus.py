@@ -113,6 +113,29 @@ def test_the_sum_is_the_spend() -> None:
     assert "0.2" in {row["ListCost"] for row in found}
 
 
+def test_writes_for_an_hour_have_a_column() -> None:
+    """A bill has a line of its own for them."""
+    [row] = rows([paid(1, cache_write_tokens=3, cache_write_1h_tokens=2), paid(2, cache_write_tokens=4)])
+    assert ("7", "2") == (row["x_CacheWriteTokens"], row["x_CacheWriteOneHourTokens"])
+
+
+@pytest.mark.asyncio
+async def test_a_file_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
+    """An earlier version may have begun the file with other columns: the new lines begin a file of their own."""
+    path = tmp_path / "focus.csv"
+    (tmp_path / "focus.csv.1").write_text("taken")
+    path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")
+    exporter = FileExporter(path, write=focus.lines_of, head=focus.header())
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
+    delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
+    await exporter.prepare(delivery)
+    await exporter.send(delivery, [entry])
+    await exporter.close()
+    assert b"BillingAccountId,BilledCost\ntollhouse,1\n" == (tmp_path / "focus.csv.2").read_bytes()
+    assert [focus.header().decode().strip()] == path.read_text().splitlines()[:1]
+    assert 2 == len(path.read_text().splitlines())
+
+
 @pytest.mark.asyncio
 async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     """The header is the first line of the file alone; a delivery that is repeated replaces what it wrote."""

@@ -53,6 +53,15 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
         ({"cache_read_tokens": 60}, {"input_tokens": 60, "cache_read_tokens": 60}, {"input_tokens"}),
         ({"output_tokens": 5}, {"output_tokens": 9, "reasoning_tokens": 4}, set()),
         ({"output_tokens": 5}, {"reasoning_tokens": 5, "input_tokens": 1}, {"reasoning_tokens", "input_tokens"}),
+        ({"cache_write_tokens": 8}, {"cache_write_tokens": 8, "cache_write_1h_tokens": 3}, {"cache_write_1h_tokens"}),
+        (
+            {"cache_write_tokens": 8, "cache_write_1h_tokens": 0},
+            {"cache_write_1h_tokens": 3},
+            {"cache_write_1h_tokens"},
+        ),
+        ({"cache_write_tokens": 8}, {"cache_write_tokens": 9, "cache_write_1h_tokens": 3}, set()),
+        ({"cache_write_tokens": 8}, {"cache_write_1h_tokens": 9}, set()),
+        ({"input_tokens": 9}, {"input_tokens": 8, "cache_write_tokens": 5, "cache_write_1h_tokens": 5}, set()),
     ],
 )
 def test_parts_are_of_the_total_beside_them(first: dict[str, int], later: dict[str, int], filled: set[str]) -> None:

@@ -51,6 +51,7 @@ def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
 
 def test_an_entry_of_an_older_version_stays_readable() -> None:
     """A shorter array reads with defaults for what came later."""
+    assert list(Inference.__struct_fields__)[-2:] == ["also", "cache_write_1h_tokens"]  # in the order they came
     older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
     assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)
 
@@ -61,3 +62,9 @@ def test_json_has_every_field() -> None:
     assert ("inference", "01" * 16, "USD", None, {}) == (
         row["kind"], row["id"], row["currency"], row["input_tokens"], row["tags"],
     )  # fmt: skip
+
+
+def test_writes_for_an_hour_are_shown_where_they_are_told() -> None:
+    """Few sources tell them: every other record has the fields that it always had."""
+    assert "cache_write_1h_tokens" not in as_json(Inference(id=b"\1" * 16, source="otel"))
+    assert 0 == as_json(Inference(id=b"\1" * 16, source="otel", cache_write_1h_tokens=0))["cache_write_1h_tokens"]

@@ -231,7 +231,7 @@ def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     output_tokens = count(event.completion_tokens, "completion_tokens")
     if input_tokens is None and output_tokens is None:
         return details
-    return Tokens(input_tokens, output_tokens, details.cache_read, details.cache_write, details.reasoning)
+    return details._replace(input=input_tokens, output=output_tokens)
 
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:

@@ -117,6 +117,7 @@ def _of_langchain(usage: UsageObject, total: int | None) -> Tokens:
         count(inputs.cache_read, "cache_read"),
         count(inputs.cache_creation, "cache_creation") or inputs.total(),
         count(outputs.reasoning, "reasoning"),
+        inputs.one_hour(),
     )
     return settle(stated, total=total)
 

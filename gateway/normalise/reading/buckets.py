@@ -14,6 +14,7 @@ from gateway.normalise.reading.tokens import Tokens, added
 
 _TOTAL = ("total", "total_tokens")
 _WRITTEN = re.compile("creation|write|ephemeral")
+_ONE_HOUR = re.compile("_1h(?:_|$)")
 
 
 def is_bucket(name: str) -> bool:
@@ -39,6 +40,7 @@ def sums(buckets: Mapping[str, int]) -> Tokens:
         cache_read=added(*cache_reads),
         cache_write=added(*cache_writes.values()),
         reasoning=added(*reasoning),
+        cache_write_1h=added(*[number for name, number in cache_writes.items() if _ONE_HOUR.search(name)]),
     )
 
 

@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested
+from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested, of_json
 
 # Providers whose own input count leaves the cache out; some instrumentations pass it on as it is.
 COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
+_KINDS: Final = 2  # of cache writes: kept for 5 minutes, for an hour
 
 
 class Tokens(NamedTuple):
@@ -26,6 +27,7 @@ class Tokens(NamedTuple):
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
+    cache_write_1h: int | None = None  # of cache_write, those kept for an hour
 
     def __bool__(self) -> bool:
         """Whether anything was counted: a call without a model is one only then."""
@@ -45,8 +47,18 @@ class CacheWrites(msgspec.Struct):
     def total(self) -> int | None:
         return added(
             count(self.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"),
-            count(self.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens"),
+            self.one_hour(),
         )
+
+    def one_hour(self) -> int | None:
+        return count(self.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens")
+
+
+class CacheDetail(msgspec.Struct):
+    """Converse's writes of one kind."""
+
+    ttl: Any = None
+    inputTokens: Any = None
 
 
 class Details(msgspec.Struct):
@@ -84,6 +96,7 @@ class Usage(msgspec.Struct):
     outputTokens: Any = None
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
+    cacheDetails: CacheDetail | Other = None  # a list of them
 
 
 class Gemini(msgspec.Struct):
@@ -110,8 +123,10 @@ def settle(
     `without_...`: the source is known to leave them out. Else a reported total decides, and without a total
     the rule that a part cannot be larger than the whole.
     """
-    input_tokens, output_tokens, cache_read, cache_write, reasoning = reported
+    input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour = reported
     cache, reasoning = (cache_read or 0) + (cache_write or 0), reasoning or 0
+    if one_hour and one_hour > (cache_write or 0):  # it is no part of the writes that are counted
+        one_hour, reported = None, reported._replace(cache_write_1h=None)
     if not cache and not reasoning:
         return reported
     if total is not None:
@@ -123,7 +138,7 @@ def settle(
         input_tokens += cache
     if output_tokens is not None and (without_reasoning or reasoning > output_tokens):
         output_tokens += reasoning
-    return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning)
+    return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning, one_hour)
 
 
 def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
@@ -200,6 +215,7 @@ def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
         count(cache_read, "usage.prompt_tokens_details.cached_tokens"),
         _openai_cache_write(usage, input_details),
         output_details.reasoning(),
+        _openai_one_hour(usage, input_details),
     )
     return settle(reported, total=total_of(usage.total_tokens), without_cache=without_cache)
 
@@ -214,14 +230,27 @@ def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
     return nested(input_details.cache_creation_token_details, CacheWrites).total()
 
 
+def _openai_one_hour(usage: Usage, input_details: Details) -> int | None:
+    kinds = _either(input_details.cache_creation_token_details, usage.cache_creation)
+    return None if kinds is None else nested(kinds, CacheWrites).one_hour()
+
+
 def _of_converse(usage: Usage) -> Tokens:
     reported = Tokens(
         count(usage.inputTokens, "usage.inputTokens"),
         count(usage.outputTokens, "usage.outputTokens"),
         count(usage.cacheReadInputTokens, "usage.cacheReadInputTokens"),
         count(usage.cacheWriteInputTokens, "usage.cacheWriteInputTokens"),
+        cache_write_1h=None if usage.cacheDetails is None else _converse_one_hour(usage.cacheDetails),
     )
     return settle(reported, without_cache=True)
+
+
+def _converse_one_hour(details: CacheDetail | Other) -> int | None:
+    """Of the kinds that are listed, of which there are two."""
+    listed = details[:_KINDS] if isinstance(details, list) else []
+    kinds = (of_json(detail, CacheDetail) for detail in listed)
+    return next((count(kind.inputTokens, "usage.cacheDetails") for kind in kinds if kind and kind.ttl == "1h"), None)
 
 
 def _of_anthropic(usage: Usage) -> Tokens:
@@ -231,6 +260,7 @@ def _of_anthropic(usage: Usage) -> Tokens:
         count(usage.cache_read_input_tokens, "usage.cache_read_input_tokens"),
         cache_write(usage),
         nested(usage.output_tokens_details, Details).reasoning(),
+        None if usage.cache_creation is None else nested(usage.cache_creation, CacheWrites).one_hour(),
     )
     return settle(reported, without_cache=True)
 

@@ -15,6 +15,10 @@ from spool.sqlite.migrations import migrate
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
 
+# Measures that came after the first version of the file: columns at the end of its tables.
+_ADDED_LATER = ("cache_write_1h_tokens",)
+
+_NAMES = ", ".join(COLUMNS)
 _WIDTH = len(Dimensions._fields)
 _MARKS = ", ".join("?" * (2 + len(COLUMNS)))
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
@@ -37,13 +41,19 @@ _JOIN_PERIODS = """
 def prepare(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest version."""
     schema = files(__package__).joinpath("schema.sql").read_text("utf-8")
-    columns = ",\n".join(f"{column} INTEGER NOT NULL" for column in COLUMNS)
+    first = [column for column in COLUMNS if column not in _ADDED_LATER]
+    columns = ",\n".join(f"{column} INTEGER NOT NULL" for column in first)
     tables = "\n".join(
         f"CREATE TABLE {table} (start INTEGER NOT NULL, key INTEGER NOT NULL,\n{columns},\n"
         "PRIMARY KEY (start, key)) STRICT, WITHOUT ROWID;"
         for table in TABLES.values()
     )
-    migrate(connection, (schema + tables,))
+    added = (
+        f"ALTER TABLE {table} ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0;"
+        for table in TABLES.values()
+        for column in _ADDED_LATER
+    )
+    migrate(connection, (schema + tables, "\n".join(added)))
 
 
 class SqliteLedgerRows:
@@ -70,7 +80,7 @@ class SqliteLedgerRows:
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         self._connection.executemany(
-            f"INSERT INTO {TABLES[width]} VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET {_ADDED}",
+            f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET {_ADDED}",
             ((start, number, *_columns(measures)) for start, number, measures in sums),
         )
 
@@ -99,7 +109,8 @@ class SqliteLedgerRows:
 
     def sum_up_day(self, day: int) -> None:
         self._connection.execute(
-            f"INSERT INTO days SELECT {day}, key, {_SUMMED} FROM hours WHERE start >= ? AND start < ? GROUP BY key",
+            f"INSERT INTO days (start, key, {_NAMES})"
+            f" SELECT {day}, key, {_SUMMED} FROM hours WHERE start >= ? AND start < ? GROUP BY key",
             (day, day + DAY_S),
         )
 

@@ -34,6 +34,7 @@ def call(
     output: int | None = 100,
     read: int | None = None,
     write: int | None = None,
+    one_hour: int | None = None,
     reasoning: int | None = None,
     time: str | None = "2026-11-01",
     tags: dict[str, str] | None = None,
@@ -49,6 +50,7 @@ def call(
         output_tokens=output,
         cache_read_tokens=read,
         cache_write_tokens=write,
+        cache_write_1h_tokens=one_hour,
         reasoning_tokens=reasoning,
         start_time=None if time is None else at(time),
         tags=tags or {},
@@ -76,6 +78,19 @@ def call(
             call("claude-sonnet-4-5-20250929", provider="anthropic", input=10_000, read=6000, write=2000),
             "0.0168",
             id="Claude: 2000 x 3 + 6000 x 0.3 + 2000 x 3.75 + 100 x 15",
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="anthropic", input=10_000, read=6000, write=2000, one_hour=500),
+            "0.017925",
+            id="Claude with writes for an hour: 2000 x 3 + 6000 x 0.3 + 1500 x 3.75 + 500 x 6 + 100 x 15",
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="anthropic", input=10_000, write=2000, one_hour=0),
+            "0.033",
+            id="none for an hour: 8000 x 3 + 2000 x 3.75 + 100 x 15",
+        ),
+        pytest.param(
+            call("gpt-4o", write=400, one_hour=400), "0.0035", id="no price for writes: they cost what input does"
         ),
         pytest.param(
             call("claude-sonnet-4-5", provider="anthropic", input=200_000), "0.6015", id="200,000 is not over 200,000"
@@ -156,6 +171,13 @@ def test_known_prices(record: Inference, expected: str) -> None:
         pytest.param(call("gpt-4o", output=None), id="output unknown"),
         pytest.param(call("text-embedding-3-small", output=5), id="output at a price nobody named"),
         pytest.param(call("claude-2", provider="anthropic", write=10), id="cache writes of Claude without a price"),
+        pytest.param(
+            call("anthropic/claude-sonnet-4.5", provider="openrouter", write=10, one_hour=5),
+            id="Claude's writes for an hour where only others have a price",
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="anthropic", write=10, one_hour=11), id="more for an hour than written"
+        ),
         pytest.param(call("gpt-4o", input=10, read=11), id="more cached than went in"),
         pytest.param(call("gpt-4-turbo", tags={"service_tier": "priority"}), id="a tier without a price"),
         pytest.param(call("o3", tags={"processing": "batch"}, time="2025-05-01"), id="batch before its price is known"),
@@ -223,6 +245,10 @@ def test_overrides_win() -> None:
     assert "0.00012" == book.estimate(call("server-model", provider="anything"))
     assert "0" == book.estimate(call("free-model", provider="server"))
     assert book.estimate(call("free-model", provider="other")) is None
+    own = PriceOverride(model="claude-*", cache_write=Decimal(3), cache_write_1h=Decimal(5))
+    book = PriceBook.load(PriceSettings(override=(own,)))
+    written = call("claude-sonnet-4-5", provider="anthropic", output=0, write=1000, one_hour=400)
+    assert "0.0038" == book.estimate(written)  # 600 x 3 + 400 x 5
 
 
 def test_overrides_show_in_the_version() -> None:
@@ -292,7 +318,16 @@ def test_sums_cost_what_their_calls_cost(
     """Pricing the ledger's sums gives the sum of the prices, to the digit, whatever the tiers."""
     provider, model = sold
     calls = [
-        call(model, provider=provider, input=given, output=made, read=int(given * cached), time=time)
+        call(
+            model,
+            provider=provider,
+            input=given,
+            output=made,
+            read=int(given * cached),
+            write=given - int(given * cached),
+            one_hour=int((given - int(given * cached)) * cached),
+            time=time,
+        )
         for given, made, cached in tokens
     ]
     sums = HourlySums()
@@ -306,7 +341,7 @@ def test_sums_cost_what_their_calls_cost(
                     provider=key.provider, response_model=key.model, request_model=key.request_model, mode=key.mode,
                     time=hour * NS, beyond=beyond, calls=row[0], input_tokens=row[1],
                     output_tokens=row[2] if known else None, cache_read_tokens=row[3], cache_write_tokens=row[4],
-                    reasoning_tokens=row[5],
+                    reasoning_tokens=row[5], cache_write_1h_tokens=row[6],
                 )
             )
         )  # fmt: skip

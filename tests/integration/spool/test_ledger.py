@@ -117,3 +117,24 @@ def _damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[(page - 1) * 8192 : page * 8192] = b"\xff" * 8192
     path.write_bytes(content)
+
+
+@pytest.mark.asyncio
+async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path) -> None:
+    """Its sums stay; measures that it had no column for are 0 in them, and are counted from now on."""
+    log, ledger = FakeLog(), await opened()
+    log.add([call(cache_write_tokens=20, cache_write_1h_tokens=5)])
+    await ledger.catch_up(log)
+    await ledger.close()
+    connection = sqlite3.connect(tmp_path / "ledger.sqlite")
+    for table in ("hours", "days"):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN cache_write_1h_tokens")
+    connection.execute("PRAGMA user_version = 1")
+    connection.commit()
+    connection.close()
+    ledger = await opened()
+    log.add([call(cache_write_tokens=20, cache_write_1h_tokens=7, start_time=None), call(user="new")])
+    await ledger.catch_up(log)
+    row = await total(ledger)
+    assert (3, 40, 7, 0) == (row.calls, row.cache_write_tokens, row.cache_write_1h_tokens, row.cached_input_tokens)
+    assert recount(log, "user") == await hourly(ledger, "user")

@@ -229,7 +229,10 @@ async def test_measures(ledgers: Ledgers) -> None:
     start = BEGIN * NS
     log.add([
         call(cost="1", estimated_cost="2", cost_source="reported", cache_read_tokens=30, end_time=start + NS // 5),
-        call(estimated_cost="4", status="error", cache_write_tokens=20, reasoning_tokens=5, end_time=start + 700 * NS),
+        call(
+            estimated_cost="4", status="error", cache_write_tokens=20, cache_write_1h_tokens=12, reasoning_tokens=5,
+            end_time=start + 700 * NS,
+        ),
         call(cost="8", estimated_cost="16", cost_source="reported", status="cached"),
         call(estimated_cost=None, cost_source="none"),
     ])  # fmt: skip
@@ -240,6 +243,7 @@ async def test_measures(ledgers: Ledgers) -> None:
     assert (400, 40, 30, 20, 5) == (
         row.input_tokens, row.output_tokens, row.cache_read_tokens, row.cache_write_tokens, row.reasoning_tokens,
     )  # fmt: skip
+    assert (12, 100, 10) == (row.cache_write_1h_tokens, row.cached_input_tokens, row.cached_output_tokens)
     assert (700_200, (0, 1, *[0] * 9, 1)) == (row.latency_ms, row.latency)
 
 

@@ -27,7 +27,7 @@ def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = F
     tokens = settle(reported, without_cache=without_cache)
     record.input_tokens, record.output_tokens = tokens.input, tokens.output
     record.cache_read_tokens, record.cache_write_tokens = tokens.cache_read, tokens.cache_write
-    record.reasoning_tokens = tokens.reasoning
+    record.reasoning_tokens, record.cache_write_1h_tokens = tokens.reasoning, tokens.cache_write_1h
 
 
 def counts_cache_apart(path: Any, *models: Any) -> bool:

@@ -128,6 +128,7 @@ def generation_of(record: Inference) -> Generation:
         record.cache_read_tokens,
         record.cache_write_tokens,
         record.reasoning_tokens,
+        record.cache_write_1h_tokens,
     )
     return Generation(
         id=record.request_id or "",

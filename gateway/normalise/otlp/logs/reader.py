@@ -13,14 +13,13 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.logs.events import DETAILS, event_name, find_event, is_understood
 from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.otlp.names import FIELD_NAMES
-from gateway.normalise.otlp.product import LogEvent, LogTwins, Product
+from gateway.normalise.otlp.product import LogEvent, LogTwins, Product, TokenNames
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
-from gateway.normalise.reading.tokens import Tokens
 from spool.identity import of_call
 from spool.record import Inference
 
@@ -139,6 +138,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
         reasoning_tokens=tokens.reasoning,
+        cache_write_1h_tokens=tokens.cache_write_1h,
         cost=cost,
         status="error" if failed else "ok",
         error_type=semconv.error_type(attributes) if failed else None,
@@ -162,7 +162,7 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
         "response_model": dialect.response_model,
         "provider": dialect.provider,
         "cost": FIELD_NAMES["cost"],
-        **{f"{field}_tokens": getattr(dialect.tokens, field) for field in Tokens._fields},
+        **{f"{field}_tokens": getattr(dialect.tokens, field) for field in TokenNames.__slots__},
     }
     found = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
     why = {field: name for field, name in found.items() if name is not None}

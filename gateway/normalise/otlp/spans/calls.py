@@ -51,7 +51,7 @@ class SpanCall(Struct, gc=False):
         record = self.record
         record.input_tokens, record.output_tokens = tokens.input, tokens.output
         record.cache_read_tokens, record.cache_write_tokens = tokens.cache_read, tokens.cache_write
-        record.reasoning_tokens = tokens.reasoning
+        record.reasoning_tokens, record.cache_write_1h_tokens = tokens.reasoning, tokens.cache_write_1h
 
 
 NO_TOKENS = Tokens()
@@ -103,6 +103,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.cache_write,
         reasoning_tokens=tokens.reasoning,
+        cache_write_1h_tokens=tokens.cache_write_1h,
         cost=cost,
         status=status,
         error_type=error_type,

@@ -10,7 +10,7 @@ from gateway.normalise.reading import values
 from gateway.normalise.reading.tokens import Tokens, settle, with_thoughts
 
 _FIELDS = frozenset(Tokens._fields)
-_PARTS = ("cache_read", "cache_write", "reasoning")
+_PARTS = ("cache_read", "cache_write", "reasoning", "cache_write_1h")
 
 
 def counts_of(
@@ -137,4 +137,4 @@ def _fitting(tokens: Tokens, parts: dict[str, int]) -> Tokens:
     found = tokens._replace(**parts) if parts else tokens
     cache = (found.cache_read or 0) + (found.cache_write or 0)
     fits = cache <= (found.input or 0) and (found.reasoning or 0) <= (found.output or 0)
-    return found if fits else tokens
+    return found if fits and (found.cache_write_1h or 0) <= (found.cache_write or 0) else tokens

@@ -24,6 +24,7 @@ _CONTAINED = {
     "cache_read_tokens": "cache_read",
     "cache_write_tokens": "cache_write",
     "reasoning_tokens": "reasoning",
+    "cache_write_1h_tokens": "cache_write_1h",
     "cost": "cost",
     "request_model": "model",
     "provider": "provider",

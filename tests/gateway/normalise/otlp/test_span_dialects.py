@@ -849,8 +849,8 @@ def test_openrouter_adds_the_two_kinds_of_cache_writes() -> None:
         "trace.metadata.provider_responses": "[]",
     }
     record = only(traces(span(1, attributes, name="LLM Generation"), scope="openrouter"))
-    assert (500, "anthropic", "prod", {}) == (
-        record.cache_write_tokens, record.provider, record.api_key, record.tags,
+    assert (500, 200, "anthropic", "prod", {}) == (
+        record.cache_write_tokens, record.cache_write_1h_tokens, record.provider, record.api_key, record.tags,
     )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ ATTRIBUTES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=10)
 def assert_sensible(outcome: Outcome) -> None:
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
         row = as_json(record)
-        counts = [row[name] for name in AMENDABLE if name.endswith("_tokens")]
+        counts = [getattr(record, name) for name in AMENDABLE if name.endswith("_tokens")]
         assert all(value is None or (type(value) is int and 0 <= value <= 5 * values.MAX_TOKENS) for value in counts)
         read, written = row["cache_read_tokens"] or 0, row["cache_write_tokens"] or 0
         assert row["input_tokens"] is None or read + written <= row["input_tokens"]

@@ -75,10 +75,27 @@ def test_a_zero_of_an_attribute_hides_no_count_of_an_object() -> None:
         "gen_ai.usage.output_tokens": 20,
         "gen_ai.usage.input_token_details": str(LANGCHAIN["input_token_details"]),
     }
-    assert SETTLED == counted(only(traces(span(1, {**CHAT, **attributes}))))
+    record = only(traces(span(1, {**CHAT, **attributes})))
+    assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
     plain = {**attributes, "gen_ai.usage.input_token_details": "{'cache_read': 1000, 'cache_creation': 0}"}
     plain["langsmith.metadata.usage_metadata"] = str(LANGCHAIN)
-    assert SETTLED == counted(only(traces(span(1, {**CHAT, **plain}))))
+    record = only(traces(span(1, {**CHAT, **plain})))
+    assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
+
+
+def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
+    """Of two spans of one call the fuller has the counts, and takes from the other the part that it leaves out."""
+    answer = {"id": MESSAGE_ID, "model": "claude-sonnet-4-5", "usage": {
+        **ANTHROPIC, "cache_creation": {"ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100},
+    }}  # fmt: skip
+    outer = {**LLM, "output.value": json.dumps(answer), "output.mime_type": "application/json"}
+    inner = {
+        **CHAT, "gen_ai.provider.name": "anthropic", "gen_ai.response.id": MESSAGE_ID,
+        "gen_ai.usage.input_tokens": 1508, "gen_ai.usage.output_tokens": 20,
+        "gen_ai.usage.cache_read.input_tokens": 1000, "gen_ai.usage.cache_write.input_tokens": 388,
+    }  # fmt: skip
+    record = only(traces(span(1, outer), span(2, inner, parent=1)))
+    assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from gateway.normalise.reading.tokens import Tokens
         ),
         pytest.param(
             {"input": 3, "input_ephemeral_5m": 20, "input_ephemeral_1h": 7, "cache_read": 50},
-            Tokens(80, None, 50, 27, None),
+            Tokens(80, None, 50, 27, None, 7),
             id="two kinds of cache writes, a cache that does not say input",
         ),
         pytest.param({"input_tokens": 9, "total_tokens": 9}, Tokens(9, None, None, None, None), id="an embedding"),

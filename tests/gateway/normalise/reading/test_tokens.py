@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.normalise.reading.tokens import CacheWrites, Details, Gemini, Tokens, Usage, of_gemini, of_usage, settle
 
 COUNT = st.one_of(st.none(), st.integers(0, 10_000))
-COUNTS = st.builds(Tokens, COUNT, COUNT, COUNT, COUNT, COUNT)
+COUNTS = st.builds(Tokens, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT)
 
 
 def test_without_a_hint_the_counts_are_inclusive() -> None:
@@ -69,6 +73,45 @@ def test_settled_counts_hold_their_parts(said: Tokens, total: int | None, cache:
         (settled.output, said.output, said.reasoning or 0),
     ):
         assert whole is None if before is None else whole is not None and whole >= max(before, parts)
+    assert (settled.cache_write_1h or 0) <= (settled.cache_write or 0)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"cache_creation_input_tokens": 9, "cache_creation": {"ephemeral_1h_input_tokens": 4}},
+        {"cache_creation": {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 4}},
+        {"prompt_tokens": 10, "cache_creation_input_tokens": 9, "cache_creation": {"ephemeral_1h_input_tokens": 4}},
+        {
+            "prompt_tokens": 10,
+            "prompt_tokens_details": {
+                "cache_creation_tokens": 9, "cache_creation_token_details": {"ephemeral_1h_input_tokens": 4},
+            },
+        },
+        {
+            "inputTokens": 1, "cacheWriteInputTokens": 9,
+            "cacheDetails": [{"ttl": "1h", "inputTokens": 4}, {"ttl": "5m", "inputTokens": 5}],
+        },
+    ],
+    ids=["anthropic", "anthropic, by kind alone", "anthropic in openai's names", "litellm", "converse"],
+)  # fmt: skip
+def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
+    """They are a part of the writes, and cost more."""
+    tokens = of_usage(msgspec.convert(usage, Usage) if "inputTokens" not in usage else _decoded(usage))
+    assert (9, 4) == (tokens.cache_write, tokens.cache_write_1h)
+
+
+@pytest.mark.parametrize(
+    "details", [5, "1h", [], [1, None], [{"ttl": "5m", "inputTokens": 9}], [{}] * 3, {"ttl": "1h"}]
+)
+def test_details_of_writes_may_be_anything(details: Any) -> None:
+    """What lists no writes for an hour tells none of them."""
+    tokens = of_usage(_decoded({"inputTokens": 1, "cacheWriteInputTokens": 9, "cacheDetails": details}))
+    assert (9, None) == (tokens.cache_write, tokens.cache_write_1h)
+
+
+def _decoded(usage: dict[str, Any]) -> Usage:
+    return msgspec.json.decode(json.dumps(usage), type=Usage)
 
 
 def test_openai_totals_include_the_cache() -> None:
@@ -86,7 +129,7 @@ def test_anthropic_totals_leave_the_cache_out() -> None:
 def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
     """Where there is no total, the 5-minute and the 1-hour writes are added."""
     writes = CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
-    assert Tokens(17, 1, None, 7, None) == of_usage(Usage(input_tokens=10, output_tokens=1, cache_creation=writes))
+    assert Tokens(17, 1, None, 7, None, 4) == of_usage(Usage(input_tokens=10, output_tokens=1, cache_creation=writes))
 
 
 def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:

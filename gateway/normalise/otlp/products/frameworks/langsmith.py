@@ -29,7 +29,7 @@ def _input_details(value: Any) -> Fields:
         by_age = [number for name in _BY_AGE if (number := semconv.count(numbers.get(name), name)) is not None]
         if by_age:
             found = {**found, "cache_write": sum(by_age)}
-    return found
+    return {**found, **counts(numbers, {"cache_write_1h": _BY_AGE[1:]})}
 
 
 def _output_details(value: Any) -> Fields:

@@ -27,8 +27,12 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _cache_written(attributes: Attributes) -> Fields:
-    parts = [part for name in _WRITTEN if (part := semconv.count(attributes.get(name), name)) is not None]
-    return {"cache_write": sum(parts)} if parts else {}
+    parts = [semconv.count(attributes.get(name), name) for name in _WRITTEN]
+    known = [part for part in parts if part is not None]
+    if not known:
+        return {}
+    one_hour = parts[-1]
+    return {"cache_write": sum(known)} | ({} if one_hour is None else {"cache_write_1h": one_hour})
 
 
 PRODUCT = Product(

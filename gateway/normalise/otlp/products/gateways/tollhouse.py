@@ -48,6 +48,7 @@ _COUNTS = {
     "output_tokens": "gen_ai.usage.output_tokens",
     "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
     "cache_write_tokens": "gen_ai.usage.cache_write.input_tokens",
+    "cache_write_1h_tokens": "tollhouse.cache_write_1h_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 _POINT_TEXTS = {
