@@ -10,12 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import NamedTuple
 
 from spool.clock import Clock
 
 # The clock is a parameter and may jump, so a reader looks again this often while it waits.
 LOOK_AGAIN_S = 0.1
+
+
+class Committed(NamedTuple):
+    """The records of one topic and commit, as a start finds them."""
+
+    at: float  # epoch seconds
+    topic: str
+    first: int
+    next: int  # the number after the last
 
 
 class Horizon:
@@ -29,9 +39,21 @@ class Horizon:
         self._frozen = False
         self._moved = asyncio.Event()
 
-    def begin(self, next_numbers: Mapping[str, int]) -> None:
-        """After a start everything is closed: a reader may have read it before."""
+    def begin(self, next_numbers: Mapping[str, int], newest: Iterable[Committed] = ()) -> None:
+        """After a start: what was committed less than `hold_s` ago stays open for the rest of its time."""
         self._closed_below = dict(next_numbers)
+        now, timer = self._clock.now(), self._clock.monotonic()
+        young = sorted(one for one in newest if one.at > now - self._hold_s)
+        for one in young:
+            self._closed_below[one.topic] = min(one.first, self._closed_below.get(one.topic, 1))
+            left_s = min(self._hold_s, one.at + self._hold_s - now)  # the wall clock may have been moved back
+            self._open.append((timer + left_s, {one.topic: one.next}))
+
+    def close(self, topic: str, below: int) -> None:
+        """A reader has read these before a start: they stay as they are, whatever their times say."""
+        if self._open:
+            highest = max(numbers.get(topic, 1) for _, numbers in self._open)
+            self._move({topic: min(below, highest)})
 
     def freeze(self) -> dict[str, int]:
         """What is closed now, and stays the answer until `thaw`."""
@@ -80,7 +102,11 @@ class Horizon:
             return
         now = self._clock.monotonic()
         while self._open and self._open[0][0] <= now:
-            self._closed_below.update(self._open.popleft()[1])
+            self._move(self._open.popleft()[1])
+
+    def _move(self, next_numbers: Mapping[str, int]) -> None:
+        for topic, number in next_numbers.items():
+            self._closed_below[topic] = max(number, self._closed_below.get(topic, 1))
 
     def _wake(self) -> None:
         """Readers that wait look again; later ones wait for the next move."""

@@ -29,7 +29,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             options.directory, clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk
         )
         stack.push_async_callback(ledger.close)
-        spool.log.readers.append(ledger.needs)
+        spool.log.add_reader(ledger.needs)
         registry, problem = None, ""
         try:
             clock = options.registry_clock or options.clock

@@ -120,6 +120,9 @@ NEEDED = """
              WHERE q.topic = :topic AND q.required AND d.kept IS NULL)
       FROM routes r WHERE r.topic = :topic"""
 
+# The number from which on no route on a topic has cut deliveries.
+CUT_BELOW = "SELECT coalesce(max(next), 1) FROM routes WHERE topic = ?"
+
 DECLARE = _insert("routes", ROUTE_COLUMNS)
 REDECLARE = "UPDATE routes SET required = ?, orphaned = 0 WHERE name = ?"
 ORPHAN = "UPDATE routes SET orphaned = 1 WHERE name = ?"

@@ -52,6 +52,12 @@ def needed_from(connection: sqlite3.Connection, topic: str) -> int | None:
     return needed
 
 
+def cut_below(connection: sqlite3.Connection, topic: str) -> int:
+    """The number below which some route has cut deliveries: what these hold never changes."""
+    number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
+    return number
+
+
 def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
     """Give up what optional routes have not delivered below a number; returns the records, summed over the routes."""
     total = 0

@@ -18,7 +18,7 @@ from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, Spool
 from spool.log import books, shapes
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.event_types import EventType
-from spool.log.horizon import Horizon
+from spool.log.horizon import Committed, Horizon
 from spool.log.observation import notify
 from spool.log.plan import Plan, Planner, check
 from spool.log.protocols import Observer
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteLog:
-    """One file, one writer. Retention removes nothing that one of `readers` still needs."""
+    """One file, one writer. Retention removes nothing that a reader still needs."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class SqliteLog:
     async def open(self) -> None:
         """Read what the disk has, then take submissions; on a full disk only what is there can be read."""
         self._health.begin()
-        numbers = await self._database.run(self._load)
+        numbers, newest = await self._database.run(self._load)
         self._planner.begin(numbers)
-        self._horizon.begin(numbers)
+        self._horizon.begin(numbers, newest)
         self._writer = GroupWriter(
             self._commit,
             self._between,
@@ -95,9 +95,16 @@ class SqliteLog:
             max_waiting=self._settings.waiting_submissions,
         )
 
-    def _load(self, connection: sqlite3.Connection) -> Mapping[str, int]:
+    def _load(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[Committed]]:
         store.load_ids(connection, self._index)
-        return store.next_numbers(connection)
+        newest = store.still_open(connection, self._routes, self._clock.now() - self._settings.hold)
+        return store.next_numbers(connection), newest
+
+    def add_reader(self, reader: Reader) -> None:
+        """Before anything is read: retention keeps what a reader needs, and what it has read is closed."""
+        self.readers.append(reader)
+        for topic in TOPICS:
+            self._horizon.close(topic, reader(topic) or 1)
 
     # -- appending -------------------------------------------------------------------------------------------------
 
@@ -393,7 +400,7 @@ class SqliteLog:
         if self._writer.died:  # more may be on disk than is known here: the next start reads it there
             return
         try:
-            await self._fold_all(self._planner.next_numbers)
+            await self._fold_all(self._horizon.closed())  # what is open can still be amended after a start
             await self._note()
         except sqlite3.Error as error:  # the next start reads them from the entries instead
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

@@ -24,6 +24,9 @@ BODY = "SELECT body FROM entries WHERE rowid = ?"
 # Mark an entry as damaged; changes no row when it is marked already.
 MARK_DAMAGED = "UPDATE entries SET damaged = 1 WHERE topic = ? AND first = ? AND damaged = 0"
 
+# The entries of a topic, newest first, to be read as far as they are young.
+NEWEST_ENTRIES = "SELECT committed_at, first, count FROM entries WHERE topic = ? ORDER BY first DESC"
+
 # The lowest number kept in a topic.
 OLDEST_NUMBER = "SELECT min(first) FROM entries WHERE topic = ?"
 

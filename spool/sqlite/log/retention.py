@@ -40,6 +40,8 @@ class RouteNeeds(Protocol):
 
     def skip_below(self, connection: sqlite3.Connection, topic: str, number: int) -> int: ...
 
+    def cut_below(self, connection: sqlite3.Connection, topic: str) -> int: ...
+
 
 class Space(NamedTuple):
     """Bytes in use and bytes of empty pages."""

@@ -19,6 +19,7 @@ from spool.log.codec import pack_fields
 from spool.log.conflicts import Conflict, Conflicts, counted_as
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.horizon import Committed
 from spool.log.plan import Plan
 from spool.log.runs import IdRun
 from spool.record import NS, TOPICS, Record, names_of
@@ -33,6 +34,7 @@ from spool.sqlite.log.entries import (
     read_entries,
     read_record,
 )
+from spool.sqlite.log.retention import RouteNeeds
 
 _log = logging.getLogger(__name__)
 
@@ -215,6 +217,23 @@ def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
         if kept:
             numbers[topic] = max(kept[0], numbers.get(topic, 1))
     return numbers
+
+
+def still_open(connection: sqlite3.Connection, routes: RouteNeeds, since: float) -> list[Committed]:
+    """What was committed since a moment and is in no delivery; nothing where damage hides what is in one."""
+    found = []
+    try:
+        for topic in TOPICS:
+            cut_below = routes.cut_below(connection, topic)
+            for at, first, count in connection.execute(queries.NEWEST_ENTRIES, (topic,)):
+                if at <= since or first + count <= cut_below:
+                    break
+                found.append(Committed(at, topic, max(first, cut_below), first + count))
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+        return []
+    return found
 
 
 def kept(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:

@@ -255,7 +255,7 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
                 await take(disk.log, waiting, clock, config)
                 await take(memory.log, waiting, clock, config)
                 waiting.clear()
-            if pause in (LATER, RESTARTED):
+            if pause == LATER:
                 clock.move(HOLD_S + 1)
                 expected.close()
             if pause == RESTARTED:
@@ -274,19 +274,19 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
 
 
 async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path) -> None:
-    """Every pause is a stop in good order, after which only the ids of calls are known and not their numbers."""
+    """Every pause is a stop in good order, after which of closed calls only the ids are known and not their numbers."""
     clock, expected = MovedClock(NOON), Expected()
     for pause, report in history:
-        if pause in (LATER, RESTARTED):
+        if pause == LATER:
             clock.move(HOLD_S + 1)
             expected.close()
         disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
         try:
-            expected.close()
             expected.hear(report.call, read_alone(report))
             await take(disk.log, [report], clock, Config())
         finally:
             await disk.close()
+    clock.move(HOLD_S + 1)
     disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
     try:
         await assert_records(expected, disk.log)

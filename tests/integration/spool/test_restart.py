@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolFromTheFuture, SpoolLocked
 from spool.record import AI_TELEMETRY, UsageMetric
 from spool.sqlite import lock_directory
@@ -102,21 +103,64 @@ async def test_further_names_are_known_again(start: Starter, again: Starter) -> 
     await assert_books_balance(second.log)
 
 
-async def test_an_open_record_is_closed_by_a_start(
-    start: Starter, again: Starter, clock: MovedClock, observed: Observed
-) -> None:
-    """What was amended stays amended; what comes after the start is late, because somebody may have read the record."""
+async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: MovedClock) -> None:
+    """For the rest of its time; what was amended before the start stays amended, what comes after its time is late."""
     first = await start(hold=10)
     await add(first.log, call(1))
     await add(first.log, call(1, source="kong", user="ada"))
+    clock.move(4)
 
     second = await again(first, hold=10)
-
-    assert [call(1, user="ada")[0]] == await everything(second.log)
+    assert 1 == second.log.closed_below(AI_TELEMETRY)
+    clock.move(5)
     await add(second.log, call(1, source="kong", team="search"))
+    assert [] == await everything(second.log)
+    clock.move(2)
+    assert [call(1, user="ada", team="search")[0]] == await everything(second.log)
+    await add(second.log, call(1, source="kong", session="s-1"))
+    assert [call(1, user="ada", team="search")[0]] == await everything(second.log)
+    terms = await topic_terms(second.log)
+    assert (2, 3) == (terms["amended"], terms["duplicates"])
+    await assert_books_balance(second.log)
+
+
+async def test_records_close_at_their_own_times_after_a_start(
+    start: Starter, again: Starter, clock: MovedClock
+) -> None:
+    """Each `hold` after its commit; what closed before the start stays closed, and new ones close after them."""
+    first = await start(hold=10)
+    for number in (1, 2, 3):
+        await add(first.log, call(number), call(number + 10))
+        clock.move(6)
+
+    second = await again(first, hold=10)
+    await add(second.log, call(4))
+    seen = [second.log.closed_below(AI_TELEMETRY)]
+    for _ in range(3):
+        clock.move(4)
+        seen.append(second.log.closed_below(AI_TELEMETRY))
+    assert [5, 7, 7, 8] == seen
+
+
+async def test_what_was_read_is_closed_whatever_the_clock_says(
+    start: Starter, again: Starter, clock: MovedClock
+) -> None:
+    """A delivery or the ledger has it: where the clock was set back meanwhile, the record looks young and is closed."""
+    first = await start(hold=10)
+    await first.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
+    await add(first.log, call(1))
     clock.move(11)
-    assert [call(1, user="ada")[0]] == await everything(second.log)
-    assert 1 == (await topic_terms(second.log))["amended"]
+    assert await first.deliveries.due("archive/ai-telemetry", now=clock.now(), max_records=10)
+    for number in (2, 3):
+        await add(first.log, call(number))
+    clock.set_back(8)
+
+    second = await again(first, hold=10)
+    assert 2 == second.log.closed_below(AI_TELEMETRY)
+    second.log.add_reader({AI_TELEMETRY: 3}.get)
+    assert 3 == second.log.closed_below(AI_TELEMETRY)
+    second.log.add_reader({AI_TELEMETRY: 99}.get)  # of a log that was lost: the reader finds out itself
+    assert 4 == second.log.closed_below(AI_TELEMETRY)
 
 
 async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -> None:
