@@ -6,8 +6,10 @@ Started by `tollhouse serve`; tests start it the same way on port 0.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 from gateway.addresses.application import application, operator_application
 from gateway.addresses.telemetry import GRPC_SERVICES
@@ -19,8 +21,11 @@ from gateway.http.services import ReceiverServices, Services
 from gateway.monitoring.supervisor import Supervisor
 from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
-from gateway.receivers.otlp_grpc import GrpcServer
+from gateway.receivers.otlp_grpc import GrpcServer, exports
+from gateway.refusing import RefusingListeners
+from spool import disk
 from spool.clock import Clock, SystemClock
+from spool.errors import SpoolUnavailable
 from spool.log.protocols import Observer
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -29,7 +34,12 @@ _log = logging.getLogger(__name__)
 
 DRAIN_S = 10.0  # what requests in hand get to finish when the server stops
 CUT_S = 2.0  # and calls of gRPC after that: all waits of a stop together stay under 30 s
+LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
 FIRST_KEY = "First key"
+
+
+class StartAbandoned(Exception):
+    """The process was asked to stop while its start waited for room on the disk."""
 
 
 class App:
@@ -53,6 +63,7 @@ class App:
         self._supervisor = Supervisor()
         self._stack = AsyncExitStack()
         self._services: Services | None = None
+        self._abandoned = asyncio.Event()
         self.url = ""
         self.operator_url = ""
         self.grpc_address = ""  # "" when gRPC is off
@@ -61,20 +72,12 @@ class App:
         """
         Ready to take requests when it returns; when a step fails, what was started is stopped again.
 
-        SpoolError when the data directory cannot be opened, OSError for an address or a file, ConfigError
-        when what the configuration points to is wrong.
+        On a full disk it waits for room and answers 503 meanwhile; `abandon` ends that with StartAbandoned. SpoolError
+        when the data directory cannot be opened, OSError for an address or a file, ConfigError when what the
+        configuration points to is wrong.
         """
         try:
-            self._services = await self._stack.enter_async_context(
-                open_services(
-                    self.config,
-                    clock=self._clock,
-                    version=self._version,
-                    console_url=lambda: f"{self.operator_url}{CONSOLE}/",
-                    local=self._local,
-                    observer=self._observer,
-                )
-            )
+            self._services = await self._open_when_there_is_room()
             self._stack.push_async_callback(self._supervisor.stop)
             for name, run in self._services.background.items():
                 self._supervisor.start(name, run())
@@ -84,6 +87,10 @@ class App:
             raise
         where = {"url": self.url, "grpc": self.grpc_address, "operator_url": self.operator_url}
         _log.info("ready", extra={"action": "ready", "version": self._version, **where})
+
+    def abandon(self) -> None:
+        """Wait for room no longer; does nothing once everything is open."""
+        self._abandoned.set()
 
     async def failure(self) -> str:
         """Wait until a background task dies; its name."""
@@ -118,6 +125,49 @@ class App:
             raise RuntimeError("the app has not started")
         return self._services
 
+    async def _open_when_there_is_room(self) -> Services:
+        refusing: RefusingListeners | None = None
+        try:
+            while True:
+                try:
+                    return await self._open()
+                except (SpoolUnavailable, OSError) as error:
+                    if not disk.explains(error, self.config.data_dir):
+                        raise
+                    if refusing is None:
+                        refusing = await self._refuse(f"the disk of {self.config.data_dir} is full", error)
+                await self._wait_for_room()
+        finally:
+            if refusing is not None:
+                await refusing.stop()
+
+    async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
+        """Listen, so that senders hear when to repeat and probes why; the ports stay those of the server."""
+        refusing = RefusingListeners(self.config.server, self._clock, reason)
+        self.config = replace(self.config, server=await refusing.start())
+        listen = self.config.server.listen
+        _log.error("the start waits: %s: %s", reason, error, extra={"action": "start_waits", "listen": listen})
+        return refusing
+
+    async def _wait_for_room(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                await self._abandoned.wait()
+        if self._abandoned.is_set():
+            raise StartAbandoned
+
+    async def _open(self) -> Services:
+        return await self._stack.enter_async_context(
+            open_services(
+                self.config,
+                clock=self._clock,
+                version=self._version,
+                console_url=lambda: f"{self.operator_url}{CONSOLE}/",
+                local=self._local,
+                observer=self._observer,
+            )
+        )
+
     async def _listen(self, services: Services) -> None:
         server = self.config.server
         socket = OperatorSocket(self.config.data_dir, operator_application(services.operators))
@@ -137,7 +187,8 @@ class App:
             await private.start(operator_address)
             self.operator_url = private.url
         if server.grpc_listen:
-            grpc = GrpcServer(services.receivers, GRPC_SERVICES)
+            receivers = services.receivers
+            grpc = GrpcServer(exports(receivers, GRPC_SERVICES), max_bytes=receivers.max_body_bytes)
             self._stack.push_async_callback(grpc.stop, CUT_S)
             await grpc.start(server)
             self.grpc_address = grpc.address

@@ -11,7 +11,8 @@ from aiohttp import web
 from gateway.addresses.operator import OPERATOR_ADDRESSES
 from gateway.addresses.table import ADDRESSES, FOR_OPERATORS, FOR_SENDERS, NOWHERE, ON_EVERY_LISTENER
 from gateway.api.status import DOCUMENT
-from gateway.http import bodies
+from gateway.errors import Refusal
+from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
 from gateway.http.openapi import document
@@ -19,6 +20,7 @@ from gateway.http.services import OperatorServices, Services
 from gateway.mounts import OPERATOR_API
 from gateway.operator.admission import operator_endpoint
 from gateway.operator.body import errors_as_json
+from spool.clock import Clock
 
 
 def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
@@ -45,6 +47,32 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
         app.add_subapp(OPERATOR_API, operator_application(services.operators))
     add(NOWHERE.path, endpoint([NOWHERE], services))
     return app
+
+
+def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | None) -> web.Application:
+    """What a listener answers before there is anything behind it: every address with `error`, in its own form."""
+    app = web.Application()
+
+    async def live(_: web.Request) -> web.Response:
+        return web.Response()
+
+    async def not_ready(_: web.Request) -> web.Response:
+        if shown_reason is None:
+            return web.Response(status=503)
+        return answers.json_response({"ready": False, "reasons": [shown_reason]}, status=503)
+
+    app.router.add_route("*", "/livez", live)
+    app.router.add_route("*", "/readyz", not_ready)
+    for path, rows in _by_path([*FOR_SENDERS, NOWHERE]).items():
+        app.router.add_route("*", path, _refusing(rows[0], error, clock), expect_handler=bodies.later)
+    return app
+
+
+def _refusing(row: Address, error: Refusal, clock: Clock) -> Handler:
+    async def refuse(request: web.Request) -> web.Response:
+        return row.error_form(request, error, clock.now())
+
+    return refuse
 
 
 def operator_application(services: OperatorServices) -> web.Application:

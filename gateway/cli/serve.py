@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from gateway.app import App
+from gateway.app import App, StartAbandoned
 from gateway.cli import config_option, configured, data_option, fail, forced_exit
 from gateway.configuration.sections import Config, ConfigError
 from gateway.monitoring import logs
@@ -60,9 +60,17 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
     """Start, announce, serve until a signal or the end of a background task, stop."""
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):  # a second signal finds the stop under way and changes nothing
-        loop.add_signal_handler(number, asked_to_stop.set)
-    await app.start()
+
+    def stop() -> None:  # a second signal finds the stop under way and changes nothing
+        asked_to_stop.set()
+        app.abandon()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await app.start()
+    except StartAbandoned:
+        return 0
     try:
         reload = _Reload(app)
         loop.add_signal_handler(signal.SIGHUP, reload.ask)

@@ -144,6 +144,9 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     # The exception's text may hold what was sent, so its type and place have to do.
     extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
     _log.error("an endpoint failed", extra={**extra, "where": where(error)})
+    if isinstance(error, OSError):  # a disk or a lack of descriptors: that passes, and a sender drops what meets a 500
+        message = "The machine could not do this now; send it again shortly."
+        return Refusal(503, "unavailable", message, retry_after_s=1)
     return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
 
 

@@ -44,11 +44,10 @@ RECEIPT = answers.RECEIPT.lower()
 class GrpcServer:
     """Every OTLP service on one port. `start` and `stop` once each."""
 
-    def __init__(self, services: ReceiverServices, table: Mapping[str, Signal | None]) -> None:
-        """`table` names the services, each with the signal that it takes; None: taken and dropped."""
-        self._server: grpc.aio.Server = grpc.aio.server(options=_options(services.max_body_bytes))
-        handlers = [_service(name, signal, services) for name, signal in table.items()]
-        self._server.add_generic_rpc_handlers(handlers)
+    def __init__(self, exports: Mapping[str, Export], *, max_bytes: int) -> None:
+        """`exports` are the services by name: see the functions `exports` and `refusals`."""
+        self._server: grpc.aio.Server = grpc.aio.server(options=_options(max_bytes))
+        self._server.add_generic_rpc_handlers([_service(name, export) for name, export in exports.items()])
         self.address = ""
 
     async def start(self, server: ServerSettings) -> None:
@@ -86,9 +85,27 @@ def _options(max_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
-def _service(name: str, signal: Signal | None, services: ReceiverServices) -> grpc.GenericRpcHandler:
-    take, endpoint = (_export(signal, services), f"grpc/{signal}") if signal else (_drop, "grpc/profiles")
-    method = grpc.stream_unary_rpc_method_handler(_endpoint(endpoint, take, services))  # type: ignore[no-untyped-call]
+def exports(services: ReceiverServices, table: Mapping[str, Signal | None]) -> Mapping[str, Export]:
+    """The services of a table, each with the signal that it takes; None: taken and dropped."""
+    return {
+        name: _endpoint(f"grpc/{signal}", _export(signal, services), services)
+        if signal
+        else _endpoint("grpc/profiles", _drop, services)
+        for name, signal in table.items()
+    }
+
+
+def refusals(error: Refusal, table: Mapping[str, object]) -> Mapping[str, Export]:
+    """The services of a table, every call refused before its message is read."""
+
+    async def refuse(_: Messages, context: Context) -> bytes:
+        return await _abort(context, error)
+
+    return dict.fromkeys(table, refuse)
+
+
+def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
+    method = grpc.stream_unary_rpc_method_handler(export)  # type: ignore[no-untyped-call]
     methods = {"Export": method}
     handler: grpc.GenericRpcHandler = grpc.method_handlers_generic_handler(name, methods)  # type: ignore[no-untyped-call]
     return handler
@@ -150,11 +167,16 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
             services.metrics.requests(name, grpc.StatusCode.OK.name)
             return answer
         # Outside of the handler above: abort raises, and the error's text must not travel along as its context.
-        details = answers.status_details(refusal, code.value[0])
-        await context.abort(code, refusal.message, (("grpc-status-details-bin", details),))
-        raise AssertionError("abort always raises")
+        return await _abort(context, refusal)
 
     return enter
+
+
+async def _abort(context: Context, refusal: Refusal) -> bytes:
+    code = grpc_code(refusal)
+    details = answers.status_details(refusal, code.value[0])
+    await context.abort(code, refusal.message, (("grpc-status-details-bin", details),))
+    raise AssertionError("abort always raises")
 
 
 def grpc_code(refusal: Refusal) -> grpc.StatusCode:

@@ -68,7 +68,7 @@ async def open_spool(
     """SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it."""
     lock = lock_directory(directory)
     try:
-        reserve = Reserve(directory)
+        reserve = Reserve(directory, clock)
         reserve.give_up_when_full()
         secret = installation_secret(directory)
         database = await recovery.open_database(directory / FILE, clock)

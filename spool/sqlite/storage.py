@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import AsyncExitStack
 
-from spool.errors import RegistryDamaged
+from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.sqlite import FILE, open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.store import open_ledger
@@ -16,6 +16,13 @@ from spool.storage import Engine, Storage, StorageOptions
 
 async def open_storage(options: StorageOptions) -> Storage:
     """See `spool.engines.open_storage`."""
+    try:
+        return await _open(options)
+    except sqlite3.Error as error:  # a full disk or an error of the device; damage was handled where it was met
+        raise SpoolUnavailable(f"{options.directory} cannot be opened: {error}") from error
+
+
+async def _open(options: StorageOptions) -> Storage:
     async with AsyncExitStack() as stack:
         spool = await open_spool(
             options.directory,

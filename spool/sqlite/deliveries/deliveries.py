@@ -29,7 +29,7 @@ from spool.deliveries.values import (
     UnknownDelivery,
     UnsettledDelivery,
 )
-from spool.errors import NotThere
+from spool.errors import NotThere, SpoolUnavailable
 from spool.log.books import topic_of
 from spool.log.protocols import Log
 from spool.sqlite.database import Database
@@ -67,7 +67,10 @@ class SqliteDeliveries(SentDeliveries):
             orphaned = known - {spec.name for spec in specs}
             connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])
 
-        await self._database.transaction(work)
+        try:
+            await self._database.transaction(work)
+        except sqlite3.Error as error:
+            raise SpoolUnavailable(f"the routes cannot be declared: {error}") from error
         self._in_hand.clear()
         self._changed()
 

@@ -8,6 +8,7 @@ import logging
 import sqlite3
 from collections.abc import Callable
 
+from spool import disk
 from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.sqlite.database import Database
@@ -15,6 +16,8 @@ from spool.sqlite.log import queries
 from spool.sqlite.log.entries import is_corrupt
 from spool.sqlite.recovery import met_damage
 from spool.sqlite.reserve import Reserve
+
+DISK_FULL = "the disk is full"
 
 _log = logging.getLogger(__name__)
 
@@ -41,35 +44,46 @@ class LogHealth:
 
     def begin(self) -> None:
         """A start on a full disk is a start: reading and deleting work, keeping has to wait."""
-        if not self._reserve.restore():
-            self._disk_full = True
-            self.last_error = "the disk is full"
-            _log.error("there is no room for the reserve: nothing is kept for now", extra={"action": "disk_full"})
+        try:
+            if self._reserve.restore():
+                return
+        except OSError as error:
+            self.failed(error)
+            return
+        self._disk_full = True
+        self.last_error = DISK_FULL
+        _log.error("there is no room for the reserve: nothing is kept for now", extra={"action": "disk_full"})
 
-    def failed(self, error: sqlite3.Error) -> SpoolError:
+    def failed(self, error: sqlite3.Error | OSError) -> SpoolError:
         """Remember it; returns what the submitters get."""
-        if is_corrupt(error):
-            met_damage(self._database.path.parent, error)
         name = getattr(error, "sqlite_errorname", type(error).__name__)
-        self._disk_full = name == "SQLITE_FULL" or self._reserve.disk_is_full()
         if self.well:
             _log.error("a commit failed: %s", error, extra={"action": "commit_failed", "code": name})
+        self._disk_full = disk.says_full(error) or self._reserve.disk_is_full()
+        self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
+        try:
+            if isinstance(error, sqlite3.Error) and is_corrupt(error):
+                met_damage(self._database.path.parent, error)
+            if self._disk_full:
+                self._reserve.give_up()
+        except OSError as further:  # no descriptor, a read-only mount: the submitters wait for the same recovery
+            _log.error("the data directory cannot be written: %s", further, extra={"action": "directory_failed"})
         if self._disk_full:
-            self._reserve.give_up()
-            self.last_error = "the disk is full"
-            return SpoolFull("the disk is full: make room, or wait", retry_after_s=self._retry_after_s())
-        self.last_error = f"{error} ({name})"
+            return self._full()
         return SpoolUnavailable(f"the last commit failed: {self.last_error}")
 
     async def recover(self) -> None:
         """A test commit, and before it the reserve again; SpoolFull or SpoolUnavailable while either fails."""
-        if self._disk_full and not self._reserve.restore():
-            raise SpoolFull("the disk is full: make room, or wait", retry_after_s=self._retry_after_s())
         now = str(self._clock.now()).encode()
         try:
+            if self._disk_full and not self._reserve.restore():
+                raise self._full()
             await self._database.transaction(lambda writer: writer.execute(queries.KEEP_FACT, ("test", now)))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self.failed(error) from error
         _log.warning("commits work again", extra={"action": "commit_works"})
         self._disk_full = False
         self.last_error = None
+
+    def _full(self) -> SpoolFull:
+        return SpoolFull("the disk is full: make room, or wait", retry_after_s=self._retry_after_s())

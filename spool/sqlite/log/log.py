@@ -391,7 +391,7 @@ class SqliteLog:
         """Errors of a write as the submitters get them; the health remembers."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._health.failed(error) from error
 
     async def close(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import random
 import shutil
 import sqlite3
@@ -236,6 +238,54 @@ async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
     assert [call(1)[0]] == await everything(spool.log)
     with pytest.raises(SpoolFull):
         await add(spool.log, call(2))
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("step", ["restore", "give_up"])
+async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
+    start: Starter, monkeypatch: pytest.MonkeyPatch, code: int, step: str
+) -> None:
+    """No descriptor, a read-only mount, a broken device, on a full disk: senders hear when to repeat, and it heals."""
+    spool = await start()
+    await add(spool.log, call(1))
+
+    def fail(_: Reserve) -> bool:
+        raise OSError(code, os.strerror(code))
+
+    async with full_disk(spool, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setattr(Reserve, step, fail)
+            refused = 0
+            for number in range(400):
+                try:
+                    await add(spool.log, wide(number))
+                except (SpoolFull, SpoolUnavailable):
+                    refused += 1
+            assert refused
+    async with asyncio.timeout(10):
+        while not (await spool.log.stats()).writable:  # noqa: ASYNC110 - asked for as a probe does
+            await asyncio.sleep(0.05)
+    await add(spool.log, call(2))
+    await assert_books_balance(spool.log)
+
+
+async def test_a_start_whose_reserve_cannot_be_reached_is_a_start(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads, refuses, and takes submissions once the directory can be written."""
+    first = await start()
+    await add(first.log, call(1))
+    await first.close()
+
+    def fail(_: Reserve) -> bool:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reserve, "restore", fail)
+        spool = await start()
+        assert [call(1)[0]] == await everything(spool.log)
+        assert not (await spool.log.stats()).writable
+    await add(spool.log, call(2))
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,40 @@
+"""A real file system that is small enough to be filled: a tmpfs, which needs root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(directory: Path, *, mib: int) -> Iterator[Path]:
+    """Mounts a tmpfs of that size on a new directory; skips the test where that is not allowed."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounting a file system needs root")
+    directory.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(directory)], check=False)
+    if mounted.returncode:
+        pytest.skip("a file system cannot be mounted here")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """A file that takes every byte that is left."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for block in (1 << 20, 4096):
+            try:
+                while file.write(bytes(block)):
+                    pass
+            except OSError:
+                continue
+    return filler

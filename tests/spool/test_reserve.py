@@ -1,0 +1,53 @@
+"""The reserve on the disk: when it comes back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spool.sqlite.reserve import FILE, MOST_WAIT_S, SIZE, START_FILE, START_SIZE, Reserve
+from tests.moved_clock import MovedClock
+
+
+def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Path) -> None:
+    """Given up and restored in turns: at once the first time, later each time, a few times a minute at most."""
+    clock = MovedClock()
+    reserve = Reserve(tmp_path, clock)
+    turns = 0
+    for _ in range(2400):  # 0.1 s each: a commit that fails, and the test commit that passes
+        turns += reserve.restore() and (tmp_path / FILE).exists()
+        reserve.give_up()
+        clock.move(0.1)
+    assert 2 < turns <= 12
+    clock.move(MOST_WAIT_S)
+    assert reserve.restore()
+
+
+def test_it_comes_back_at_once_where_there_is_room_again(tmp_path: Path) -> None:
+    """A disk that was full and has room is used again without a wait."""
+    reserve = Reserve(tmp_path, MovedClock())
+    assert reserve.restore()
+    reserve.give_up()
+    assert not (tmp_path / FILE).exists()
+    assert reserve.restore()
+    assert (SIZE, START_SIZE) == ((tmp_path / FILE).stat().st_size, (tmp_path / START_FILE).stat().st_size)
+
+
+def test_a_start_gives_up_no_more_than_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The large reserve first; the small one only where there is still nothing free."""
+    reserve = Reserve(tmp_path, MovedClock())
+    reserve.restore()
+    free = 0
+
+    def usage(_: object) -> object:
+        gained = 0 if (tmp_path / FILE).exists() else SIZE
+        return shutil._ntuple_diskusage(SIZE, 0, free + gained)
+
+    monkeypatch.setattr("spool.disk.shutil.disk_usage", usage)
+    reserve.give_up_when_full()
+    assert (False, True) == ((tmp_path / FILE).exists(), (tmp_path / START_FILE).exists())
+    free = -SIZE
+    reserve.give_up_when_full()
+    assert not (tmp_path / START_FILE).exists()
