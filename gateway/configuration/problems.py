@@ -8,7 +8,7 @@ from datetime import date
 from exporters.destinations import catalogue, upstream
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from gateway.configuration.sections import Assignment, Config, Match, ServerSettings
-from gateway.normalise.reading.tags import is_content
+from gateway.normalise.reading.content import may_hold_content
 from spool.devices import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.settings import KIB, MIB
@@ -42,7 +42,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from one_of("privacy.emails", config.privacy.emails, ("hash", "keep", "drop"))
     yield from one_of("log.level", config.log.level, ("debug", "info", "warning", "error"))
     for name in config.privacy.keep_attributes:
-        if is_content(name):
+        if may_hold_content(name):
             yield f"privacy.keep_attributes: {name} is message content and can never be kept"
     if len(config.ledger.tags) > MAX_LEDGER_TAGS or not all(config.ledger.tags):
         yield f"ledger.tags must be at most {MAX_LEDGER_TAGS} names of tags"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from gateway.authentication.access import NO_LABELS, Labels
 from gateway.configuration.sections import AttributionRule, Config
 from gateway.normalise.reading.emails import Emails
-from gateway.normalise.reading.tags import put
+from gateway.normalise.reading.tags import put_label
 from spool.record import AiRecord, Inference, UsageEvent
 
 _IDS = ("user", "api_key", "session", "team")
@@ -56,7 +56,7 @@ class Attribution:
         """Labels become tags that are missing; e-mail addresses in its texts are treated as configured."""
         for name, value in labels.items():
             if name not in event.tags:
-                put(event.tags, name, value)
+                put_label(event.tags, name, value)
         if event.source in self._shadows:
             event.shadow = True
         if self._emails.kept:
@@ -115,7 +115,7 @@ def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
     if missing:
         tags = dict(record.tags)
         for name, value in missing.items():
-            put(tags, name, value)
+            put_label(tags, name, value)
         record.tags = tags
 
 

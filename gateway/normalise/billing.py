@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.errors import BadPayload
 from gateway.normalise.payload.items import UNREADABLE
-from gateway.normalise.reading.tags import is_content
+from gateway.normalise.reading.content import may_hold_content
 
 MAX_BYTES: Final = 5 * 1024**2
 SHOWN: Final = 20  # errors that an answer names
@@ -129,7 +129,7 @@ def _value_problem(name: str, value: str) -> str | None:
     if name.startswith(TAG):
         if not name.removeprefix(TAG):
             return "has no name"
-        if is_content(name.removeprefix(TAG)):
+        if may_hold_content(name.removeprefix(TAG)):
             return "is message content, which is never kept"
         if value in ("", "N/A"):
             return "must not be empty: leave the tag out"

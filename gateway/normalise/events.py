@@ -22,6 +22,7 @@ import msgspec
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading import tags
+from gateway.normalise.reading.content import is_content
 from gateway.normalise.reading.times import instant
 from spool.identity import Identity, of_event
 from spool.record import Scalar, UsageEvent
@@ -219,7 +220,7 @@ class _Bounded:
                 self.left_out += 1
             return
         for name, value in data.items():
-            if isinstance(value, dict) and not tags.is_content(name):
+            if isinstance(value, dict) and not is_content(name):
                 for inner, each in value.items():
                     self._put(f"{name}.{inner}", each)
             else:

@@ -17,6 +17,7 @@ from gateway.authentication.access import Bearer
 from gateway.devices.lifecycle import DeviceLifecycle, DeviceReport
 from gateway.errors import BadPayload
 from gateway.http.requests import KeyRequest, Result
+from gateway.normalise.reading.content import may_hold_content
 from spool.devices import Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.keys import checked_labels
@@ -90,6 +91,9 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
         labels = checked_labels(report.labels)
     except Invalid as error:
         raise BadPayload(f"labels: {error}.") from error
+    for name in labels:
+        if may_hold_content(name):
+            raise BadPayload(f"labels: {name} is a name of message content, which is never kept; choose another name.")
     return DeviceReport(
         id=_id(report, bearer),
         hostname=report.hostname or "",

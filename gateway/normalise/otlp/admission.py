@@ -15,7 +15,7 @@ import msgspec
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.names import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.reading.tags import LONGEST_CACHED, is_content
+from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
 MAX_VALUE = 16 * 1024  # a longer text is no name, id, number or usage object
 

@@ -13,44 +13,11 @@ from typing import Any
 
 import msgspec
 
+from gateway.normalise.reading.content import is_content, may_hold_content
 from spool.record import MAX_TAGS
 
 MAX_NAME = 64
 MAX_VALUE = 256
-LONGEST_CACHED = 256  # a name of megabytes is not worth its memory
-
-_CONTENT = frozenset({
-    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions",
-    "gen_ai.tool.definitions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "input.value",
-    "output.value", "embedding.text", "traceloop.entity.input", "traceloop.entity.output",
-    "langfuse.trace.input", "langfuse.trace.output", "langfuse.observation.input",
-    "langfuse.observation.output", "gcp.vertex.agent.llm_request", "gcp.vertex.agent.llm_response",
-    "mlflow.spanInputs", "mlflow.spanOutputs", "user_prompt", "prompt", "prompts", "completion",
-    "completions", "message", "messages", "input", "output", "content", "request_text", "response_text",
-    "request_body", "response_body", "system_prompt", "instructions", "ai.response.text",
-    "ai.response.object", "ai.response.toolCalls", "ai.response.reasoning", "ai.response.providerMetadata",
-    "ai.result.text", "ai.result.object", "ai.toolCall.args", "ai.toolCall.result", "ai.value", "ai.values",
-    "ai.embedding", "ai.embeddings", "arguments", "args", "function_args", "tool_input", "tool_output",
-    "tool_parameters", "tool_response", "error_message", "body", "headers", "traceback",
-    "exception.stacktrace", "exception.message", "error.message", "text", "question", "answer", "choices",
-    "candidates", "contents", "payload", "request_payload", "response_payload", "llm_request",
-    "llm_response_text", "inputbodyjson", "outputbodyjson", "requestmessages", "responsemessages",
-    "error_str", "statusmessage", "request", "response", "query", "user_query", "user_input", "user_message",
-    "assistant_message", "chat_history", "history", "transcript", "input_text", "output_text", "tool_call",
-    "tool_calls", "genkit:input", "genkit:output", "stack", "stacktrace", "stack_trace",
-})  # fmt: skip
-_CONTENT_BEGINNINGS = (
-    "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages",
-    "llm.prompts", "llm.prompt_template", "llm.completions", "gcp.vertex.agent.tool_", "embedding.embeddings",
-    "retrieval.documents", "gen_ai.content",
-)  # fmt: skip
-_CONTENT_ENDINGS = (
-    ".content", ".contents", ".prompt", ".prompts", ".message", ".messages", ".input", ".inputs", ".output",
-    ".outputs", ".completion", ".completions", ".arguments", ".system_instructions", ".prompt_json",
-    ".completion_json", "_prompt", "_messages",
-)  # fmt: skip
-# Counters and names that begin or end like content and are none.
-_NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.prompt_tokens", "gen_ai.completion_token")
 
 _SECRET_NAME = re.compile(
     r"(?:.*[._-])?"
@@ -65,21 +32,6 @@ _SECRET = re.compile(
     r"|\S{0,12}\.{3}\S{0,12})",
     re.IGNORECASE,
 )
-
-
-def is_content(name: str) -> bool:
-    """Whether an attribute or metadata name stands for a prompt, an answer, an argument or the like."""
-    return _is_content(name) if len(name) <= LONGEST_CACHED else _is_content.__wrapped__(name)
-
-
-@lru_cache(maxsize=8192)
-def _is_content(name: str) -> bool:
-    if name in _CONTENT:
-        return True
-    if name.startswith(_NOT_CONTENT):
-        return False
-    lower = name.lower()
-    return name.startswith(_CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS) or lower in _CONTENT
 
 
 @lru_cache(maxsize=8192)
@@ -109,9 +61,18 @@ def text_of(value: Any) -> str | None:
 
 
 def put(tags: dict[str, str], name: str, value: Any) -> bool:
-    """Add a tag when it is allowed; False when it was left out, so that the caller counts it."""
+    """Add what a sender wrote when it may be a tag; False when it was left out, so that the caller counts it."""
     text = text_of(value)
-    if text is None or not name or len(name) > MAX_NAME or len(text) > MAX_VALUE or is_content(name):
+    if text is None or not name or len(name) > MAX_NAME:
+        return False
+    if isinstance(value, str) and may_hold_content(name):  # a number is no prompt: `messages_sent` is a count
+        return False
+    return put_label(tags, name, text)
+
+
+def put_label(tags: dict[str, str], name: str, text: str) -> bool:
+    """Add a label, whose name an operator chose; False under a plain name of content, or when there is no room."""
+    if len(name) > MAX_NAME or len(text) > MAX_VALUE or is_content(name):
         return False
     if len(tags) >= MAX_TAGS and name not in tags:
         return False

@@ -400,7 +400,8 @@ async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
     [
         b"", b"[]", b"{", b'{"device_id": 7}', b'{"device_id": "a b"}', b'{"device_id": ""}',
         b'{"device_id": "' + b"x" * 129 + b'"}', b'{"device_id": "d", "hostname": "' + b"h" * 300 + b'"}',
-        b'{"device_id": "d", "labels": {"no good": "x"}}', b'{"device_id": "d", "sent_at": "yesterday"}',
+        b'{"device_id": "d", "labels": {"no good": "x"}}', b'{"device_id": "d", "labels": {"userPrompt": "x"}}',
+        b'{"device_id": "d", "sent_at": "yesterday"}',
         b'{"device_id": "d", "spool": {"records": -1}}', b'\xff\xfe', b'{"device_id": "d", "user": [}',
         b'{"device_id": "d", "more": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
     ],

@@ -13,6 +13,7 @@ from gateway.configuration.sections import Config, ServerSettings
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from spool.registry.scopes import CREATE_EVENT, SEND_BILLING_DATA
 from spool.settings import SpoolSettings
+from tests.gateway.normalise.reading.test_content import CONTENT
 from tests.integration.conftest import Answer, Serve, Serving
 
 MANAGE = "unit-cost_v1:manage_telemetry_records"
@@ -106,6 +107,7 @@ async def test_events_are_bounded_and_hold_no_content(serving: Serving) -> None:
     """What stands under a content name, is too long or is no scalar never reaches the disk."""
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     data = {"prompt": "CANARY", "messages": ["CANARY"], "nested": {"input": "CANARY", "tokens": 5}, "long": "x" * 300}
+    data |= dict.fromkeys(CONTENT, "CANARY")
     await serving.send("/v1/events", orjson.dumps({**EVENT, "data": data, "body": "CANARY"}), key=key)
     (record,) = await kept(serving, USAGE_EVENTS)
     assert isinstance(record, UsageEvent)

@@ -24,6 +24,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference, as_json, pack
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
+from tests.gateway.normalise.reading import test_content as content_names
 
 FORMATS = [name for name in FORMAT_NAMES if "/" not in name]
 CANARY = "CANARY-7f3a"
@@ -34,6 +35,7 @@ CONTENT = (
     "contents", "candidates", "choices", "RequestMessages", "ResponseMessages", "gen_ai.input.messages",
     "gen_ai.output.messages", "llm_request", "llm_response_text", "question", "answer", "authorization", "arguments",
     "x-portkey-api-key", "request_payload", "response_payload", "payload", "gen_ai.prompt_json",
+    *content_names.CONTENT,
 )  # fmt: skip
 
 SCALARS = (

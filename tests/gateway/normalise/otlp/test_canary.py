@@ -21,6 +21,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import as_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
+from tests.gateway.normalise.reading import test_content as content_names
 
 CASES = Path(__file__).parents[3] / "cases/otlp"
 SIGNALS = {"resourceSpans": "traces", "resourceLogs": "logs", "resourceMetrics": "metrics"}
@@ -45,6 +46,11 @@ CONTENT_METADATA = (
     "traceloop.association.properties.prompt", "ai.telemetry.metadata.messages", "langfuse.trace.metadata.input",
     "langfuse.observation.metadata.output", "langsmith.metadata.content", "trace.metadata.last.message",
 )  # fmt: skip
+FREE_PREFIXES = (
+    "traceloop.association.properties.", "ai.telemetry.metadata.", "langfuse.trace.metadata.",
+    "langfuse.observation.metadata.", "langsmith.metadata.", "metadata.",
+)  # fmt: skip
+FREE_NAMES = tuple(prefix + name for prefix in FREE_PREFIXES for name in content_names.CONTENT)
 EMAILS = ("user.email", "email", "enduser.email", "metadata.user_api_key_user_email", "ai.telemetry.metadata.email")
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
 # Content of which an id and counts are read, when a provider gave them.
@@ -133,6 +139,14 @@ def add_canaries(payload: dict[str, Any]) -> None:
         group.setdefault("resource", {}).setdefault("attributes", []).extend(canaries())
 
 
+def add_free_canaries(payload: dict[str, Any]) -> None:
+    """Into items: metadata under names that a caller may choose for content."""
+    named = [attribute(name, CANARY) for name in FREE_NAMES]
+    named.append(attribute("metadata", json.dumps(dict.fromkeys(content_names.CONTENT, CANARY))))
+    for item in items(payload):
+        item["attributes"] = [*item.get("attributes", ()), *named]
+
+
 def mixed(member: dict[str, Any]) -> dict[str, Any]:
     """The two attributes that are read for numbers get content beside the numbers, as they have in life."""
     text = member["value"].get("stringValue")
@@ -169,6 +183,13 @@ def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
     """Records, tags, templates, explanations, rejections and shapes: none of them holds a canary."""
     outcome = read(key, loaded(path, add_canaries), Options(explain=True))
     assert_balanced(outcome)
+    assert CANARY not in repr(outcome)
+
+
+@every_case
+def test_no_canary_hides_under_a_free_name(key: str, path: Path) -> None:
+    """Metadata that callers name themselves is told apart word by word, one by one and in one object."""
+    outcome = read(key, loaded(path, add_free_canaries))
     assert CANARY not in repr(outcome)
 
 

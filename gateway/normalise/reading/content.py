@@ -1,0 +1,102 @@
+"""
+Names under which content may stand: prompts, answers, arguments of tools and the like (promise 4).
+
+The names of known products are listed, for attributes that the decoders read. A free name, one that a caller
+chose, is judged word by word: `userPrompt`, `prompt.0` and `page_content` are content, `prompt_version` and
+`message_count` are facts about it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+LONGEST_CACHED = 256  # a name of megabytes is not worth its memory
+
+_CONTENT = frozenset({
+    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions",
+    "gen_ai.tool.definitions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "input.value",
+    "output.value", "embedding.text", "traceloop.entity.input", "traceloop.entity.output",
+    "langfuse.trace.input", "langfuse.trace.output", "langfuse.observation.input",
+    "langfuse.observation.output", "gcp.vertex.agent.llm_request", "gcp.vertex.agent.llm_response",
+    "mlflow.spanInputs", "mlflow.spanOutputs", "user_prompt", "prompt", "prompts", "completion",
+    "completions", "message", "messages", "input", "output", "content", "request_text", "response_text",
+    "request_body", "response_body", "system_prompt", "instructions", "ai.response.text",
+    "ai.response.object", "ai.response.toolCalls", "ai.response.reasoning", "ai.response.providerMetadata",
+    "ai.result.text", "ai.result.object", "ai.toolCall.args", "ai.toolCall.result", "ai.value", "ai.values",
+    "ai.embedding", "ai.embeddings", "arguments", "args", "function_args", "tool_input", "tool_output",
+    "tool_parameters", "tool_response", "error_message", "body", "headers", "traceback",
+    "exception.stacktrace", "exception.message", "error.message", "text", "question", "answer", "choices",
+    "candidates", "contents", "payload", "request_payload", "response_payload", "llm_request",
+    "llm_response_text", "inputbodyjson", "outputbodyjson", "requestmessages", "responsemessages",
+    "error_str", "statusmessage", "request", "response", "query", "user_query", "user_input", "user_message",
+    "assistant_message", "chat_history", "history", "transcript", "input_text", "output_text", "tool_call",
+    "tool_calls", "genkit:input", "genkit:output", "stack", "stacktrace", "stack_trace",
+})  # fmt: skip
+_CONTENT_BEGINNINGS = (
+    "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages",
+    "llm.prompts", "llm.prompt_template", "llm.completions", "gcp.vertex.agent.tool_", "embedding.embeddings",
+    "retrieval.documents", "gen_ai.content",
+)  # fmt: skip
+_CONTENT_ENDINGS = (
+    ".content", ".contents", ".prompt", ".prompts", ".message", ".messages", ".input", ".inputs", ".output",
+    ".outputs", ".completion", ".completions", ".arguments", ".system_instructions", ".prompt_json",
+    ".completion_json", "_prompt", "_messages",
+)  # fmt: skip
+# Counters and names that begin or end like content and are none.
+_NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.prompt_tokens", "gen_ai.completion_token")
+
+_CONTENT_WORDS = frozenset({
+    "answer", "answers", "arg", "args", "argument", "arguments", "body", "candidate", "candidates", "chat", "choice",
+    "choices", "chunk", "chunks", "completion", "completions", "content", "contents", "context", "conversation",
+    "dialog", "dialogue", "document", "documents", "embedding", "embeddings", "excerpt", "generated", "generation",
+    "generations", "headers", "history", "html", "input", "inputs", "instruction", "instructions", "markdown",
+    "message", "messages", "msg", "msgs", "output", "outputs", "passage", "passages", "payload", "prompt", "prompts",
+    "query", "queries", "question", "questions", "reasoning", "reply", "replies", "request", "response", "responses",
+    "snippet", "snippets", "stacktrace", "summary", "text", "texts", "thinking", "thought", "thoughts", "traceback",
+    "transcript", "transcripts", "transcription", "translation", "utterance", "utterances",
+})  # fmt: skip
+# Words that are written as one: `userprompt`, `chatmessages`, `systeminstruction`.
+_CONTENT_ROOTS = ("prompt", "message", "completion", "instruction", "transcript")
+# A name that ends with one of these tells a fact about content, and holds none.
+_FACT_WORDS = frozenset({
+    "at", "bytes", "cache", "cached", "caching", "category", "chars", "class", "code", "cost", "count", "counts",
+    "date", "day", "duration", "effort", "enabled", "encoding", "flag", "format", "hash", "hit", "hits", "id", "ids",
+    "index", "kind", "lang", "language", "latency", "length", "limit", "locale", "max", "md5", "method", "min", "mode",
+    "model", "ms", "name", "num", "number", "per", "percent", "price", "priority", "provider", "rate", "ratio",
+    "reason", "region", "route", "score", "seconds", "sha", "sha1", "sha256", "size", "slug", "source", "speed",
+    "state", "status", "strategy", "tier", "time", "timestamp", "tokens", "token", "total", "ttl", "type", "types",
+    "usage", "usd", "uuid", "variant", "version", "window",
+})  # fmt: skip
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+
+
+def is_content(name: str) -> bool:
+    """Whether an attribute or metadata name stands for a prompt, an answer, an argument or the like."""
+    return _is_content(name) if len(name) <= LONGEST_CACHED else _is_content.__wrapped__(name)
+
+
+@lru_cache(maxsize=8192)
+def _is_content(name: str) -> bool:
+    if name in _CONTENT:
+        return True
+    if name.startswith(_NOT_CONTENT):
+        return False
+    lower = name.lower()
+    return name.startswith(_CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS) or lower in _CONTENT
+
+
+def may_hold_content(name: str) -> bool:
+    """Whether metadata of a name that a caller chose may be content: a word of it is, and it ends with no fact."""
+    if len(name) > LONGEST_CACHED:
+        return _may_hold_content.__wrapped__(name)
+    return _may_hold_content(name)
+
+
+@lru_cache(maxsize=8192)
+def _may_hold_content(name: str) -> bool:
+    if _is_content(name):
+        return True
+    words = [word.lower() for word in _WORD.findall(name)]
+    is_about_content = any(word in _CONTENT_WORDS or word.removesuffix("s").endswith(_CONTENT_ROOTS) for word in words)
+    return is_about_content and words[-1] not in _FACT_WORDS

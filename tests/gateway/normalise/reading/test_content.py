@@ -1,0 +1,57 @@
+"""Names that callers choose: what may be content is told word by word."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.normalise.reading.content import may_hold_content
+from gateway.normalise.reading.tags import put, put_label
+
+CONTENT = (
+    "inputs", "outputs", "userPrompt", "UserPrompt", "user-prompt", "USER_PROMPT", "userprompt", "systemPrompt",
+    "system_message", "systemMessage", "prompt.0", "messages.0", "input.0", "messages[0]", "inputText", "outputText",
+    "completion_text", "completionText", "page_content", "pageContent", "document", "documents.1", "reasoning_content",
+    "thinking", "reply", "generated_text", "generatedText", "last_user_message", "chat.history", "chatHistory",
+    "llm-response", "modelResponse", "assistant reply", "question_text", "rag_context", "retrievedChunks",
+    "customer_question", "finalAnswer", "summary", "email_body", "emailBody", "HTTPBody", "tool_args", "toolArguments",
+    "function.arguments", "user:message", "msg", "raw_output", "output_1", "conversation", "transcript_en",
+    "search query", "translation", "chatmessages", "systeminstruction", "text", "plain_text", "prompt text",
+)  # fmt: skip
+FACTS = (
+    "team", "feature", "environment", "cost_center", "prompt_version", "promptVersion", "prompt_name", "prompt.id",
+    "prompt_tokens", "completionTokens", "message_count", "messages_total", "response_id", "requestId", "query_source",
+    "input_type", "outputFormat", "output_language", "reasoning_effort", "conversation_id", "chat_id", "document_type",
+    "context_window", "text_length", "completion_reason", "tags", "service", "plan", "tenant", "project",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_names_with_a_word_for_content_are_content(name: str) -> None:
+    """However a caller writes it: in camel case, with separators, numbered, or as one word."""
+    tags: dict[str, str] = {}
+
+    assert may_hold_content(name) and not put(tags, name, "a canary") and tags == {}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_about_content_are_tags(name: str) -> None:
+    """A version, a count or an id tells something about a prompt, and holds none."""
+    tags: dict[str, str] = {}
+
+    assert not may_hold_content(name) and put(tags, name, "7") and tags == {name: "7"}
+
+
+def test_numbers_are_no_content() -> None:
+    """How many messages were sent is what a usage event is about; the messages are not."""
+    tags: dict[str, str] = {}
+
+    assert (
+        put(tags, "messages_sent", 12) and not put(tags, "messages_sent", "hello") and tags == {"messages_sent": "12"}
+    )
+
+
+def test_labels_of_an_operator_are_no_content() -> None:
+    """The operator chose name and value: a label `chat` is kept, one that is called `prompt` is not."""
+    tags: dict[str, str] = {}
+
+    assert put_label(tags, "chat", "support") and not put_label(tags, "prompt", "x") and tags == {"chat": "support"}
