@@ -18,6 +18,7 @@ import orjson
 from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort, View
 from gateway.http.requests import KeyRequest, Result
+from gateway.schemas import TEXT
 from spool.errors import NotKept
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow, end_of_hour
@@ -50,9 +51,11 @@ class Item:
 
 
 async def read_costs(request: KeyRequest[None]) -> Result:
+    """`whole_since` is there where sums of before it may lack records that were gone before they were counted."""
     ledger = request.services.storage.ledger
     rows = _Rows(ledger, request.receivers.clock.now())
-    return await request.list(cost_list(ledger.dimensions()), rows)
+    answer = await request.list(cost_list(ledger.dimensions()), rows)
+    return answer if rows.whole_since is None else {**answer, "whole_since": rows.whole_since}
 
 
 async def read_dimensions(request: KeyRequest[None]) -> Result:
@@ -109,6 +112,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         filters=question | {name: Filter() for name in dimensions},
         default_limit=PAGE,
         max_limit=PAGE,
+        at_times={"whole_since": TEXT},
     )
 
 
@@ -116,6 +120,7 @@ class _Rows:
     """The rows of the costs that a view's filters ask for."""
 
     def __init__(self, ledger: Ledger, now: float) -> None:
+        self.whole_since: str | None = None  # of the question, once a page of it was asked for
         self._ledger = ledger
         self._now = now
 
@@ -130,6 +135,9 @@ class _Rows:
             found = await self._ledger.costs(query)
         except NotKept as error:
             raise _wrong(str(error)) from None
+        whole = await self._ledger.whole_since()
+        if query.since.timestamp() < whole:
+            self.whole_since = rfc3339(whole * NS)
         rows = [_item(row, query.group_by, COST_TYPES[cost_type]) for row in found]
         return await MemoryRows(rows).page(listed, replace(view, filters={}))
 

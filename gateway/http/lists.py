@@ -52,7 +52,8 @@ class List(Generic[Row]):
     """
     The declaration of a list. `identity` breaks ties and must be unique and of one type.
 
-    `beside` are root keys that its handler adds: they name the thing that the list belongs to.
+    `beside` are root keys that its handler adds: they name the thing that the list belongs to. `at_times` are those
+    that it adds where there is something to say.
     """
 
     root: str
@@ -64,6 +65,7 @@ class List(Generic[Row]):
     default_limit: int = DEFAULT_LIMIT
     max_limit: int = MAX_LIMIT
     beside: Mapping[str, Schema] = field(default_factory=dict)
+    at_times: Mapping[str, Schema] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

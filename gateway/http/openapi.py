@@ -139,7 +139,7 @@ def _envelope(listed: List[Any], item: type | Schema) -> Schema:
         "filtering": _ref("Filtering"),
         "sorting": _ref("Sorting"),
     }
-    return closed(properties)
+    return closed(properties, listed.at_times)
 
 
 def _ref(name: str) -> Schema:

@@ -11,6 +11,7 @@ import click
 from exporters.destinations import focus as focus_rows
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.report import warn_of_lacking
 
 
 @click.group()
@@ -45,9 +46,11 @@ def focus(client: OperatorClient, since: str, until: str, output: Path | None, a
 
 
 def _days(client: OperatorClient, first: date, last: date) -> list[str]:
-    """The days of the span on which anything happened, in order."""
+    """The days of the span on which anything happened, in order. Says on stderr if sums of them may lack records."""
     span = [("from", first.isoformat()), ("to", last.isoformat()), ("per", "daily"), ("by", "source")]
-    return sorted({str(row["period"])[:10] for row in client.request("GET", "/report", query=span)["rows"]})
+    payload = client.request("GET", "/report", query=span)
+    warn_of_lacking(payload["report"])
+    return sorted({str(row["period"])[:10] for row in payload["rows"]})
 
 
 def _day(name: str, text: str) -> date:

@@ -51,6 +51,7 @@ def report(
     if form == "json":
         show_json(payload)
     elif form == "csv":
+        warn_of_lacking(payload["report"])
         _show_csv(payload)
     else:
         _show(payload, (*SHOWN, *LATENCY) if latency else SHOWN)
@@ -59,9 +60,7 @@ def report(
 def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
     rows = payload["rows"]
     asked = payload["report"]
-    if asked["whole_since"]:
-        lacking = f"sums of before {asked['whole_since']} may lack records: these were gone when the ledger was counted"
-        click.echo(lacking, err=True)
+    warn_of_lacking(asked)
     names = _columns(asked)
     ordered = rows if "period" in names else sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
     lines = [_line(row, names) for row in ordered]
@@ -69,6 +68,12 @@ def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
         total = _line({**_sum(rows), **payload["latency"]}, names)
         lines.append(total | {names[0]: "total"} if names else total)
     show_table(lines, (*names, *shown))
+
+
+def warn_of_lacking(asked: Mapping[str, Any]) -> None:
+    if asked["whole_since"]:
+        lacking = f"sums of before {asked['whole_since']} may lack records: these were gone when the ledger was counted"
+        click.echo(lacking, err=True)
 
 
 def _columns(asked: Mapping[str, Any]) -> list[str]:

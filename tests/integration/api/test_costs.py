@@ -79,6 +79,27 @@ async def test_costs_by_day_and_model(serve: Serve) -> None:
 
 
 @pytest.mark.asyncio
+async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every page of a question that reaches back to hours of which records were gone; later hours are whole."""
+    serving = await serve()
+    assert (
+        200 == (await serving.send("/v1/traces", json_traces(*[json_span("gpt-4o", **at(n)) for n in (0, 30)]))).status
+    )
+    ledger = serving.app.services.storage.ledger
+    await ledger.catch_up(serving.app.services.storage.log)
+
+    async def whole_since() -> int:
+        return START_S
+
+    monkeypatch.setattr(ledger, "whole_since", whole_since)
+    read = Reader(serving, await serving.make_key("reader", scopes=READ))
+    first = await read.costs(*SEPTEMBER, ("limit", "1"))
+    second = await read.costs(("cursor", first["pagination"]["cursor"]["next_cursor"]))
+    assert ["2026-09-21T14:13:20Z"] * 2 == [page["whole_since"] for page in (first, second)]
+    assert "whole_since" not in await read.costs(("start_date", "2026-09-22"))
+
+
+@pytest.mark.asyncio
 async def test_nothing_yet(serve: Serve) -> None:
     """An empty ledger answers with an empty list in a whole envelope."""
     payload = await (await reader(serve)).costs(*SEPTEMBER)
@@ -267,6 +288,8 @@ def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
 
     asyncio.run(lose())
     words = "sums of before 2026-09-21T14:13:20Z may lack records"
+    for form in (["report", "--from", DAY[:10], "--csv"], ["export", "focus", "--from", DAY[:10], "--to", DAY[:10]]):
+        assert words in run(tmp_path / "store", *form)
     assert words in run(tmp_path / "store", "report", "--from", "2026-09-21")
     assert words not in run(tmp_path / "store", "report", "--from", "2026-09-22")
     told = json.loads(run(tmp_path / "store", "report", "--from", "2026-09-21", "--json"))
