@@ -16,6 +16,7 @@ from gateway.addresses.telemetry import GRPC_SERVICES
 from gateway.assembly import open_services
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
+from gateway.http.in_hand import stopping
 from gateway.http.listener import Listener, operator_listen, tls_context
 from gateway.http.services import ReceiverServices, Services
 from gateway.monitoring.supervisor import Supervisor
@@ -32,8 +33,9 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 
 _log = logging.getLogger(__name__)
 
-DRAIN_S = 10.0  # what requests in hand get to finish when the server stops
-CUT_S = 2.0  # and calls of gRPC after that: all waits of a stop together stay under 30 s
+UPLOAD_S = 1.0  # what bodies get to arrive when the server stops
+DRAIN_S = 4.0  # and what has arrived, to be answered
+CUT_S = 1.0  # and calls of gRPC after that: all waits of a stop together stay under the 10 s of `docker stop`
 LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
 FIRST_KEY = "First key"
 
@@ -175,7 +177,7 @@ class App:
         await socket.start()
         operator_address = operator_listen(server)
         outer = application(services, for_senders=True, for_operators=operator_address is None)
-        public = Listener(outer, tls=tls_context(server))
+        public = Listener(outer, tls=tls_context(server), connections=services.receivers.connections)
         listeners = [public]
         self._stack.push_async_callback(public.stop)
         await public.start(server.listen)
@@ -188,7 +190,11 @@ class App:
             self.operator_url = private.url
         if server.grpc_listen:
             receivers = services.receivers
-            grpc = GrpcServer(exports(receivers, GRPC_SERVICES), max_bytes=receivers.max_body_bytes)
+            grpc = GrpcServer(
+                exports(receivers, GRPC_SERVICES),
+                max_bytes=receivers.max_body_bytes,
+                max_connections=receivers.connections.limit,
+            )
             self._stack.push_async_callback(grpc.stop, CUT_S)
             await grpc.start(server)
             self.grpc_address = grpc.address
@@ -197,5 +203,8 @@ class App:
     async def _drain(self, receivers: ReceiverServices, listeners: list[Listener]) -> None:
         for listener in listeners:
             listener.close_socket()
+        if await receivers.in_hand.close(UPLOAD_S):
+            return
+        receivers.budget.cut_uploads(stopping())
         if not await receivers.in_hand.close(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})

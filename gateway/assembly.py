@@ -27,6 +27,7 @@ from gateway.configuration.sections import Config, ConfigError, split_address
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.budget import Budget
+from gateway.http.connections import Connections, connection_limit
 from gateway.http.cors import Cors
 from gateway.http.listener import operator_listen
 from gateway.http.services import Background, OperatorServices, ReceiverServices, Services
@@ -257,6 +258,7 @@ class _Assembler:
             clock=self._clock,
             budget=Budget(server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes),
             max_body_bytes=server.max_body_bytes,
+            connections=Connections(connection_limit(server)),
             min_upload_rate=server.min_upload_rate,
             options=options,
             cors=Cors(server.cors_origins),
@@ -373,6 +375,7 @@ class _Assembler:
         return [
             Limit("server.max_inflight_bytes", server.max_inflight_bytes, budget.general.held),
             Limit("server.small_body_reserve", server.small_body_reserve, budget.reserve.held),
+            Limit("server.max_connections", receivers.connections.limit, receivers.connections.count),
             Limit("spool.max_bytes", section.max_bytes, stats.bytes),
             Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
             Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),

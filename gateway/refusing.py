@@ -9,6 +9,7 @@ from gateway.addresses.application import refusing_application
 from gateway.addresses.telemetry import GRPC_SERVICES
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
+from gateway.http.connections import Connections, connection_limit
 from gateway.http.listener import Listener, operator_listen, tls_context
 from gateway.receivers.otlp_grpc import GrpcServer, refusals
 from spool.clock import Clock
@@ -39,7 +40,11 @@ class RefusingListeners:
                     server, operator_listen=await self._listen(private, operator_address, shows_reason=True)
                 )
             if server.grpc_listen:
-                grpc = GrpcServer(refusals(self._refusal, GRPC_SERVICES), max_bytes=server.max_body_bytes)
+                grpc = GrpcServer(
+                    refusals(self._refusal, GRPC_SERVICES),
+                    max_bytes=server.max_body_bytes,
+                    max_connections=connection_limit(server),
+                )
                 self._stack.push_async_callback(grpc.stop, 0.0)
                 await grpc.start(server)
                 server = replace(server, grpc_listen=grpc.address)
@@ -54,7 +59,7 @@ class RefusingListeners:
     async def _listen(self, server: ServerSettings, address: str, *, shows_reason: bool) -> str:
         shown = self._reason if shows_reason else None
         application = refusing_application(self._refusal, self._clock, shown_reason=shown)
-        listener = Listener(application, tls=tls_context(server))
+        listener = Listener(application, tls=tls_context(server), connections=Connections(connection_limit(server)))
         self._stack.push_async_callback(listener.stop)
         await listener.start(address)
         return listener.address

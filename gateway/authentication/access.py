@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from gateway.authentication.attempts import Buckets, neighbourhood
+from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.legacy_key import LegacyKey
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal

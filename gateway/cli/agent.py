@@ -88,7 +88,7 @@ def agent(
     }
     settings = _agent_config(config, data, flags)
     _check(settings)
-    logs.configure(settings.log.level)
+    logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
         sys.exit(asyncio.run(_run(settings)))
     except ConfigError as error:

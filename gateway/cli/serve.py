@@ -16,6 +16,7 @@ import click
 from gateway.app import App, StartAbandoned
 from gateway.cli import config_option, configured, data_option, fail, forced_exit
 from gateway.configuration.sections import Config, ConfigError
+from gateway.http.connections import raise_descriptor_limit
 from gateway.monitoring import logs
 from spool.errors import SpoolError
 
@@ -37,7 +38,8 @@ def serve(config: Path | None, data: Path | None, listen: str | None, grpc_liste
         "server.grpc_listen": grpc_listen,
     }
     settings = configured(config, flags)
-    logs.configure(settings.log.level)
+    logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
+    raise_descriptor_limit()
     try:
         sys.exit(asyncio.run(run(settings, embedded=config is None)))
     except ConfigError as error:

@@ -41,6 +41,8 @@ def problems(config: Config) -> Iterator[str]:
     yield from _agent_problems(config)
     yield from one_of("privacy.emails", config.privacy.emails, ("hash", "keep", "drop"))
     yield from one_of("log.level", config.log.level, ("debug", "info", "warning", "error"))
+    if config.log.lines_per_minute < 1:
+        yield "log.lines_per_minute must be at least 1"
     for name in config.privacy.keep_attributes:
         if may_hold_content(name):
             yield f"privacy.keep_attributes: {name} is message content and can never be kept"
@@ -76,6 +78,8 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         yield "server.max_body_bytes must be at least 64KiB"
     if server.max_inflight_bytes < server.max_body_bytes:
         yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
+    if server.max_connections < 2:
+        yield "server.max_connections must be at least 2"
     if server.small_body_reserve < 2 * server.small_body_bytes:
         yield "server.small_body_reserve must be at least twice server.small_body_bytes"
 

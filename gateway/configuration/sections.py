@@ -37,6 +37,7 @@ class ServerSettings:
     small_body_bytes: Size = MIB
     small_body_reserve: Size = 8 * MIB
     min_upload_rate: Size = 16 * KIB  # bytes a second, of bodies over small_body_bytes; 0: any
+    max_connections: int = 10_000
     max_key_requests_per_s: int = 0
     max_key_bytes_per_s: Size = 0
     cors_origins: tuple[str, ...] = ()
@@ -154,7 +155,10 @@ class SourceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingSettings:
+    """`lines_per_minute` bounds the lines of one kind about one address."""
+
     level: str = "info"
+    lines_per_minute: int = 60
 
 
 @dataclass(frozen=True, kw_only=True)

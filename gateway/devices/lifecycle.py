@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gateway.attempts import Buckets
 from gateway.authentication.access import Bearer, lacking
-from gateway.authentication.attempts import Buckets
 from gateway.configuration.sections import DeviceSettings
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.states import counts, state_of

@@ -12,6 +12,7 @@ import io
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
 from aiohttp import HttpVersion11, StreamReader, web
@@ -240,12 +241,7 @@ async def _receive(
     pace = _Pace(now(), min_rate)
     received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
-
-        def end() -> None:
-            if not limit.expired():
-                limit.reschedule(now())
-
-        with lease.upload(end):
+        with lease.upload(partial(end, limit)):
             while data := await content.readany():
                 received += len(data)
                 if received > max_bytes:
@@ -257,6 +253,12 @@ async def _receive(
                 if turn >= TURN:  # what comes faster than it is read never waits
                     turn = 0
                     await asyncio.sleep(0)
+
+
+def end(limit: asyncio.Timeout) -> None:
+    """Let a timeout run out now, unless it has."""
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def _inflate(blocks: Iterable[bytes], inflater: Inflater, lease: Lease, max_bytes: int) -> bytes:

@@ -18,7 +18,7 @@ class RequestsInHand:
 
     def __enter__(self) -> None:
         if self.closed:
-            raise Refusal(503, "stopping", "Tollhouse is stopping; send it again shortly.", retry_after_s=1)
+            raise stopping()
         self.count += 1
         self._empty.clear()
 
@@ -36,3 +36,7 @@ class RequestsInHand:
         except TimeoutError:
             return False
         return True
+
+
+def stopping() -> Refusal:
+    return Refusal(503, "stopping", "Tollhouse is stopping; send it again shortly.", retry_after_s=1)

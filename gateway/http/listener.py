@@ -11,15 +11,18 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.attempts import neighbourhood
 from gateway.configuration.sections import ServerSettings, split_address
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.connections import Connections
 
 _log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers export; also the limit of headers
 LINGER_S = 5.0  # how long a refused upload is read on, so that its sender gets to see the answer
 STOP_S = 2.0  # waited twice at most; requests were drained before
+HANDSHAKE_S = 10.0  # of TLS: a connection counts from its end on
 BACKLOG = 1024
 OPERATOR_LISTEN = "127.0.0.1:4319"
 
@@ -27,14 +30,62 @@ _GRPC_HERE = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 53\r\n\r\n"
     b"This port speaks HTTP/1.1; gRPC has a port of its own"
 )
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 5\r\n"
+    b"Content-Length: 99\r\n\r\n"
+    b'{"error":{"type":"too_many_connections","message":"There are too many connections; repeat later."}}'
+)
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's protocol with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote them."""
+    """
+    aiohttp's protocol, counted, with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote them.
+    """
 
     _first = True
+    _is_refused = False
+
+    def __init__(self, server: web.Server, connections: Connections | None, **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self._connections = connections
+        self.address = self.place = ""
+
+    @property
+    def is_idle(self) -> bool:
+        return self._current_request is None and not self._messages
+
+    def end(self) -> None:
+        self.force_close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername")
+        self.address = peer[0] if isinstance(peer, tuple) else ""
+        self.place = neighbourhood(self.address)
+        if self._connections is not None and not self._connections.add(self):
+            self._is_refused = True
+            self._refuse(transport)
+            return
+        super().connection_made(transport)
+
+    def _refuse(self, transport: asyncio.BaseTransport) -> None:
+        extra = {"action": "connection_refused", "address": self.address}
+        _log.warning("there are too many connections (server.max_connections)", extra=extra)
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.write(_TOO_MANY)
+        transport.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._is_refused:
+            return
+        if self._connections is not None:
+            self._connections.remove(self)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        if self._connections is not None:
+            self._connections.touch(self)
         if self._first:
             self._first = False
             if data.startswith(b"PRI * HTTP/2.0"):
@@ -43,10 +94,9 @@ class Connection(web.RequestHandler):
         super().data_received(data)
 
     def _refuse_grpc(self) -> None:
-        peer = self.peername
         _log.warning(
             "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender to http/protobuf",
-            extra={"action": "grpc_on_http_port", "address": peer[0] if isinstance(peer, tuple) else None},
+            extra={"action": "grpc_on_http_port", "address": self.address},
         )
         if self.transport is not None:
             self.transport.write(_GRPC_HERE)
@@ -78,8 +128,16 @@ class Connection(web.RequestHandler):
 class Listener:
     """An application on a socket. `start` and `stop` once each."""
 
-    def __init__(self, application: web.Application, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        application: web.Application,
+        *,
+        tls: ssl.SSLContext | None = None,
+        connections: Connections | None = None,
+    ) -> None:
+        """Without `connections` their number is not bounded."""
         self._tls = tls
+        self._connections = connections
         # auto_decompress off: aiohttp takes half a gzip body for a whole one (gateway.http.bodies inflates).
         self._settings: dict[str, Any] = {
             "auto_decompress": False,
@@ -106,10 +164,17 @@ class Listener:
         assert web_server is not None  # setup made it
 
         def connection() -> Connection:
-            return Connection(web_server, loop=loop, **self._settings)
+            return Connection(web_server, self._connections, loop=loop, **self._settings)
 
         try:
-            self._server = await loop.create_server(connection, host, port, ssl=self._tls, backlog=BACKLOG)
+            self._server = await loop.create_server(
+                connection,
+                host,
+                port,
+                ssl=self._tls,
+                ssl_handshake_timeout=HANDSHAKE_S if self._tls else None,
+                backlog=BACKLOG,
+            )
         except OSError as error:
             reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
             raise OSError(f"cannot listen on {address}: {reason}") from error

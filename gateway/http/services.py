@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from gateway.attempts import Buckets
 from gateway.authentication.access import Access
-from gateway.authentication.attempts import Buckets
 from gateway.configuration.secret_file import SecretFile
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.errors import Refusal
 from gateway.http.budget import Budget
+from gateway.http.connections import Connections
 from gateway.http.cors import Cors
 from gateway.http.in_hand import RequestsInHand
 from gateway.intake.deposits import Deposits
@@ -50,6 +51,7 @@ class ReceiverServices:
     clock: Clock
     budget: Budget
     max_body_bytes: int
+    connections: Connections  # of the listener for senders
     min_upload_rate: int = 0  # bytes a second of a large body, 0 for any
     options: Options = field(default_factory=Options)
     cors: Cors = field(default_factory=Cors)

@@ -10,27 +10,76 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections import OrderedDict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
 
+from gateway.attempts import Buckets, neighbourhood
+from spool.clock import Clock, SystemClock
+
 FRAMES = 12
+LINES_PER_MINUTE = 60
+MAX_KINDS = 10_000
+MAX_KIND = 80
 # What logging puts on every record; everything else came in as `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure(level: str, stream: TextIO | None = None) -> None:
+def configure(
+    level: str, stream: TextIO | None = None, *, lines_per_minute: int = LINES_PER_MINUTE, clock: Clock | None = None
+) -> None:
     """Everything that is logged from now on goes to stderr as JSON."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(RepeatedLines(clock or SystemClock(), lines_per_minute))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # asyncio's and aiohttp's debug lines show requests as they came in.
     for chatty in ("asyncio", "aiohttp", "aiosqlite"):
         logging.getLogger(chatty).setLevel(max(logging.INFO, root.level))
+
+
+class RepeatedLines(logging.Filter):
+    """
+    Bounds the lines of one kind about one address, and asyncio's about what it cannot accept.
+
+    Whoever may not send could fill the disk with refusals. What was left out is counted in the next line that is
+    written of its kind, as `left_out`.
+    """
+
+    def __init__(self, clock: Clock, lines_per_minute: int) -> None:
+        super().__init__()
+        self._buckets = Buckets(clock, burst=lines_per_minute, per_s=lines_per_minute / 60)
+        self._left_out: OrderedDict[str, int] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = _kind(record)
+        if kind is None:
+            return True
+        if self._buckets.wait_s(kind):
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            if len(self._left_out) > MAX_KINDS:
+                self._left_out.popitem(last=False)
+            return False
+        self._buckets.charge(kind)
+        if left_out := self._left_out.pop(kind, 0):
+            record.left_out = left_out
+        return True
+
+
+def _kind(record: logging.LogRecord) -> str | None:
+    """What a line counts as; None for lines that nobody outside can cause."""
+    if record.name == "asyncio":
+        return record.getMessage()[:MAX_KIND]
+    address = getattr(record, "address", None)
+    if address is None:
+        return None
+    facts = (getattr(record, name, "") for name in ("action", "endpoint", "status", "type"))
+    return " ".join(map(str, (neighbourhood(address), *facts)))
 
 
 class JsonFormatter(logging.Formatter):

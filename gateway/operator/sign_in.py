@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from gateway.authentication.attempts import neighbourhood
+from gateway.attempts import neighbourhood
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ from gateway.configuration.sections import ServerSettings
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
-from gateway.http.bodies import TOTAL_S
+from gateway.http.bodies import TOTAL_S, end
 from gateway.http.budget import Lease
 from gateway.http.endpoint import refusal_of
 from gateway.http.services import ReceiverServices
@@ -44,9 +45,9 @@ RECEIPT = answers.RECEIPT.lower()
 class GrpcServer:
     """Every OTLP service on one port. `start` and `stop` once each."""
 
-    def __init__(self, exports: Mapping[str, Export], *, max_bytes: int) -> None:
+    def __init__(self, exports: Mapping[str, Export], *, max_bytes: int, max_connections: int) -> None:
         """`exports` are the services by name: see the functions `exports` and `refusals`."""
-        self._server: grpc.aio.Server = grpc.aio.server(options=_options(max_bytes))
+        self._server: grpc.aio.Server = grpc.aio.server(options=_options(max_bytes, max_connections))
         self._server.add_generic_rpc_handlers([_service(name, export) for name, export in exports.items()])
         self.address = ""
 
@@ -70,8 +71,9 @@ class GrpcServer:
         await self._server.stop(grace_s)
 
 
-def _options(max_bytes: int) -> list[tuple[str, int]]:
+def _options(max_bytes: int, max_connections: int) -> list[tuple[str, int]]:
     return [
+        ("grpc.max_allowed_incoming_connections", max_connections),  # one more is closed at once
         # Holds for a message before and after decompression; over it RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
         ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server that gets half of the calls
@@ -137,9 +139,11 @@ def _admit(services: ReceiverServices, context: Context) -> Bearer:
 async def _receive(messages: Messages, services: ReceiverServices, lease: Lease, bearer: Bearer) -> bytes:
     """The call's one message, charged to its key and to the bytes in hand. BadPayload if there is none."""
     try:
-        async with asyncio.timeout(TOTAL_S):
-            body = await anext(messages)
+        async with asyncio.timeout(TOTAL_S) as limit:
+            with lease.upload(partial(end, limit)):
+                body = await anext(messages)
     except (StopAsyncIteration, TimeoutError) as error:
+        lease.check()
         raise BadPayload("The call brought no message.") from error
     lease.take(len(body))
     services.access.charge(bearer, requests=0, bytes=len(body))

@@ -6,13 +6,16 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
 
@@ -37,10 +40,15 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
     """Starts the command in a directory of its own; it does not outlive the test."""
     made: list[Process] = []
 
-    async def start(*words: str) -> Process:
+    async def start(*words: str, descriptors: int | None = None) -> Process:
+        def limit_descriptors() -> None:
+            if descriptors is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gateway", "serve", *words,
             stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
+            preexec_fn=limit_descriptors,
         )  # fmt: skip
         made.append(process)
         return process
@@ -159,6 +167,59 @@ async def test_a_second_signal_changes_nothing(run: Run) -> None:
     code, _, err = await ended(process)
     writer.close()
     assert (0, False) == (code, "Traceback" in err)
+
+
+async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path) -> None:
+    """Twenty bodies that do not come, large and small, and a call of gRPC: told to repeat, and the stop is short."""
+    (tmp_path / "key").write_text("first-key-of-the-deployment\n")
+    (tmp_path / "tollhouse.toml").write_text(
+        '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = "127.0.0.1:0"\napi_key_file = "key"\n'
+    )
+    process = await run("--config", "tollhouse.toml")
+    port, grpc_port = port_of(await line(process)), port_of(await line(process))
+    head = f"Authorization: first-key-of-the-deployment\r\nContent-Type: {JSON}\r\nContent-Length: 4000000"
+    uploads = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+    for place, (_, writer) in enumerate(uploads):
+        writer.write(f"POST /v1/traces HTTP/1.1\r\nHost: t\r\n{head}\r\n\r\n".encode() + b" " * (place * 100_000))
+        await writer.drain()
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}")
+    export: Any = channel.stream_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+    call = export(metadata=(("authorization", "first-key-of-the-deployment"),))
+    await call.wait_for_connection()
+    await asyncio.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    begun = asyncio.get_running_loop().time()
+    code, _, err = await ended(process)
+    took_s = asyncio.get_running_loop().time() - begun
+    statuses = {(await reader.readline()).split()[1] for reader, _ in uploads}
+    for _, writer in uploads:
+        writer.close()
+    assert grpc.StatusCode.UNAVAILABLE == await call.code()
+    await channel.close()
+    assert (0, {b"503"}, False) == (code, statuses, "Traceback" in err)
+    assert took_s < 8  # `docker stop` waits ten seconds; it was 12 and more
+
+
+async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, tmp_path: Path) -> None:
+    """More connections than descriptors: those that idle give way, the log stays short, and a command is answered."""
+    (tmp_path / "tollhouse.toml").write_text('[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n')
+    process = await run("--config", "tollhouse.toml", descriptors=64)
+    port = port_of(await line(process))
+    flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(150)]
+    await asyncio.sleep(1)
+    status = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", "spool", "status", "--config", "tollhouse.toml",
+        stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
+    )  # fmt: skip
+    assert 0 == (await ended(status))[0]
+    assert (
+        200 == raw.parsed(await raw.talk(port, b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")).status
+    )
+    for _, writer in flood:
+        writer.close()
+    process.send_signal(signal.SIGTERM)
+    code, _, err = await ended(process)
+    assert (0, True) == (code, err.count("\n") < 200)
 
 
 async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from spool.engines import SQLITE, engine_of
 from spool.errors import SpoolError, SpoolLocked
 
 PATIENCE_S = 5.0
+ANSWER_S = 600.0  # a recount of a large spool takes minutes
 RETRY_EVERY_S = 0.1
 WRONG_USE = (400, 404, 409, 422)
 
@@ -53,6 +54,8 @@ class OperatorClient:
             status, payload = asyncio.run(self._request(method, path, body, query))
         except ConfigError as error:
             fail("; ".join(error.problems), 2)
+        except TimeoutError:
+            fail(f"Tollhouse did not answer within {ANSWER_S:.0f} s; look at its log and at /livez")
         except (SpoolError, OSError) as error:
             fail(str(error))
         except aiohttp.ClientError as error:
@@ -70,7 +73,7 @@ class OperatorClient:
         if body is not None:
             headers["Content-Type"] = "application/json"
         data = None if body is None else orjson.dumps(body)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE_S)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=PATIENCE_S)
         async with (
             _socket(self.config, names_routes=self.has_file) as socket,
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as session,
@@ -99,17 +102,22 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
             yield socket
             return
         if time.monotonic() > deadline:
-            fail("Tollhouse is starting or stopping")
+            fail("Tollhouse is starting or stopping, or too busy to answer; look at its log")
         await asyncio.sleep(RETRY_EVERY_S)
 
 
 async def _answers(socket: Path) -> bool:
+    """Whether a server answers there: one without a free descriptor accepts nobody, and a connection waits for ever."""
     try:
-        _, writer = await asyncio.open_unix_connection(str(socket))
-    except OSError:
+        async with asyncio.timeout(PATIENCE_S):
+            reader, writer = await asyncio.open_unix_connection(str(socket))
+            try:
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                return bool(await reader.read(1))
+            finally:
+                writer.close()
+    except OSError:  # TimeoutError is one
         return False
-    writer.close()
-    return True
 
 
 def _is_new(data_dir: Path) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.attempts import Buckets
 from gateway.authentication.access import GUESSES, Access, Bearer
-from gateway.authentication.attempts import Buckets
 from gateway.configuration.sections import ConfigError, ServerSettings
 from gateway.errors import Refusal
 from spool.registry.operators import Actor

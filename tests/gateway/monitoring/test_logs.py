@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.monitoring import logs
+from tests.moved_clock import MovedClock
 
 
 @pytest.fixture
@@ -57,3 +58,31 @@ def test_the_level_comes_from_the_configuration(lines: io.StringIO) -> None:
     """What is below the level is not written."""
     logging.getLogger("x").debug("too much")
     assert "" == lines.getvalue()
+
+
+def test_lines_about_one_address_are_bounded_and_counted() -> None:
+    """Refusals of one kind and address are written up to a rate; the next line says how many were left out."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    stream, clock = io.StringIO(), MovedClock()
+    logs.configure("info", stream, lines_per_minute=6, clock=clock)
+
+    def refuse(address: str, n: int) -> None:
+        extra = {"action": "request_refused", "status": 401, "address": address}
+        for _ in range(n):
+            logging.getLogger("gateway.http").warning("refused a request", extra=extra)
+
+    try:
+        refuse("192.0.2.1", 1000)
+        refuse("192.0.2.2", 1)
+        assert 7 == stream.getvalue().count("\n")
+        clock.move(20)
+        refuse("192.0.2.1", 1)
+        assert 994 == json.loads(stream.getvalue().splitlines()[-1])["left_out"]
+        for _ in range(1000):
+            logging.getLogger("asyncio").error("socket.accept() out of system resource")
+            logging.getLogger("spool").error("the disk is full")
+        assert (6, 1000) == (stream.getvalue().count("out of system"), stream.getvalue().count("the disk is full"))
+    finally:
+        root.handlers[:], level = before
+        root.setLevel(level)

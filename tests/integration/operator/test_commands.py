@@ -476,3 +476,18 @@ def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> N
     assert 0 == answer(run("spool", "route", "list", "--json"))["routes"][0]["queued"]
     assert 3 == answer(run(*words, "--yes"))["replay"]["records"]
     assert "0 records will be sent again" in run(*words[:-1]).stdout  # they wait to be sent already
+
+
+def test_a_server_that_accepts_nobody_ends_the_command(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process without a free descriptor listens and takes no connection: the command does not wait for ever."""
+    monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
+    lock = lock_directory(tmp_path / "store")
+    try:
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(tmp_path / "store" / "operator.sock"))
+            silent.listen()
+            assert "too busy to answer" in run("keys", "list", code=1).stderr
+    finally:
+        lock.release()

@@ -1,0 +1,95 @@
+"""
+Open connections, bounded and shared by address: a flood of them costs its own address the connections that idle.
+
+Beyond the limit, the connection that idles longest is closed for a new one. It is one of the address that has the
+most; when all of these have a request in hand, the new one is refused.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Protocol
+
+from gateway.configuration.sections import ServerSettings
+
+DESCRIPTORS = 65_536  # what a start asks for: more than the default limits need
+SHARE = 0.8  # of the descriptors, for connections; the rest is for files, routes and operators,
+OTHERS = 96  # which need this many at least
+LEAST = 8
+
+
+class OpenConnection(Protocol):
+    """A connection as this table sees it."""
+
+    place: str  # whose it is: an address, or all of an IPv6 network
+
+    @property
+    def is_idle(self) -> bool:
+        """No request of it is in hand."""
+        ...
+
+    def end(self) -> None:
+        """Close it at once."""
+        ...
+
+
+class Connections:
+    """The connections of one listener, by address, the longest silent first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.count = 0
+        self._by_place: dict[str, dict[OpenConnection, None]] = {}
+
+    def add(self, connection: OpenConnection) -> bool:
+        """Count a new connection; False when it must be refused."""
+        if self.count >= self.limit and not self._make_room(connection.place):
+            return False
+        self._by_place.setdefault(connection.place, {})[connection] = None
+        self.count += 1
+        return True
+
+    def touch(self, connection: OpenConnection) -> None:
+        """The connection is not silent: it becomes the last of its address to be closed."""
+        of_place = self._by_place.get(connection.place, {})
+        if connection in of_place:
+            del of_place[connection]
+            of_place[connection] = None
+
+    def remove(self, connection: OpenConnection) -> None:
+        """Forget a connection; one that was refused or forgotten before is ignored."""
+        of_place = self._by_place.get(connection.place, {})
+        if connection in of_place:
+            del of_place[connection]
+            self.count -= 1
+            if not of_place:
+                del self._by_place[connection.place]
+
+    def _make_room(self, newcomer: str) -> bool:
+        counts = {place: len(of_place) for place, of_place in self._by_place.items()}
+        counts[newcomer] = counts.get(newcomer, 0) + 1
+        most = max(counts, key=counts.__getitem__)
+        of_place = self._by_place.get(most, {})
+        idle = next((connection for connection in of_place if connection.is_idle), None)
+        if idle is None:
+            return False
+        self.remove(idle)
+        idle.end()
+        return True
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files as it may, up to DESCRIPTORS: the usual soft limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connection_limit(server: ServerSettings) -> int:
+    """How many connections HTTP and gRPC may have each: of `server.max_connections` and the process's descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptors = sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    room = max(LEAST, min(int(SHARE * descriptors), descriptors - OTHERS))
+    return min(server.max_connections, room) // (2 if server.grpc_listen else 1)

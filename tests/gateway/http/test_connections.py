@@ -1,0 +1,132 @@
+"""Connections are bounded, and a flood of them costs the flooding address."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from gateway.configuration.sections import ServerSettings
+from gateway.http.connections import Connections, connection_limit, raise_descriptor_limit
+from gateway.http.listener import Listener
+from tests.gateway.http import raw
+
+
+@dataclass(eq=False)
+class Peer:
+    place: str
+    is_idle: bool = True
+    has_ended: bool = False
+
+    def end(self) -> None:
+        self.has_ended = True
+
+
+def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
+    """A new connection costs the address with the most connections its longest silent one, and no other address any."""
+    connections = Connections(4)
+    lone, flood = Peer("lone"), [Peer("flood") for _ in range(3)]
+    for peer in (lone, *flood):
+        assert connections.add(peer)
+    connections.touch(flood[0])
+    assert connections.add(Peer("new"))
+    assert [False, False, True, False] == [peer.has_ended for peer in (lone, *flood)]
+    assert 4 == connections.count
+
+
+def test_an_address_that_floods_pays_itself() -> None:
+    """What comes beyond the limit from the largest address replaces its own connections."""
+    connections = Connections(3)
+    lone = Peer("lone")
+    connections.add(lone)
+    flood = [Peer("flood") for _ in range(50)]
+    assert all(connections.add(peer) for peer in flood)
+    assert (48, False, 3) == (sum(peer.has_ended for peer in flood), lone.has_ended, connections.count)
+
+
+def test_a_request_in_hand_is_never_cut() -> None:
+    """Without an idle connection at the largest address the new one is refused; room comes with the next that ends."""
+    connections = Connections(2)
+    busy = [Peer("busy", is_idle=False) for _ in range(2)]
+    assert all(connections.add(peer) for peer in busy)
+    refused = Peer("new")
+    assert not connections.add(refused)
+    connections.remove(refused)
+    assert 2 == connections.count
+    connections.remove(busy[0])
+    assert connections.add(Peer("new"))
+
+
+def test_the_limit_leaves_descriptors_for_files() -> None:
+    """A setting above 80 % of the soft limit is cut to that, and shared by the listeners."""
+    alone = ServerSettings(grpc_listen="")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1000, hard))
+        assert (400, 800, 50) == tuple(
+            map(connection_limit, (ServerSettings(), alone, replace(alone, max_connections=50)))
+        )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        assert 104 == connection_limit(alone)
+        raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest_asyncio.fixture
+async def listener() -> AsyncIterator[Listener]:
+    """A listener for two connections, with an address that answers when `hold` is set."""
+    application = web.Application()
+    hold = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        await hold.wait()
+        return web.Response()
+
+    application.router.add_get("/", answer)
+    listener = Listener(application, connections=Connections(2))
+    await listener.start("127.0.0.1:0")
+    yield listener
+    hold.set()
+    await listener.stop()
+
+
+GET = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n"
+
+
+@pytest.mark.asyncio
+async def test_a_connection_too_many_is_told_to_come_later(listener: Listener) -> None:
+    """With every connection busy the next one reads 503 with Retry-After before it is closed."""
+    writers = []
+    for _ in range(2):
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(GET)
+        writers.append(writer)
+    await asyncio.sleep(0.1)
+    reader, late = await asyncio.open_connection("127.0.0.1", listener.port)
+    answer = raw.parsed(await reader.read())
+    assert (503, "5", int(answer.headers["content-length"])) == (
+        answer.status,
+        answer.headers["retry-after"],
+        len(answer.body),
+    )
+    for writer in (*writers, late):
+        writer.close()
+
+
+@pytest.mark.asyncio
+async def test_an_idle_connection_gives_way(listener: Listener) -> None:
+    """Half of a header is no request in hand: the newest connection is served, the oldest is closed."""
+    reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)
+    slow.write(GET[:10])
+    await asyncio.sleep(0.05)
+    others = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
+    assert b"" == await asyncio.wait_for(reader.read(), 5)
+    for writer in (slow, *(other for _, other in others)):
+        writer.close()
