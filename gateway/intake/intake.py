@@ -14,7 +14,7 @@ from gateway.authentication.access import NO_LABELS, Bearer
 from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import Shadows, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
 from gateway.normalise.outcome import Outcome, Reject
@@ -22,7 +22,7 @@ from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
-from spool.record import AiRecord, Inference, UsageMetric
+from spool.record import AiRecord, Inference
 
 TURN = 500  # records between two turns of the event loop
 
@@ -87,7 +87,7 @@ class Intake:
     ) -> Receipt:
         if self._device_assignment is not None:
             await self._device_assignment.assign(outcome, bearer)
-        metrics: dict[int, UsageMetric] = {}  # by place: those that nobody has decided about
+        undecided: dict[int, AiRecord] = {}  # by place: may repeat calls, and nobody has said whether they do
         for place, record in enumerate(outcome.records):
             if place % TURN == TURN - 1:
                 await asyncio.sleep(0)
@@ -100,13 +100,18 @@ class Intake:
                     _give_own_identity(outcome, place)
                 default_user = self._attribution.default_user(record, bearer.labels, device_labels)
                 self._shadows.note(record, default_user=default_user)
-            elif place not in outcome.forwarded:  # another Tollhouse has decided already what counts
-                metrics[place] = record
+                may_repeat = sums_up(record) and not record.shadow
+            else:
+                self._shadows.note_counter(record)
+                may_repeat = True
+            if may_repeat and place not in outcome.forwarded:  # another Tollhouse has decided already what counts
+                undecided[place] = record
         windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await asyncio.sleep(0)
             self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
+            self._shadows.note_counter(point.template)
         submission = Submission(
             topic=outcome.topic,
             received=outcome.received,
@@ -124,10 +129,10 @@ class Intake:
             before=before,
             price=self._prices.price,
         )
-        if self._counters is not None and (metrics or outcome.points):
-            return await self._counters.append(submission, metrics)
-        for metric in metrics.values():
-            self._shadows.shade(metric)
+        if self._counters is not None and (undecided or outcome.points):
+            return await self._counters.append(submission, undecided)
+        for record in undecided.values():
+            self._shadows.shade(record)
         for point in outcome.points:
             self._shadows.shade(point.template)
         return await self._log.append(submission)

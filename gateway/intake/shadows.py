@@ -7,17 +7,20 @@ service alone: counted beside the events it would count twice.
 One sender may name itself differently in its events and in its counters. So a call is noted under every name
 that the counters beside it may have.
 
+The span of an agent that sums up what a program below it tells is a shadow, too, when that program told calls or
+counters of the same session or trace.
+
 Memory only, and rebuilt from the newest entries at start: what it forgets would make a shadow count, so it
 forgets by age and, far beyond any real fleet, by number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from spool.clock import Clock
 from spool.log.protocols import Log
-from spool.record import AI_TELEMETRY, Inference, UsageMetric
+from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
 
 WINDOW_S = 3600.0
 MAX_REPORTERS = 200_000
@@ -26,6 +29,9 @@ STEP = 1024  # of them at a time: unpacked they take some 2 KiB each
 
 # What counters are known by where their senders' spans bear marks that no counter has.
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
+# Source and operation of agents that sum up, and who tells the same: the Claude Agent SDK runs Claude Code.
+_SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
+_TELL_RUNS = frozenset(_SUMMED_UP.values())
 
 Reporter = tuple[str, str | None, str, str]
 
@@ -38,6 +44,24 @@ def reporter_of(metric: UsageMetric) -> Reporter:
     if metric.user:
         return metric.source, service, "user", metric.user
     return metric.source, service, "", ""
+
+
+def sums_up(call: Inference) -> bool:
+    """Whether it is an agent's sum of what another program may tell."""
+    return (call.source, call.operation) in _SUMMED_UP
+
+
+def reporters_of(record: AiRecord) -> tuple[Reporter, ...]:
+    """The names under one of which is noted who tells what a counter or an agent's sum repeats."""
+    if isinstance(record, UsageMetric):
+        return (reporter_of(record),)
+    source = _SUMMED_UP[record.source, record.operation or ""]
+    return _runs(source, record.session, record.trace_id)
+
+
+def _runs(source: str, *ids: str | None) -> tuple[Reporter, ...]:
+    """The names of a run, by its session and its trace; whichever service it is."""
+    return tuple((source, None, "run", id) for id in ids if id is not None)
 
 
 class Shadows:
@@ -77,20 +101,32 @@ class Shadows:
             for user in users:
                 if user:
                     self._note((source, service, "user", user), when)
+        if record.source in _TELL_RUNS:
+            for run in _runs(record.source, record.session, record.trace_id):
+                self._note(run, when)
+
+    def note_counter(self, metric: UsageMetric, at: float | None = None) -> None:
+        """A counter came in: an agent's span beside it sums up the same."""
+        if metric.source in _TELL_RUNS:
+            for run in _runs(metric.source, metric.session):
+                self._note(run, self._clock.now() if at is None else at)
 
     def note_session(self, source: str, service: str | None, session: str, at: float | None = None) -> None:
         """Calls came in of a sender whose resource names this session, whatever they name themselves."""
         self._note((source, service, "session", session), self._clock.now() if at is None else at)
 
-    def shade(self, metric: UsageMetric, at: float | None = None) -> None:
-        """Mark a metric whose tokens events hold that came in the hour before it, or since (at: default now)."""
-        if self.have_heard(reporter_of(metric), self._clock.now() if at is None else at):
-            metric.shadow = True
+    def shade(self, record: AiRecord, at: float | None = None) -> None:
+        """Mark a record whose tokens others hold that came in the hour before it, or since (at: default now)."""
+        if self.have_heard(reporters_of(record), self._clock.now() if at is None else at):
+            record.shadow = True
 
-    def have_heard(self, reporter: Reporter, at: float) -> bool:
-        """Whether a reporter told calls in the hour before a moment, or since."""
-        last = self._last_reports.get(reporter)
-        return last is not None and at - last <= WINDOW_S
+    def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
+        """Whether one of them told calls in the hour before a moment, or since."""
+        for reporter in reporters:
+            last = self._last_reports.get(reporter)
+            if last is not None and at - last <= WINDOW_S:
+                return True
+        return False
 
     async def remember(self, log: Log) -> None:
         """Note the calls of the newest closed entries after a restart; `follow` notes the open ones."""
@@ -102,6 +138,8 @@ class Shadows:
                     for record in entry.records:
                         if isinstance(record, Inference):
                             self.note(record, at=entry.committed_at, default_user=self._default_user(record))
+                        elif isinstance(record, UsageMetric):
+                            self.note_counter(record, at=entry.committed_at)
         self._known = last
 
     async def follow(self, log: Log, *, hold_s: float) -> None:

@@ -22,7 +22,7 @@ from spool.identity import Identity, of_derived, of_point
 from spool.log.partial_reports import COUNTED, PartialReport
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
-from spool.record import AI_TELEMETRY, NS, UsageMetric
+from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 
 STEP = 1024  # records read at a time
 MOST_BEHIND = 200_000  # records looked at for a group of before a restart
@@ -92,11 +92,11 @@ class TakeBacks:
                 damaged += 1
         return damaged
 
-    def counted(self, records: Iterable[UsageMetric], points: Iterable[CounterPoint]) -> Counted | None:
+    def counted(self, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> Counted | None:
         """What will count of what is put on record next; None when all are shadows."""
         counted = Counted(after=self._log.closed_below(AI_TELEMETRY))
         for record in records:
-            if not record.shadow:
+            if isinstance(record, UsageMetric) and not record.shadow:
                 counted.reporters.add(reporter_of(record))
                 counted.ids.add(record.id)
         for point in points:
@@ -135,7 +135,7 @@ class TakeBacks:
         """Correct what was counted of reporters that told calls since; how many records were corrected."""
         corrected = 0
         for key, (at, counted) in list(self._kept.items()):
-            heard = {one for one in counted.reporters if self._shadows.have_heard(one, at)}
+            heard = {one for one in counted.reporters if self._shadows.have_heard([one], at)}
             below = self._log.closed_below(AI_TELEMETRY)
             if not heard or counted.last >= below or self._clock.now() - at > WINDOW_S:
                 continue

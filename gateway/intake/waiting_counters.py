@@ -4,7 +4,8 @@ count.
 
 A coding assistant tells the same tokens as events and as counters, and flushes either first. So the counters
 of a reporter that has not told calls wait: they become shadows when a call of it comes meanwhile, and count
-when none came. What waits is kept in the commit of its submission and forgotten in that of its records.
+when none came. So does the span of an agent that sums up what another program may tell. What waits is kept in
+the commit of its submission and forgotten in that of its records.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.intake.shadows import Reporter, Shadows, reporter_of
+from gateway.intake.shadows import Reporter, Shadows, reporters_of
 from gateway.intake.take_backs import TakeBacks
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -26,7 +27,7 @@ from spool.identity import Identity
 from spool.log.partial_reports import COUNTED, COUNTERS, PartialReport, PartialReports
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
-from spool.record import AI_TELEMETRY, UsageMetric
+from spool.record import AI_TELEMETRY, AiRecord, UsageMetric
 
 LOOK_S = 5.0
 MOST_AT_ONCE = 4096  # counters of one submission
@@ -35,9 +36,13 @@ _log = logging.getLogger(__name__)
 
 
 class CounterGroup(msgspec.Struct, array_like=True):
-    """Counters of one reporter that came together, as they are stored; fields are only ever added at the end."""
+    """
+    Counters of one reporter, or sums of one run, that came together.
 
-    records: list[UsageMetric] = []
+    As they are stored; fields are only ever added at the end.
+    """
+
+    records: list[AiRecord] = []
     identities: list[Identity] = []
     points: list[CounterPoint] = []
 
@@ -45,7 +50,7 @@ class CounterGroup(msgspec.Struct, array_like=True):
     def count(self) -> int:
         return len(self.records) + len(self.points)
 
-    def metrics(self) -> Iterable[UsageMetric]:
+    def members(self) -> Iterable[AiRecord]:
         yield from self.records
         for point in self.points:
             yield point.template
@@ -54,7 +59,7 @@ class CounterGroup(msgspec.Struct, array_like=True):
 class _Waiting(NamedTuple):
     """A group in memory: packed, as nothing looks into it before it is released."""
 
-    reporter: Reporter
+    reporters: tuple[Reporter, ...]
     at: float
     items: int
     body: bytes
@@ -84,7 +89,7 @@ class WaitingCounters:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
-        self._reporters: Counter[Reporter] = Counter()  # of the groups that wait
+        self._reporters: Counter[tuple[Reporter, ...]] = Counter()  # of the groups that wait
         self._items = 0
         self._bytes = 0
         self._take_backs = TakeBacks(log, shadows, clock, max_items=max_items)
@@ -109,11 +114,14 @@ class WaitingCounters:
         for report in sorted(kept):  # the keys are in order of arrival
             try:
                 group = _groups.decode(report.body)
-                reporter = reporter_of(next(iter(group.metrics())))
-            except (msgspec.DecodeError, UnicodeDecodeError, StopIteration):
+                reporters = reporters_of(next(iter(group.members())))
+            except (msgspec.DecodeError, UnicodeDecodeError, StopIteration, KeyError):
                 damaged += 1
                 continue
-            self._add(report.key, _Waiting(reporter, report.at, group.count, report.body))
+            for one in group.members():
+                if isinstance(one, UsageMetric):
+                    self._shadows.note_counter(one, at=report.at)
+            self._add(report.key, _Waiting(reporters, report.at, group.count, report.body))
         for report in (*kept, *counted):
             self._last_key = max(self._last_key, int.from_bytes(report.key.rpartition(b"/")[2]))
         if kept:
@@ -122,19 +130,19 @@ class WaitingCounters:
             damage = {"action": "waiting_counters_damaged"}
             _log.error("%d groups of waiting counters cannot be read", damaged, extra=damage)
 
-    async def append(self, submission: Submission, metrics: Mapping[int, UsageMetric]) -> Receipt:
+    async def append(self, submission: Submission, undecided: Mapping[int, AiRecord]) -> Receipt:
         """
-        As `Log.append`, but counters that are not known to repeat calls wait.
+        As `Log.append`, but counters and sums of agents that are not known to repeat calls wait.
 
-        `metrics` are those among the records that nobody has decided about, by their places.
+        `undecided` are those among the records that nobody has decided about, by their places.
         """
-        groups, kept = self._sorted_out(submission, metrics)
+        groups, kept = self._sorted_out(submission, undecided)
         if not groups:
             return await self._log.append(kept)
         now = self._clock.now()
         waiting: dict[bytes, _Waiting] = {}
-        for reporter, group in groups.items():
-            waiting[COUNTERS + self._next_key()] = _Waiting(reporter, now, group.count, _encode(group))
+        for reporters, group in groups.items():
+            waiting[COUNTERS + self._next_key()] = _Waiting(reporters, now, group.count, _encode(group))
         kept = replace(
             kept,
             pending=kept.pending + sum(one.items for one in waiting.values()),
@@ -180,14 +188,14 @@ class WaitingCounters:
             _log.warning("counters wait on: %s", error, extra={"action": "release_put_off"})
 
     def _sorted_out(
-        self, submission: Submission, metrics: Mapping[int, UsageMetric]
-    ) -> tuple[dict[Reporter, CounterGroup], Submission]:
+        self, submission: Submission, undecided: Mapping[int, AiRecord]
+    ) -> tuple[dict[tuple[Reporter, ...], CounterGroup], Submission]:
         """What must wait, by reporter, and the submission without it."""
-        groups: dict[Reporter, CounterGroup] = {}
+        groups: dict[tuple[Reporter, ...], CounterGroup] = {}
         waits: set[int] = set()
-        for place, record in metrics.items():
+        for place, record in undecided.items():
             if not self._is_shadow(record):
-                group = groups.setdefault(reporter_of(record), CounterGroup())
+                group = groups.setdefault(reporters_of(record), CounterGroup())
                 group.records.append(record)
                 group.identities.append(submission.identities[place])
                 waits.add(place)
@@ -196,7 +204,7 @@ class WaitingCounters:
             if self._is_shadow(point.template):
                 points.append(point)
             else:
-                groups.setdefault(reporter_of(point.template), CounterGroup()).points.append(point)
+                groups.setdefault(reporters_of(point.template), CounterGroup()).points.append(point)
         if not groups:
             return groups, submission
         stays = [place for place in range(len(submission.records)) if place not in waits]
@@ -204,11 +212,11 @@ class WaitingCounters:
         identities = [submission.identities[place] for place in stays]
         return groups, replace(submission, records=records, identities=identities, points=points)
 
-    def _is_shadow(self, metric: UsageMetric) -> bool:
-        """Whether a counter need not wait. One whose reporter waits already keeps its place behind it."""
-        if not metric.shadow and reporter_of(metric) not in self._reporters:
-            self._shadows.shade(metric)
-        return metric.shadow
+    def _is_shadow(self, record: AiRecord) -> bool:
+        """Whether it need not wait. A counter whose reporter waits already keeps its place behind it."""
+        if not record.shadow and reporters_of(record) not in self._reporters:
+            self._shadows.shade(record)
+        return record.shadow
 
     def _appended(self, done: asyncio.Future[Receipt], waiting: dict[bytes, _Waiting]) -> None:
         if not done.cancelled() and done.exception() is None:
@@ -225,7 +233,7 @@ class WaitingCounters:
                 break
             has_waited = now >= self._not_before and now - one.at >= self._wait_s
             makes_room = room < 0 or room_bytes < 0
-            if everything or has_waited or makes_room or self._shadows.have_heard(one.reporter, one.at):
+            if everything or has_waited or makes_room or self._shadows.have_heard(one.reporters, one.at):
                 due[key] = one
                 items += one.items
                 room += one.items
@@ -233,13 +241,13 @@ class WaitingCounters:
         return due
 
     async def _put_on_record(self, due: dict[bytes, _Waiting]) -> None:
-        records: list[UsageMetric] = []
+        records: list[AiRecord] = []
         identities: list[Identity] = []
         points: list[CounterPoint] = []
         for one in due.values():
             group = _groups.decode(one.body)
-            for metric in group.metrics():
-                self._shadows.shade(metric, one.at)
+            for record in group.members():
+                self._shadows.shade(record, one.at)
             records += group.records
             identities += group.identities
             points += group.points
@@ -269,15 +277,15 @@ class WaitingCounters:
 
     def _add(self, key: bytes, one: _Waiting) -> None:
         self._waiting[key] = one
-        self._reporters[one.reporter] += 1
+        self._reporters[one.reporters] += 1
         self._items += one.items
         self._bytes += len(one.body)
 
     def _remove(self, key: bytes, one: _Waiting) -> None:
         del self._waiting[key]
-        self._reporters[one.reporter] -= 1
-        if not self._reporters[one.reporter]:
-            del self._reporters[one.reporter]
+        self._reporters[one.reporters] -= 1
+        if not self._reporters[one.reporters]:
+            del self._reporters[one.reporters]
         self._items -= one.items
         self._bytes -= len(one.body)
 

@@ -256,6 +256,93 @@ def test_who_never_tells_calls_counts_by_counters(name: str) -> None:
     run(test)
 
 
+# -- agents that sum up ------------------------------------------------------------------------------------------------
+
+RUN = Family({"source": "claude_code", "session": "s1", "trace_id": "t1"}, {"source": "claude_code", "session": "s1"})
+
+
+def agent(began: float, **fields: Any) -> Outcome:
+    """The span of the Claude Agent SDK under OpenInference: the sum of what Claude Code tells."""
+    outcome = Outcome(received=1)
+    record = Inference(
+        id=b"",
+        start_time=int(began * NS),
+        input_tokens=200,
+        output_tokens=20,
+        tags={"service": "app"},
+        source="openinference",
+        operation="invoke_agent",
+        **{"session": "s1", "trace_id": "t1", **fields},
+    )
+    outcome.add(record, Identity(digest(4, "t1", "agent")))
+    return outcome
+
+
+@settings(max_examples=100, deadline=None, print_blob=True)
+@given(
+    order=st.permutations(["call 1", "call 2", "counters 1", "counters 2", "agent"]),
+    told=st.sets(st.sampled_from(["call", "counters"]), min_size=1),
+    known_by=st.sampled_from([{}, {"session": "of the application"}, {"trace_id": "another"}]),
+    pauses=st.lists(st.sampled_from([0.0, 1.0, 20.0]), min_size=5, max_size=5),
+    restarts=st.lists(st.booleans(), min_size=5, max_size=5),
+)
+def test_an_agents_sum_never_counts_beside_what_it_sums_up(
+    order: Sequence[str],
+    told: set[str],
+    known_by: dict[str, Any],
+    pauses: Sequence[float],
+    restarts: Sequence[bool],
+) -> None:
+    """By its session or its trace; calls and counters in any order, with restarts. Counters name no trace."""
+    if "call" not in told:
+        known_by = {}
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        for item, pause, restarted in zip(order, pauses, restarts, strict=True):
+            kind, _, number = item.partition(" ")
+            if kind == "agent":
+                await running.take(agent(began, **known_by))
+            elif kind in told:
+                make = call if kind == "call" else counters
+                await running.take(make(RUN, int(number), began))
+            running.clock.move(pause)
+            if restarted:
+                await running.restart()
+            await running.counters.release()
+        running.clock.move(WAIT_S)
+        await running.counters.release()
+        assert [2 * ("call" in told), 200, 20] == await running.sums()
+        assert [True] == [record.shadow for record in await running.records() if record.source == "openinference"]
+        assert 0 == await running.pending()
+
+    run(test)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
+    """It waits for its time and is sent twice; calls of another session and of another agent are none of its own."""
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        other = Family({"source": "claude_code", "session": "s2", "trace_id": "t2"}, {})
+        await running.take(call(other, 1, began))
+        await running.take(call(Family({"source": "openinference", "session": "s1", "trace_id": "t1"}, {}), 2, began))
+        for _ in range(2):
+            await running.take(agent(began))
+        running.clock.move(WAIT_S - 1)
+        if restarted:
+            await running.restart()
+        await running.counters.release()
+        assert 2 == await running.pending()
+        running.clock.move(1)
+        await running.counters.release()
+        assert [3, 400, 40] == await running.sums()
+        assert 0 == await running.pending()
+
+    run(test)
+
+
 def test_a_counter_beside_known_calls_does_not_wait() -> None:
     """It is a shadow at once."""
 

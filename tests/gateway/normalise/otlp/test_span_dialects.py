@@ -598,6 +598,29 @@ def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, e
     assert expected == only(payload).input_tokens
 
 
+def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
+    """The agent's span has usage, cost and session; its turns count what streams had told so far, and tools nothing."""
+    agent: dict[str, Any] = {
+        "logfire.span_type": "span", "gen_ai.operation.name": "invoke_agent", "gen_ai.provider.name": "anthropic",
+        "gen_ai.usage.input_tokens": 1300, "gen_ai.usage.cache_read.input_tokens": 300,
+        "gen_ai.usage.output_tokens": 25, "operation.cost": 0.01, "gen_ai.conversation.id": "s-1",
+    }  # fmt: skip
+    turn = {
+        "logfire.span_type": "span", "gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic",
+        "gen_ai.response.model": "claude-sonnet-4-5", "gen_ai.usage.partial.input_tokens": 700,
+        "gen_ai.usage.partial.output_tokens": 1,
+    }  # fmt: skip
+    tool = {"logfire.span_type": "span", "gen_ai.operation.name": "execute_tool"}
+    spans = [span(1, agent), span(2, turn, parent=1), span(3, tool, parent=1), span(4, turn, parent=1)]
+    record = only(traces(*spans, scope="logfire.claude_agent_sdk"))
+    assert ("pydantic_ai", "invoke_agent", "s-1") == (record.source, record.operation, record.session)
+    assert (1300, 300, 25, "0.01") == (
+        record.input_tokens, record.cache_read_tokens, record.output_tokens, record.cost
+    )  # fmt: skip
+    without_usage = {name: value for name, value in agent.items() if not name.startswith("gen_ai.usage.")}
+    assert [] == records(traces(span(1, without_usage), scope="logfire.claude_agent_sdk"))
+
+
 @pytest.mark.parametrize(("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])])
 def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]) -> None:
     """A local reranker without token counts is nothing that anybody bills."""

@@ -12,6 +12,8 @@ from gateway.normalise.otlp.usage_objects import answer_in
 from gateway.normalise.reading import operations
 
 _SPAN_TYPE = "logfire.span_type"
+# Its agents' spans are the only carrier of usage: those of their turns hold what streams had counted so far.
+_CLAUDE_AGENT_SDK = "logfire.claude_agent_sdk"
 _STREAM = {"stream": True}
 _ANSWERS = ("usage", "response_data")
 
@@ -20,6 +22,9 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     """None for what Logfire sends beside a call: a span that has only begun, one that begins a stream."""
     if span.attributes.get(_SPAN_TYPE) == "pending_span" or _is_run(span):
         return None
+    if span.scope.name == _CLAUDE_AGENT_SDK:
+        is_agent = span.attributes.get("gen_ai.operation.name") == "invoke_agent"
+        return "invoke_agent" if is_agent and has_usage(span, shape) else None
     if _begins_stream(span, shape):
         return None
     return by_operation_name(span, shape) or _streamed(span, shape)
