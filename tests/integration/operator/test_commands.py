@@ -26,6 +26,7 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
+from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
 Run = Callable[..., Result]
@@ -256,7 +257,7 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path) -> None:
     record, known_as = call(1)
 
     async def work() -> None:
-        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=SystemClock())
+        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=MovedClock())
         await add(spool.log, (record, known_as))
         await spool.close()
 
