@@ -27,6 +27,7 @@ import orjson
 from exporters.errors import Misconfigured, Retryable
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
+from spool.mounts import mount_point
 
 T = TypeVar("T")
 Write = Callable[[Delivery, Sequence[Entry]], tuple[list[bytes], Settlement]]
@@ -113,6 +114,7 @@ class _File:
         self._head = head
         self._lock = _locks[path.absolute()]
         self._descriptor: int | None = None
+        self._mount: Path | None = None  # of the file, once it was there
 
     def begin(self, before: Mark | None) -> Mark:
         """The place after which a delivery's lines are: that of its first attempt if its file is found."""
@@ -184,6 +186,8 @@ class _File:
         if self._descriptor is not None and _is_at(self._descriptor, self.path):
             return self._descriptor
         self.close()
+        if self._mount is not None and not os.path.ismount(self._mount):
+            raise OSError(errno.ENODEV, f"nothing is mounted on {self._mount} any more: mount it again")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = self._open()
         if self._head and _begins_otherwise(descriptor, self._head):
@@ -193,6 +197,7 @@ class _File:
             descriptor = self._open()
         self._descriptor = descriptor
         _flush_directory(self.path.parent)
+        self._mount = mount_point(self.path)
         return self._descriptor
 
     def _open(self) -> int:

@@ -22,6 +22,7 @@ from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.intake.prices import PriceBook
 from spool.clock import SystemClock
+from spool.mounts import mount_of
 
 # What a status of exporters.probe means for the records of its route.
 _EFFECTS = {REFUSED: "would be parked", UNAVAILABLE: "would wait and be tried again"}
@@ -42,15 +43,18 @@ def check(config: Path | None, as_json: bool) -> None:
     streams, destinations = asyncio.run(_check(settings))
     tried = [stream.status for stream in streams if stream.key] + [each.status for each in destinations]
     failed = bool(problems) or any(status in _EFFECTS for status in tried)
+    mount = mount_of(settings.data_dir)
+    warning = mount.warning if mount else ""
     if as_json:
         found = {
             "problems": problems,
+            "warnings": [f"data_dir: {warning}"] if warning else [],
             "upstream": [asdict(stream) for stream in streams],
             "destinations": [asdict(destination) for destination in destinations],
         }
         click.echo(orjson.dumps(found))
     else:
-        _show(settings, problems, streams, destinations)
+        _show(settings, problems, warning, streams, destinations)
     sys.exit(1 if failed else 0)
 
 
@@ -97,10 +101,13 @@ def _file_problems(config: Config) -> Iterator[str]:
 def _show(
     config: Config,
     problems: Sequence[str],
+    warning: str,
     streams: Sequence[StreamCheck],
     destinations: Sequence[DestinationCheck],
 ) -> None:
     click.echo(f"data        {config.data_dir}")
+    if warning:
+        click.echo(f"warning     data_dir: {warning}")
     for problem in problems:
         click.echo(f"problem     {problem}")
     if not streams:

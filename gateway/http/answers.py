@@ -40,7 +40,7 @@ def code_of(status: int) -> int:
 def receipt_line(receipt: Receipt) -> str:
     return (
         f"id={receipt.id}; records={receipt.records}; ignored={receipt.ignored}; "
-        f"rejected={receipt.rejected}; durability=fsync"
+        f"rejected={receipt.rejected}; durability={receipt.durability}"
     )
 
 

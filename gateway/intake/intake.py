@@ -76,6 +76,7 @@ class Intake:
             records=sum(receipt.records for receipt in receipts),
             ignored=sum(receipt.ignored for receipt in receipts),
             rejected=sum(receipt.rejected for receipt in receipts),
+            durability=receipts[-1].durability,
         )
 
     async def _keep(

@@ -17,6 +17,7 @@ from spool.deliveries.values import RouteState
 from spool.errors import SpoolError
 from spool.log.protocols import Log
 from spool.log.values import LogStats
+from spool.mounts import FSYNC
 
 ANSWER_S = 10.0  # a writer without an answer for this long is dead
 NOT_READY_S = 5.0  # a commit that takes so long: senders elsewhere are served better
@@ -69,6 +70,7 @@ class Health:
             "keys": {"read": self._keys_read()},
             "clock": {"now": now, "up_s": now - self._started},
             "space": stats and _shown_space(stats),
+            "storage": stats and _shown_mount(stats),
         }
 
     def _obstacles(self, stats: LogStats | None) -> list[str]:
@@ -97,6 +99,14 @@ class Health:
                     self._stats = None
                 self._good_until = self._clock.monotonic() + CACHE_S
             return self._stats
+
+
+def _shown_mount(stats: LogStats) -> dict[str, object]:
+    """The file system of the data directory, and why it is no good place for it."""
+    if stats.mount is None:
+        return {"mount": None, "durability": FSYNC, "warning": None}
+    mount = stats.mount
+    return {"mount": mount.kind, "durability": mount.durability, "warning": mount.warning or None}
 
 
 def _shown_space(stats: LogStats) -> dict[str, int]:

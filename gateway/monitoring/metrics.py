@@ -186,6 +186,7 @@ class _SnapshotCollector:
         yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
         yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
         yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
+        yield from _storage(stats)
         yield _gauge("tollhouse_commit_in_hand_seconds", "How long the commit in hand has taken", stats.commit_s)
         yield _gauge("tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting)
         window_s = stats.duplicate_window_s
@@ -228,6 +229,15 @@ class _SnapshotCollector:
             for name in ROUTE_STATES:
                 state.add_metric([route.name, name], float(name == route.state))
         yield from (delivered, dead, refused, queued, oldest, unknown, state)
+
+
+def _storage(stats: LogStats) -> Iterator[Metric]:
+    """The file system of the data directory, as the labels of a 1."""
+    if stats.mount is not None:
+        labels = ["mount", "durability"]
+        family = GaugeMetricFamily("tollhouse_storage", "The file system of the data directory", labels=labels)
+        family.add_metric([stats.mount.kind, stats.mount.durability], 1.0)
+        yield family
 
 
 def _route_counter(name: str, help: str) -> CounterMetricFamily:

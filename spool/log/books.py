@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from spool.log.values import Books, Receipt
+from spool.mounts import FSYNC
 
 # The terms of a topic that submissions bring; `ignored.*` and `rejected.*` come beside them.
 RECEIVED = "received"
@@ -78,12 +79,13 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
         """New and known alike: what a sender is answered."""
         return self.accepted + self.duplicates
 
-    def receipt(self, receipt_id: str) -> Receipt:
+    def receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
         return Receipt(
             id=receipt_id,
             records=self.records,
             ignored=sum(self.ignored.values()),
             rejected=sum(self.rejected.values()),
+            durability=durability,
         )
 
     @property

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from spool.identity import Identity
 from spool.log.partial_reports import PartialReport
+from spool.mounts import FSYNC, Mount
 from spool.record import Inference, Record, UsageMetric
 
 
@@ -51,6 +52,7 @@ class Receipt:
     records: int
     ignored: int
     rejected: int
+    durability: str = FSYNC  # what it has survived: spool.mounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class LogStats:
     writable: bool
     last_error: str | None
     alive: bool = True  # whether what commits still runs; without it nothing is ever kept again
+    mount: Mount | None = None  # where the files lie; None where it cannot be known
     commit_s: float = 0.0  # how long the commit or the upkeep in hand has taken so far
     waiting: int = 0  # submissions behind it
 

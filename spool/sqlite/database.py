@@ -17,6 +17,7 @@ from typing import TypeVar
 import aiosqlite
 
 T = TypeVar("T")
+Watch = Callable[[str, Callable[[], bool]], None]  # is told a file's name, and what says whether it is in its place
 
 # Every setting with the promise it buys. auto_vacuum and page_size only take hold before the first table.
 SETTINGS = (
@@ -83,6 +84,8 @@ class Database:
         self.path = path
         self._writer = writer
         self._reader = reader
+        self._wal = path.with_name(f"{path.name}-wal")
+        self._identity = _identity(path)
 
     @classmethod
     async def open(cls, path: Path, prepare: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> Database:
@@ -126,6 +129,21 @@ class Database:
         """How long the last COMMIT took: the write of the log and its flush."""
         return self._writer.flush_seconds
 
+    def is_in_place(self) -> bool:
+        """False when the file or its log was removed or replaced: what is written now is gone after the process."""
+        try:
+            return _identity(self.path) == self._identity and self._wal.exists()
+        except OSError:
+            return False
+
+    @property
+    def wal_bytes(self) -> int:
+        """The size of the log beside the file; 0 where it cannot be read."""
+        try:
+            return self._wal.stat().st_size
+        except OSError:
+            return 0
+
     @property
     def busy_s(self) -> float:
         """How long the writing connection has been at what it does now; 0 when it does nothing."""
@@ -150,6 +168,11 @@ async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
         await asyncio.to_thread(connection._thread.join)
         raise
     return connection
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _create(path: Path) -> None:

@@ -33,14 +33,18 @@ async def _open(options: StorageOptions) -> Storage:
         )
         stack.push_async_callback(spool.close)
         ledger = await open_ledger(
-            options.directory, clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk
+            options.directory,
+            clock=options.clock,
+            tags=options.ledger_tags,
+            chunk=options.ledger_chunk,
+            watch=spool.log.watch,
         )
         stack.push_async_callback(ledger.close)
         spool.log.add_reader(ledger.needs)
         registry, problem = None, ""
         try:
             clock = options.registry_clock or options.clock
-            registry = await open_registry(options.directory, secret=spool.secret, clock=clock)
+            registry = await open_registry(options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch)
             stack.push_async_callback(registry.close)
         except RegistryDamaged as error:
             problem = str(error)

@@ -22,6 +22,7 @@ from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record, as_json
 from tests.exporters.spools import call, calls
+from tests.small_disk import small_disk
 
 
 @pytest.fixture
@@ -286,3 +287,22 @@ async def test_the_file_is_not_for_everybody(exporter: FileExporter, path: Path)
     """It names people and teams: others on the machine cannot read it."""
     await attempt(exporter, delivery(1, 1), calls(1, 1))
     assert 0 == path.stat().st_mode & 0o007
+
+
+@pytest.mark.asyncio
+async def test_an_archive_whose_mount_is_gone_parks(tmp_path: Path) -> None:
+    """Nothing is written to the directory beneath, and the route goes on once it is mounted again."""
+    disk = tmp_path / "disk"
+    path = disk / "archive" / "records.ndjson"
+    exporter = FileExporter(path, write=lines_of)
+    with small_disk(disk, mib=8):
+        await attempt(exporter, delivery(1, 1), calls(1, 1))
+        assert rows(1, 1) == lines(path)
+    with pytest.raises(Misconfigured, match=f"nothing is mounted on {disk} any more"):
+        await attempt(exporter, delivery(2, 2), calls(2, 2))
+    assert [] == list(disk.iterdir())
+    disk.rmdir()
+    with small_disk(disk, mib=8):
+        await attempt(exporter, delivery(2, 2), calls(2, 2))
+        assert rows(2, 2) == lines(path)
+    await exporter.close()

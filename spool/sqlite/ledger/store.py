@@ -13,7 +13,7 @@ from spool.clock import Clock
 from spool.errors import LedgerLost, SpoolUnavailable
 from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.rows import LedgerRows
-from spool.sqlite.database import Database
+from spool.sqlite.database import Database, Watch
 from spool.sqlite.ledger.rows import SqliteLedgerRows, prepare
 
 T = TypeVar("T")
@@ -39,6 +39,9 @@ class SqliteLedger:
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
         return await self._guarded(Database.snapshot, work)
+
+    def is_in_place(self) -> bool:
+        return self._database.is_in_place()
 
     async def close(self) -> None:
         await self._database.close()
@@ -68,10 +71,17 @@ class SqliteLedger:
 
 
 async def open_ledger(
-    directory: Path, *, clock: Clock, tags: Sequence[str] = ("service",), chunk: int = CHUNK
+    directory: Path,
+    *,
+    clock: Clock,
+    tags: Sequence[str] = ("service",),
+    chunk: int = CHUNK,
+    watch: Watch | None = None,
 ) -> Ledger:
     """The ledger of a data directory whose lock the caller holds."""
     store = await SqliteLedger.open(directory, clock)
+    if watch is not None:
+        watch(FILE, store.is_in_place)
     return await Ledger(store, clock=clock, tags=tags, chunk=chunk).load()
 
 

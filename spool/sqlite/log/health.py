@@ -36,11 +36,30 @@ class LogHealth:
         self._clock = clock
         self._retry_after_s = retry_after_s
         self._disk_full = False
+        self._gone = ""
+        self.files: dict[str, Callable[[], bool]] = {database.path.name: database.is_in_place}
         self.last_error: str | None = None
 
     @property
     def well(self) -> bool:
         return self.last_error is None
+
+    @property
+    def files_are_gone(self) -> bool:
+        """As of the last look at them."""
+        return bool(self._gone)
+
+    def check_files(self) -> None:
+        """SpoolUnavailable while one of the files is not where it was opened: what is kept now is gone at a restart."""
+        gone = ", ".join(name for name, is_in_place in self.files.items() if not is_in_place())
+        if gone != self._gone:
+            self._gone = gone
+            if gone:
+                _log.critical("%s: removed or replaced; restart", gone, extra={"action": "files_gone"})
+            else:
+                _log.warning("the files are in their place again", extra={"action": "files_back"})
+        if gone:
+            raise SpoolUnavailable(f"{gone} was removed or replaced while Tollhouse runs: put it back, or restart")
 
     def begin(self) -> None:
         """A start on a full disk is a start: reading and deleting work, keeping has to wait."""

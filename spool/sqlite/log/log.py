@@ -26,6 +26,7 @@ from spool.log.receipts import Sealer
 from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
 from spool.log.runs import count_repeats
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
+from spool.mounts import FSYNC, mount_of
 from spool.record import TOPICS
 from spool.settings import SpoolSettings
 from spool.sqlite.database import Database
@@ -79,11 +80,15 @@ class SqliteLog:
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
         self._no_room_at = float("-inf")
         self._repeats_at = clock.monotonic() + FIRST_REPEATS_S
+        self._mount = mount_of(database.path)
+        self._durability = self._mount.durability if self._mount else FSYNC
         self.repeated_ids = 0  # in the window more than once, though no lookup saw it
         self.readers: list[Reader] = []
 
     async def open(self) -> None:
         """Read what the disk has, then take submissions; on a full disk only what is there can be read."""
+        if self._mount and self._mount.warning:
+            _log.warning("the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"})
         self._health.begin()
         numbers, newest = await self._database.run(self._load)
         self._planner.begin(numbers)
@@ -113,6 +118,8 @@ class SqliteLog:
         return await self._writer.append(submission)
 
     async def _commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        if self._health.files_are_gone:
+            self._health.check_files()
         if not self._health.well:
             await self._health.recover()
         try:
@@ -128,7 +135,9 @@ class SqliteLog:
         with self._writing():
             async with self._turn:
                 await self._fold_what_is_due()
-                return await self._keep(group)
+                receipts = await self._keep(group)
+                self._health.check_files()
+                return receipts
 
     async def _keep(self, group: Sequence[Submission]) -> Sequence[Receipt]:
         """One transaction; only after it the memory is updated."""
@@ -160,7 +169,9 @@ class SqliteLog:
         plan = self._planner.plan(group, reader, closed_below, now)
         commit = store.write(connection, plan)
         receipt_ids = [self._sealer.seal(commit, index) for index in range(len(plan.submissions))]
-        return plan, [terms.receipt(id) for terms, id in zip(plan.submissions, receipt_ids, strict=True)]
+        return plan, [
+            terms.receipt(id, self._durability) for terms, id in zip(plan.submissions, receipt_ids, strict=True)
+        ]
 
     def _notify(self, plan: Plan, seconds: float) -> None:
         if self._observer:
@@ -332,6 +343,17 @@ class SqliteLog:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
             return books.verified(found.counters, sums, found.routes, wrong)
 
+    def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
+        """A further file without which nothing is kept."""
+        self._health.files[name] = is_in_place
+
+    def _trouble(self) -> str | None:
+        try:
+            self._health.check_files()
+        except SpoolUnavailable as error:
+            return str(error)
+        return self._health.last_error
+
     async def stats(self) -> LogStats:
         with self._translated():
 
@@ -340,6 +362,7 @@ class SqliteLog:
                 return entries, space(connection)
 
             entries, room = await self._database.read(count)
+            trouble = self._trouble()
             return LogStats(
                 entries=entries,
                 bytes=room.used,
@@ -347,8 +370,9 @@ class SqliteLog:
                 max_bytes=self._settings.max_bytes,
                 duplicate_window_s=self._index.covers_s(self._clock.now()),
                 duplicate_ids=len(self._index),
-                writable=self._health.well and self._writer.alive and room.used < self._settings.max_bytes,
-                last_error=self._health.last_error,
+                writable=trouble is None and self._writer.alive and room.used < self._settings.max_bytes,
+                last_error=trouble,
+                mount=self._mount,
                 alive=self._writer.alive,
                 commit_s=max(self._writer.in_hand_s, self._database.busy_s),
                 waiting=self._writer.waiting,

@@ -11,7 +11,7 @@ from spool.clock import Clock
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.registry.rows import RegistryRows
-from spool.sqlite.database import Database
+from spool.sqlite.database import Database, Watch
 from spool.sqlite.migrations import migrate, script
 from spool.sqlite.registry.rows import SqliteRegistryRows
 
@@ -40,6 +40,9 @@ class SqliteRegistry:
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         return await self._guarded(self._database.snapshot(lambda connection: work(SqliteRegistryRows(connection))))
 
+    def is_in_place(self) -> bool:
+        return self._database.is_in_place()
+
     async def close(self) -> None:
         await self._database.close()
 
@@ -50,9 +53,12 @@ class SqliteRegistry:
             raise _translated(error, self._database.path) from error
 
 
-async def open_registry(directory: Path, *, secret: bytes, clock: Clock) -> Registry:
+async def open_registry(directory: Path, *, secret: bytes, clock: Clock, watch: Watch | None = None) -> Registry:
     """The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read."""
-    return await Registry.open(await SqliteRegistry.open(directory), secret=secret, clock=clock)
+    store = await SqliteRegistry.open(directory)
+    if watch is not None:
+        watch(FILE, store.is_in_place)
+    return await Registry.open(store, secret=secret, clock=clock)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
