@@ -72,6 +72,8 @@ OPERATOR_ADDRESSES = (
     _call("POST", "/sessions", None, sign_in.sign_in, "Sign in", takes=sign_in.SignIn, status=201),
     _call("GET", "/session", VIEWER, sign_in.show_session, "Who is signed in"),
     _call("DELETE", "/session", VIEWER, sign_in.sign_out, "Sign out"),
+    _call("GET", "/sessions", ADMIN, accounts.list_sessions, "List who is signed in", lists=accounts.SESSIONS),
+    _call("DELETE", "/sessions/{id}", ADMIN, accounts.end_session, "End a session"),
     _call("POST", "/console-links", ADMIN, sign_in.make_link, "Make a one-time link",
           takes=sign_in.NewLink, status=201),
 

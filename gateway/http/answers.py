@@ -47,7 +47,7 @@ def receipt_line(receipt: Receipt) -> str:
 def respond(
     body: bytes, *, status: int = 200, content_type: str = JSON, receipt: Receipt | None = None
 ) -> web.Response:
-    headers = {"Content-Type": content_type, "Server": "tollhouse"}
+    headers = {"Content-Type": content_type}
     if receipt is not None:
         headers[RECEIPT] = receipt_line(receipt)
     return web.Response(body=body, status=status, headers=headers)

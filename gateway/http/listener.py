@@ -9,7 +9,7 @@ import os
 import ssl
 from typing import Any
 
-from aiohttp import web
+from aiohttp import web, web_response
 
 from gateway.attempts import neighbourhood
 from gateway.configuration.sections import ServerSettings, split_address
@@ -25,6 +25,9 @@ STOP_S = 2.0  # waited twice at most; requests were drained before
 HANDSHAKE_S = 10.0  # of TLS: a connection counts from its end on
 BACKLOG = 1024
 OPERATOR_LISTEN = "127.0.0.1:4319"
+
+# aiohttp writes its own and Python's version into every answer. Who may not know them is served here, too.
+web_response.SERVER_SOFTWARE = "tollhouse"  # type: ignore[attr-defined]
 
 _GRPC_HERE = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 53\r\n\r\n"

@@ -33,8 +33,10 @@ from spool.registry.registry import Registry
 from spool.storage import Storage
 from spool.streams import StreamReader
 
-SIGN_IN_BURST = 10  # wrong passwords at once by account and by address, then one every 30 seconds
+SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
+# For one account, from everywhere: wide enough that a few addresses cannot lock its owner out.
+ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
 
 
 # By name, what runs as long as the server does.
@@ -107,9 +109,11 @@ class OperatorServices:
     syncs: Callable[[], Sequence[RouteState]] = tuple
     events_sent_as: Callable[[str], str | None] = lambda _: None
     sign_ins: Buckets = field(init=False, repr=False)
+    account_sign_ins: Buckets = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
+        self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
         self.hosts = frozenset(host.lower() for host in self.hosts)
         self.cursor_secret = derived(self.secret, "list cursors")
 

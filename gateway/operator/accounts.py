@@ -11,7 +11,7 @@ from gateway.operator.requests import OperatorRequest
 from spool.errors import NotAllowed
 from spool.listing import SortField
 from spool.registry.audit import AuditRow
-from spool.registry.operators import ROLES, VIEWER, Operator
+from spool.registry.operators import ROLES, SESSION_LIFE_S, VIEWER, Operator, Session
 
 
 class NewOperator(RequestBody):
@@ -102,6 +102,53 @@ async def remove_operator(request: OperatorRequest[None]) -> Result:
     email = request.word("email")
     await request.registry.operators.remove(email, actor=request.actor)
     return {"removed": email}
+
+
+def shown_session(session: Session) -> dict[str, object]:
+    return {
+        "id": session.id,
+        "actor": session.actor,
+        "role": session.role,
+        "account": session.account or None,
+        "began_with": _began_with(session),
+        "address": session.address or None,
+        "created": moment(session.created_at),
+        "last_seen": moment(session.seen_at),
+        "ends": moment(session.created_at + SESSION_LIFE_S),
+    }
+
+
+def _began_with(session: Session) -> str:
+    return PASSWORD if session.operator else LINK
+
+
+PASSWORD, LINK = "password", "link"
+SESSIONS: List[Session] = List(
+    root="sessions",
+    show=shown_session,
+    identity=Sort(value=lambda session: session.id),
+    sorts={
+        "created": Sort(value=lambda session: session.created_at),
+        "last_seen": Sort(value=lambda session: session.seen_at),
+        "actor": Sort(value=lambda session: session.actor),
+    },
+    default_sort=("created", "desc"),
+    filters={
+        "actor": Filter(values=lambda session: (session.actor,)),
+        "role": Filter(values=lambda session: (session.role,), valid_values=ROLES),
+        "began_with": Filter(values=lambda session: (_began_with(session),), valid_values=(PASSWORD, LINK)),
+    },
+)
+
+
+async def list_sessions(request: OperatorRequest[None]) -> Result:
+    return await request.list(SESSIONS, MemoryRows(await request.registry.operators.sessions()))
+
+
+async def end_session(request: OperatorRequest[None]) -> Result:
+    id = request.word("id")
+    await request.registry.operators.end_session(id, actor=request.actor)
+    return {"ended": id}
 
 
 async def list_audit(request: OperatorRequest[None]) -> Result:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
-from gateway.attempts import neighbourhood
+from gateway.attempts import Buckets, neighbourhood
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
@@ -14,7 +13,7 @@ from gateway.mounts import CONSOLE
 from gateway.operator.admission import cookie_name
 from gateway.operator.body import RequestBody, moment
 from gateway.operator.requests import OperatorRequest
-from spool.errors import Invalid
+from spool.errors import Invalid, NotAllowed
 from spool.registry.operators import ADMIN, ROLES, SESSION_LIFE_S, Session
 
 
@@ -31,19 +30,22 @@ class NewLink(RequestBody):
 
 
 async def sign_in(request: OperatorRequest[SignIn]) -> Result:
-    given = request.body
+    given, services = request.body, request.services
     operators = request.registry.operators
     address = request.actor.address
     if given.link is not None and given.email is None and given.password is None:
         # A bucket of its own, so that guessed passwords never lock out the holder of a link.
-        tries = [f"link {neighbourhood(address)}"]
+        tries = [(services.sign_ins, f"link {neighbourhood(address)}")]
         work = partial(operators.follow, given.link, address=address)
-        found = await _try(request, tries, work)
+        found = await _try(tries, work)
         wrong = "this link is unknown, used or too old; make a new one with: tollhouse console link"
     elif given.link is None and given.email is not None and given.password is not None:
-        tries = [f"address {neighbourhood(address)}", f"account {given.email.strip().lower()[:300]}"]
+        tries = [
+            (services.sign_ins, f"address {neighbourhood(address)}"),
+            (services.account_sign_ins, given.email.strip().lower()[:300]),
+        ]
         work = partial(operators.sign_in, given.email, given.password, address=address)
-        found = await _try(request, tries, work)
+        found = await _try(tries, work)
         wrong = "e-mail or password is wrong"
     else:
         raise Refusal(400, "bad_payload", "send email and password, or link")
@@ -64,17 +66,16 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
 
 
 async def _try(
-    request: OperatorRequest[Any], tries: list[str], work: Callable[[], Awaitable[tuple[str, Session] | None]]
+    tries: list[tuple[Buckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
 ) -> tuple[str, Session] | None:
     """Run `work` within the limits of `tries`: charge before the slow check, give back after a success."""
-    buckets = request.services.sign_ins
-    wait_s = max(buckets.wait_s(name) for name in tries)
+    wait_s = max(buckets.wait_s(name) for buckets, name in tries)
     if wait_s:
         raise Refusal(429, "too_many_attempts", "too many wrong attempts; repeat later", retry_after_s=wait_s)
-    for name in tries:
+    for buckets, name in tries:
         buckets.charge(name)
     found = await work()
-    for name in tries if found else ():
+    for buckets, name in tries if found else ():
         buckets.charge(name, -1)
     return found
 
@@ -96,10 +97,16 @@ async def sign_out(request: OperatorRequest[None]) -> Result:
 
 async def make_link(request: OperatorRequest[NewLink]) -> Result:
     """The secret stands in the fragment, which no browser sends and no log keeps."""
-    given = request.body
+    given, session = request.body, request.session
     if given.role not in ROLES:
         raise Invalid("a role is one of " + ", ".join(ROLES))
-    secret = await request.registry.operators.link(role=given.role, actor=request.actor)
+    if session is not None and not session.operator:
+        # Else a chain of links would outlive the account that made the first.
+        raise NotAllowed(
+            "who signed in with a link makes no links; sign in with an account, or: tollhouse console link"
+        )
+    account = "" if session is None else session.account
+    secret = await request.registry.operators.link(role=given.role, actor=request.actor, account=account)
     return {"link": f"{request.services.console_url()}#link={secret}", "role": given.role}
 
 

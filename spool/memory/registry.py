@@ -88,8 +88,12 @@ class MemoryRegistryRows:
     def delete_session(self, digest: bytes) -> None:
         self._sessions.pop(digest, None)
 
-    def delete_sessions_of(self, email: str) -> None:
-        self._keep_sessions(lambda session: not (session.operator and session.actor == email))
+    def sessions(self) -> Sequence[Session]:
+        return list(self._sessions.values())
+
+    def delete_sessions_of(self, account: str) -> None:
+        self._keep_sessions(lambda session: session.account != account)
+        self._links = {digest: link for digest, link in self._links.items() if link.account != account}
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
         self._keep_sessions(lambda session: session.created_at > created_at and session.seen_at > seen_at)

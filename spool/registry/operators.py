@@ -57,7 +57,14 @@ class Session:
     csrf: str = field(repr=False)
     created_at: float
     seen_at: float
-    operator: bool  # of an account (dies with it), not of a console link
+    operator: bool  # begun with an account's password, not with a console link
+    account: str  # the account behind it, which it ends with; "" for a link made on the operator socket
+    address: str  # where it was begun
+
+    @property
+    def id(self) -> str:
+        """Names it in lists and calls; the secret cannot be told from it."""
+        return self.digest[:8].hex()
 
     def is_over(self, now: float) -> bool:
         return now >= self.created_at + SESSION_LIFE_S or now >= self.seen_at + SESSION_IDLE_S
@@ -71,6 +78,7 @@ class ConsoleLink:
     actor: str
     role: str
     ends_at: float
+    account: str  # the account that made it, which it ends with; "" on the operator socket
 
 
 def at_least(role: str, needed: str) -> bool:

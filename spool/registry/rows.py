@@ -65,8 +65,10 @@ class RegistryRows(Protocol):
 
     def delete_session(self, digest: bytes) -> None: ...
 
-    def delete_sessions_of(self, email: str) -> None:
-        """Those of an operator's account, not those of console links."""
+    def sessions(self) -> Sequence[Session]: ...
+
+    def delete_sessions_of(self, account: str) -> None:
+        """Those of an operator's account, and of the console links that it made; its unused links, too."""
         ...
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:

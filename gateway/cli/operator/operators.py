@@ -16,7 +16,7 @@ COLUMNS = ("email", "role", "created_by", "created", "last_modified")
 
 @click.group()
 def operators() -> None:
-    """Add, list and remove operator accounts."""
+    """Add, list and remove operator accounts and their sessions."""
 
 
 @operators.command()
@@ -59,6 +59,26 @@ def password(client: OperatorClient, email: str, as_json: bool) -> None:
     """Set a new password and end the account's sessions."""
     payload = client.request("PATCH", f"/operators/{part(email)}", body={"password": _password()})
     _show(payload, as_json)
+
+
+list_command(
+    operators,
+    "sessions",
+    root="sessions",
+    columns=("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends"),
+    filters={"actor": "NAME", "role": "viewer, operator or admin", "began-with": "password or link"},
+    help="List who is signed in to the console.",
+)
+
+
+@operators.command()
+@click.argument("id")
+@as_json
+@with_client
+def end_session(client: OperatorClient, id: str, as_json: bool) -> None:
+    """End a session that `tollhouse operators sessions` lists."""
+    payload = client.request("DELETE", f"/sessions/{part(id)}")
+    show_json(payload) if as_json else click.echo(f"session {id} ended")
 
 
 def _password() -> str:

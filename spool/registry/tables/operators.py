@@ -69,7 +69,7 @@ class OperatorTable:
     async def change(
         self, email: str, *, role: str | None = None, password: str | None = None, actor: Actor
     ) -> Operator:
-        """A new role or password ends every session of the operator."""
+        """A new role or password ends every session of the operator, and of the links that the operator made."""
         if role is not None:
             checked_role(role)
         digest = None if password is None else await asyncio.to_thread(hashed, checked_password(password))
@@ -113,15 +113,23 @@ class OperatorTable:
             right = await asyncio.to_thread(matches, password[:4096], kept)
         if operator is None or not right:
             return None
-        return await self._begin(operator.email, operator.role, address, operator=True)
+        return await self._begin(operator.email, operator.role, address, account=operator.email, operator=True)
 
-    async def link(self, *, role: str, actor: Actor) -> str:
-        """The secret of a link that signs its bearer in once, within ten minutes, under the actor's name."""
+    async def link(self, *, role: str, actor: Actor, account: str = "") -> str:
+        """
+        The secret of a link that signs its bearer in once, within ten minutes, under the actor's name.
+
+        It ends with `account`, which made it.
+        """
         secret = secrets.token_urlsafe(32)
         now = self._changes.clock.now()
 
         link = ConsoleLink(
-            digest=self._digest(secret), actor=actor.name, role=checked_role(role), ends_at=now + LINK_LIFE_S
+            digest=self._digest(secret),
+            actor=actor.name,
+            role=checked_role(role),
+            ends_at=now + LINK_LIFE_S,
+            account=account,
         )
 
         def work(rows: RegistryRows) -> None:
@@ -137,7 +145,7 @@ class OperatorTable:
         link = await self._changes.change(lambda rows: rows.take_link(self._digest(secret)))
         if link is None or link.ends_at <= self._changes.clock.now():
             return None
-        return await self._begin(link.actor, link.role, address, operator=False)
+        return await self._begin(link.actor, link.role, address, account=link.account, operator=False)
 
     async def session(self, secret: str) -> Session | None:
         """The session behind a cookie, kept alive by being asked for; None if there is none or it is over."""
@@ -155,7 +163,23 @@ class OperatorTable:
     async def sign_out(self, session: Session) -> None:
         await self._changes.change(lambda rows: rows.delete_session(session.digest))
 
-    async def _begin(self, actor: str, role: str, address: str, *, operator: bool) -> tuple[str, Session]:
+    async def sessions(self) -> Sequence[Session]:
+        """Those that are not over."""
+        now = self._changes.clock.now()
+        return [one for one in await self._changes.read(lambda rows: rows.sessions()) if not one.is_over(now)]
+
+    async def end_session(self, id: str, *, actor: Actor) -> None:
+        def work(rows: RegistryRows) -> None:
+            found = next((session for session in rows.sessions() if session.id == id), None)
+            if found is None:
+                raise NotThere("there is no session with this id; it may be over")
+            rows.delete_session(found.digest)
+            before = {"role": found.role}
+            rows.add_audit(self._changes.clock.now(), actor, "session.end", found.actor, before=before)
+
+        await self._changes.change(work)
+
+    async def _begin(self, actor: str, role: str, address: str, *, account: str, operator: bool) -> tuple[str, Session]:
         secret = secrets.token_urlsafe(32)
         now = self._changes.clock.now()
         session = Session(
@@ -166,6 +190,8 @@ class OperatorTable:
             created_at=now,
             seen_at=now,
             operator=operator,
+            account=account,
+            address=address,
         )
 
         def work(rows: RegistryRows) -> None:

@@ -42,6 +42,7 @@ _PUT_KEY = """
 _ACCESSED = "UPDATE keys SET last_accessed = MAX(?, COALESCE(last_accessed, 0)) WHERE id = ?"
 _PUT_OPERATOR = _upsert("operators", Operator, "email")
 _PUT_SESSION = _upsert("sessions", Session, "digest")
+_PUT_LINK = _upsert("links", ConsoleLink, "digest")
 _PUT_INSIGHT = _upsert("insights", Insight, "id")
 _ADD_COMMENT = """
     INSERT INTO comments (insight, text, author, created, last_updated)
@@ -110,7 +111,10 @@ class SqliteRegistryRows:
 
     def session(self, digest: bytes) -> Session | None:
         row = self._one("SELECT * FROM sessions WHERE digest = ?", digest)
-        return Session(**{**dict(row), "operator": bool(row["operator"])}) if row else None
+        return _session(row) if row else None
+
+    def sessions(self) -> Sequence[Session]:
+        return [_session(row) for row in self._all("SELECT * FROM sessions")]
 
     def put_session(self, session: Session) -> None:
         self._connection.execute(_PUT_SESSION, asdict(session))
@@ -121,15 +125,15 @@ class SqliteRegistryRows:
     def delete_session(self, digest: bytes) -> None:
         self._connection.execute("DELETE FROM sessions WHERE digest = ?", (digest,))
 
-    def delete_sessions_of(self, email: str) -> None:
-        self._connection.execute("DELETE FROM sessions WHERE operator AND actor = ?", (email,))
+    def delete_sessions_of(self, account: str) -> None:
+        self._connection.execute("DELETE FROM sessions WHERE account = ?", (account,))
+        self._connection.execute("DELETE FROM links WHERE account = ?", (account,))
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
         self._connection.execute("DELETE FROM sessions WHERE created_at <= ? OR seen_at <= ?", (created_at, seen_at))
 
     def add_link(self, link: ConsoleLink) -> None:
-        row = (link.digest, link.actor, link.role, link.ends_at)
-        self._connection.execute("INSERT INTO links (digest, actor, role, ends_at) VALUES (?, ?, ?, ?)", row)
+        self._connection.execute(_PUT_LINK, asdict(link))
 
     def take_link(self, digest: bytes) -> ConsoleLink | None:
         row = self._one("DELETE FROM links WHERE digest = ? RETURNING *", digest)
@@ -217,6 +221,10 @@ class SqliteRegistryRows:
             "INSERT INTO secrets (digest, key_id, ends_at) VALUES (?, ?, ?)",
             [(secret.digest, key.id, secret.ends_at) for secret in key.secrets],
         )
+
+
+def _session(row: sqlite3.Row) -> Session:
+    return Session(**{**dict(row), "operator": bool(row["operator"])})
 
 
 def _key(row: sqlite3.Row, secrets: Sequence[Secret]) -> Key:

@@ -62,7 +62,9 @@ async def open_registry(directory: Path, *, secret: bytes, clock: Clock, watch: 
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    migrate(connection, (script("registry/registry.sql"), script("registry/insights.sql")))
+    migrate(
+        connection, (script("registry/registry.sql"), script("registry/insights.sql"), script("registry/sessions.sql"))
+    )
     # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":

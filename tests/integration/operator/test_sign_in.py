@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.addresses.operator import OPERATOR_ADDRESSES
-from gateway.http.services import SIGN_IN_BURST
+from gateway.http.services import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import OperatorAddress
 from spool.registry import operators
@@ -211,6 +211,75 @@ async def test_wrong_passwords_are_limited(server: OperatorServer) -> None:
     assert (429, "too_many_attempts") == limited.error[:2]
     server.clock.move(int(limited.headers["Retry-After"]))
     assert 201 == (await server.over_http("POST", "/sessions", right)).status
+
+
+@pytest.mark.asyncio
+async def test_guesses_from_elsewhere_lock_nobody_out(server: OperatorServer) -> None:
+    """Wrong passwords from one address stop that address; the account's owner signs in from another."""
+    await account(server)
+    wrong = {"email": ADA, "password": "x" * 12}
+    statuses = {(await server.over_http("POST", "/sessions", wrong)).status for _ in range(SIGN_IN_BURST + 1)}
+    assert {401, 429} == statuses
+    connector = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+    async with aiohttp.ClientSession(connector=connector) as elsewhere:
+        right = {"email": ADA, "password": PASSWORD}
+        async with elsewhere.post(f"{server.url}{OPERATOR_API}/sessions", json=right) as answer:
+            assert 201 == answer.status
+
+
+@pytest.mark.asyncio
+async def test_guesses_from_everywhere_are_limited_by_account(server: OperatorServer) -> None:
+    """Many addresses together are limited, too."""
+    await account(server)
+    buckets = server.services.account_sign_ins
+    for _ in range(ACCOUNT_BURST):
+        buckets.charge(ADA)
+    answer = await server.over_http("POST", "/sessions", {"email": ADA, "password": PASSWORD})
+    assert (429, "too_many_attempts") == answer.error[:2]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["/sessions", "/nothing"])
+async def test_no_answer_tells_versions(server: OperatorServer, path: str) -> None:
+    """What runs here, in which release, helps nobody but an attacker."""
+    answer = await server.over_http("POST", path, {})
+    assert "tollhouse" == answer.headers["Server"]
+
+
+@pytest.mark.asyncio
+async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
+    """Else links would go on for ever, whatever becomes of the account that made the first."""
+    secret = link_of(await server.ask("POST", "/console-links", {}))
+    headers = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
+    answer = await server.over_http("POST", "/console-links", {}, headers=headers)
+    assert (409, True) == (answer.status, "tollhouse console link" in answer.error[2])
+
+
+@pytest.mark.asyncio
+async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> None:
+    """A link that it made, used or not, opens nothing any more."""
+    headers = await signed_in(server)
+    used, unused = [link_of(await server.over_http("POST", "/console-links", {}, headers=headers)) for _ in range(2)]
+    by_link = headers_of(await server.over_http("POST", "/sessions", {"link": used}))
+    assert 200 == (await server.over_http("GET", "/keys", headers=by_link)).status
+    await server.ask("DELETE", f"/operators/{ADA}")
+    assert 401 == (await server.over_http("GET", "/keys", headers=by_link)).status
+    assert 401 == (await server.over_http("POST", "/sessions", {"link": unused})).status
+
+
+@pytest.mark.asyncio
+async def test_sessions_are_listed_and_ended(server: OperatorServer) -> None:
+    """Who is signed in, how and from where; an administrator ends any of them."""
+    headers = await signed_in(server)
+    secret = link_of(await server.over_http("POST", "/console-links", {"role": "viewer"}, headers=headers))
+    by_link = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
+    [row] = (await server.ask("GET", "/sessions", began_with="link")).payload["sessions"]
+    assert (ADA, ADA, "viewer", "127.0.0.1") == tuple(row[name] for name in ("actor", "account", "role", "address"))
+    assert 2 == (await server.ask("GET", "/sessions")).payload["pagination"]["total_count"]
+    assert 403 == (await server.over_http("GET", "/sessions", headers=by_link)).status
+    assert 200 == (await server.over_http("DELETE", f"/sessions/{row['id']}", headers=headers)).status
+    assert 401 == (await server.over_http("GET", "/session", headers=by_link)).status
+    assert 404 == (await server.over_http("DELETE", f"/sessions/{row['id']}", headers=headers)).status
 
 
 @pytest.mark.asyncio

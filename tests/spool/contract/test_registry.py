@@ -19,7 +19,8 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
-ACTOR = Actor("ada@example.com", "127.0.0.1")
+ADA = "ada@example.com"
+ACTOR = Actor(ADA, "127.0.0.1")
 PASSWORD = "correct horse battery"
 
 
@@ -179,6 +180,42 @@ async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
     await again.operators.remove("ada@example.com", actor=ACTOR)
     with pytest.raises(NotThere):
         await again.operators.get("ada@example.com")
+
+
+@pytest.mark.asyncio
+async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpener) -> None:
+    """Its sessions, those of links that it made, and its unused links; others go on, also over a restart."""
+    registry = await open_registry()
+    operators = registry.operators
+    await operators.add(ADA, role=ADMIN, password=PASSWORD, actor=ACTOR)
+    as_ada = Actor(ADA, "::1")
+    unused = await operators.link(role=ADMIN, actor=as_ada, account=ADA)
+    followed = await operators.follow(await operators.link(role=ADMIN, actor=as_ada, account=ADA), address="::2")
+    other = await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::3")
+    own = await operators.sign_in(ADA, PASSWORD, address="::1")
+    assert own and followed and other
+    await registry.close()
+    operators = (await open_registry()).operators
+    assert {own[1], followed[1], other[1]} == set(await operators.sessions())
+    await operators.change(ADA, role=VIEWER, actor=ACTOR)
+    assert [other[1]] == list(await operators.sessions())
+    assert await operators.session(followed[0]) is None
+    assert await operators.follow(unused, address="::2") is None
+
+
+@pytest.mark.asyncio
+async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedClock) -> None:
+    """Listed until it is over, ended once, with an audit row."""
+    operators = registry.operators
+    first = await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::1")
+    assert first is not None
+    await operators.end_session(first[1].id, actor=ACTOR)
+    with pytest.raises(NotThere):
+        await operators.end_session(first[1].id, actor=ACTOR)
+    assert await operators.session(first[0]) is None
+    assert await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::1") is not None
+    clock.move(SESSION_IDLE_S)
+    assert [] == list(await operators.sessions())
 
 
 @pytest.mark.asyncio
