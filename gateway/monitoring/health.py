@@ -109,8 +109,14 @@ def _shown_mount(stats: LogStats) -> dict[str, object]:
     return {"mount": mount.kind, "durability": mount.durability, "warning": mount.warning or None}
 
 
-def _shown_space(stats: LogStats) -> dict[str, int]:
-    return {"bytes": stats.bytes, "max_bytes": stats.max_bytes, "free_bytes": stats.free_bytes}
+def _shown_space(stats: LogStats) -> dict[str, object]:
+    return {
+        "bytes": stats.bytes,
+        "max_bytes": stats.max_bytes,
+        "free_bytes": stats.free_bytes,
+        "wal_bytes": stats.wal_bytes,
+        "wal_problem": stats.wal_problem or None,
+    }
 
 
 def shown_route(route: RouteState) -> dict[str, object]:

@@ -96,6 +96,8 @@ class LogStats:
     last_error: str | None
     alive: bool = True  # whether what commits still runs; without it nothing is ever kept again
     mount: Mount | None = None  # where the files lie; None where it cannot be known
+    wal_bytes: int = 0  # of the log beside the file, from which a commit is moved into the file later
+    wal_problem: str = ""  # why it cannot be moved
     commit_s: float = 0.0  # how long the commit or the upkeep in hand has taken so far
     waiting: int = 0  # submissions behind it
 

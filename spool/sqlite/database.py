@@ -7,6 +7,7 @@ Everything that is kept on disk goes through here; no other module imports aiosq
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import time
@@ -17,6 +18,11 @@ from typing import TypeVar
 import aiosqlite
 
 T = TypeVar("T")
+WAL_BYTES = 64 << 20  # a log that stays larger than this is one that something keeps from being moved into the file
+CHECKPOINT_EVERY_S = 60.0  # beside SQLite's own, whose errors nobody is told
+
+_log = logging.getLogger(__name__)
+
 Watch = Callable[[str, Callable[[], bool]], None]  # is told a file's name, and what says whether it is in its place
 
 # Every setting with the promise it buys. auto_vacuum and page_size only take hold before the first table.
@@ -26,7 +32,7 @@ SETTINGS = (
     "PRAGMA journal_mode = WAL",  # a commit is one append and one flush; readers never wait for it
     "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns: a 2xx means it is on disk
     "PRAGMA wal_autocheckpoint = 2000",  # 16 MiB of log before pages move: fewer, longer checkpoints at high rates
-    "PRAGMA journal_size_limit = 67108864",  # a burst does not leave a large log file behind for ever
+    f"PRAGMA journal_size_limit = {WAL_BYTES}",  # a burst does not leave a large log file behind for ever
     "PRAGMA busy_timeout = 5000",  # only a backup or a reader's recovery ever holds the file
     "PRAGMA cell_size_check = ON",  # damage is found where it is, not where it leads
     "PRAGMA trusted_schema = OFF",  # a prepared file runs no code
@@ -37,7 +43,10 @@ SETTINGS = (
 class _Connection(aiosqlite.Connection):
     """Runs a whole function on the connection's thread, so that a transaction costs one thread hop."""
 
+    path = Path()
     flush_seconds = 0.0
+    checkpoint_problem = ""
+    _checkpoint_at = 0.0
     began: float | None = None  # what runs on the thread now; None when nothing does
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -68,7 +77,25 @@ class _Connection(aiosqlite.Connection):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        if time.monotonic() >= self._checkpoint_at:
+            self._try_checkpoint()
         return result
+
+    def _try_checkpoint(self) -> None:
+        """Move the log into the file, which SQLite does by itself, to learn whether it can be moved."""
+        self._checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
+        problem = ""
+        try:
+            _, pages, moved = self._conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            problem = f"cannot be moved into the file: {error}"
+        else:
+            if moved < pages and _size(_wal(self.path)) > WAL_BYTES:
+                problem = "grows, because another process reads an old state of the file (a backup, a shell)"
+        if problem and problem != self.checkpoint_problem:
+            extra = {"action": "checkpoint_failed", "file": self.path.name}
+            _log.error("the log of %s %s", self.path.name, problem, extra=extra)
+        self.checkpoint_problem = problem
 
 
 class Database:
@@ -84,7 +111,7 @@ class Database:
         self.path = path
         self._writer = writer
         self._reader = reader
-        self._wal = path.with_name(f"{path.name}-wal")
+        self._wal = _wal(path)
         self._identity = _identity(path)
 
     @classmethod
@@ -92,6 +119,7 @@ class Database:
         """Open or create the file (mode 0600) and run `prepare`, the migrations, before it is used."""
         _create(path)
         writer = await _opened(lambda: _connect(path, durable=durable))
+        writer.path = path
         try:
             await writer.run(prepare)
             reader = await _opened(lambda: _connect_to_read(path))
@@ -139,10 +167,12 @@ class Database:
     @property
     def wal_bytes(self) -> int:
         """The size of the log beside the file; 0 where it cannot be read."""
-        try:
-            return self._wal.stat().st_size
-        except OSError:
-            return 0
+        return _size(self._wal)
+
+    @property
+    def checkpoint_problem(self) -> str:
+        """Why the log cannot be moved into the file; empty while it can."""
+        return self._writer.checkpoint_problem
 
     @property
     def busy_s(self) -> float:
@@ -168,6 +198,17 @@ async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
         await asyncio.to_thread(connection._thread.join)
         raise
     return connection
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.mounts import FSYNC, mount_of
 from spool.record import TOPICS
 from spool.settings import SpoolSettings
-from spool.sqlite.database import Database
+from spool.sqlite.database import WAL_BYTES, Database
 from spool.sqlite.log import queries, store
 from spool.sqlite.log.entries import Damage, EntryCache, is_corrupt, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
@@ -163,7 +163,7 @@ class SqliteLog:
         self, connection: sqlite3.Connection, group: Sequence[Submission], closed_below: Mapping[str, int], now: float
     ) -> tuple[Plan, Sequence[Receipt]]:
         """On the connection's thread: plan and write in one transaction. What can fail is done before its end."""
-        if space(connection).used >= self._settings.max_bytes:
+        if space(connection).used + self._wal_excess() >= self._settings.max_bytes:
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         plan = self._planner.plan(group, reader, closed_below, now)
@@ -172,6 +172,10 @@ class SqliteLog:
         return plan, [
             terms.receipt(id, self._durability) for terms, id in zip(plan.submissions, receipt_ids, strict=True)
         ]
+
+    def _wal_excess(self) -> int:
+        """What a log that cannot be moved into the file takes up; one of the usual size is not counted."""
+        return max(0, self._database.wal_bytes - WAL_BYTES)
 
     def _notify(self, plan: Plan, seconds: float) -> None:
         if self._observer:
@@ -363,16 +367,19 @@ class SqliteLog:
 
             entries, room = await self._database.read(count)
             trouble = self._trouble()
+            used = room.used + self._wal_excess()
             return LogStats(
                 entries=entries,
-                bytes=room.used,
-                free_bytes=max(0, self._settings.max_bytes - room.used),
+                bytes=used,
+                free_bytes=max(0, self._settings.max_bytes - used),
                 max_bytes=self._settings.max_bytes,
                 duplicate_window_s=self._index.covers_s(self._clock.now()),
                 duplicate_ids=len(self._index),
-                writable=trouble is None and self._writer.alive and room.used < self._settings.max_bytes,
+                writable=trouble is None and self._writer.alive and used < self._settings.max_bytes,
                 last_error=trouble,
                 mount=self._mount,
+                wal_bytes=self._database.wal_bytes,
+                wal_problem=self._database.checkpoint_problem,
                 alive=self._writer.alive,
                 commit_s=max(self._writer.in_hand_s, self._database.busy_s),
                 waiting=self._writer.waiting,

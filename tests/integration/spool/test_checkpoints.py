@@ -1,0 +1,74 @@
+"""The log beside the file: that it cannot be moved is said, and what it takes up is counted."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from spool.errors import SpoolFull
+from spool.sqlite import database
+from spool.sqlite.log import log
+from tests.integration.spool.conftest import Starter
+from tests.spool.contract.examples import add, assert_books_balance, everything
+from tests.spool.contract.test_retention import wide
+
+pytestmark = pytest.mark.asyncio
+
+
+@contextmanager
+def files_bounded(bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture(autouse=True)
+def try_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "CHECKPOINT_EVERY_S", 0.0)
+
+
+async def test_a_checkpoint_that_fails_is_said(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    """The file cannot grow and its log can: commits pass, it is said once, and nothing is lost when it works again."""
+    spool = await start()
+    bound = spool.database.path.stat().st_size + 64 * 1024
+    with files_bounded(bound), caplog.at_level(logging.ERROR):
+        kept = 0
+        while not (await spool.log.stats()).wal_problem:
+            kept += 1
+            await add(spool.log, wide(kept))
+        for _ in range(2):
+            kept += 1
+            await add(spool.log, wide(kept))
+    assert 1 == len([one for one in caplog.records if getattr(one, "action", "") == "checkpoint_failed"])
+    assert "cannot be moved into the file" in (await spool.log.stats()).wal_problem
+    await add(spool.log, wide(kept + 1))
+    assert "" == (await spool.log.stats()).wal_problem
+    assert kept + 1 == len(await everything(spool.log))
+    await assert_books_balance(spool.log)
+
+
+async def test_a_reader_that_holds_the_log_is_seen_and_counted(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log grows beside the file, counts against spool.max_bytes, and is moved once the reader has ended."""
+    for module in (database, log):
+        monkeypatch.setattr(module, "WAL_BYTES", 1 << 20)
+    spool = await start(max_bytes=4 << 20)
+    await add(spool.log, wide(0))
+    with closing(sqlite3.connect(spool.database.path)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+        with pytest.raises(SpoolFull):
+            for number in range(1, 2000):
+                await add(spool.log, wide(number))
+        stats = await spool.log.stats()
+        assert "another process reads" in stats.wal_problem
+        assert stats.wal_bytes > 1 << 20
+        assert (False, 0) == (stats.writable, stats.free_bytes)
