@@ -1,5 +1,6 @@
 """
-What a provider's doors answer: OpenAI's chat completions, responses and embeddings, and Anthropic's messages.
+What a provider's doors answer: OpenAI's chat completions, responses and embeddings, Anthropic's messages, Gemini's
+content.
 
 Every answer is made whole and as a stream from the same figures, beside the call that the journal will say it was.
 """
@@ -237,4 +238,51 @@ def _messages(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     return ProviderAnswer(call, body, [(event["type"], event) for event in events])
 
 
-ANSWERS = {"chat/completions": _chat, "responses": _responses, "embeddings": _embeddings, "messages": _messages}
+def _generate_content(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
+    """Gemini's output leaves the thoughts out, and each piece of a stream says the usage so far."""
+    call = _call(
+        asked,
+        secrets.token_urlsafe(17),
+        operation="generate_content",
+        provider="gcp.gen_ai",
+        input_tokens=figures.input,
+        output_tokens=figures.output,
+        cache_read_tokens=figures.cache_read,
+        reasoning_tokens=figures.reasoning,
+    )
+    usage = {
+        "promptTokenCount": figures.input,
+        "cachedContentTokenCount": figures.cache_read,
+        "candidatesTokenCount": figures.output - figures.reasoning,
+        "thoughtsTokenCount": figures.reasoning,
+        "totalTokenCount": figures.input + figures.output,
+    }
+    parts: list[dict[str, Any]] = [{"text": word} for word in _WORDS]
+    if (tool := _gemini_tool(asked)) is not None:
+        parts = [{"functionCall": {"name": tool, "args": json.loads(_ARGUMENTS)}}]
+
+    def body(some: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        candidate = {"content": {"role": "model", "parts": some}, "index": 0, **more}
+        shared = {"modelVersion": call.response_model, "responseId": call.request_id}
+        return {"candidates": [candidate], "usageMetadata": usage, **shared}
+
+    events: list[Event] = [(None, body([part])) for part in parts[:-1]]
+    events.append((None, body(parts[-1:], finishReason="STOP")))
+    return ProviderAnswer(call, body(parts, finishReason="STOP"), events)
+
+
+def _gemini_tool(asked: dict[str, Any]) -> str | None:
+    declared = [one for tool in asked.get("tools") or () for one in tool.get("functionDeclarations", ())]
+    if not declared or "functionResponse" in json.dumps(asked["contents"]):
+        return None
+    name: str = declared[0]["name"]
+    return name
+
+
+ANSWERS = {
+    "chat/completions": _chat,
+    "responses": _responses,
+    "embeddings": _embeddings,
+    "messages": _messages,
+    "generateContent": _generate_content,
+}

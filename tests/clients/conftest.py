@@ -1,4 +1,8 @@
-"""One running Tollhouse with a record file, one provider with a journal, and the clients between them."""
+"""
+One running Tollhouse with a record file, one provider with a journal, and the clients between them.
+
+With `TOLLHOUSE_CAPTURE=1` what each client sent is kept for `tests/acceptance/test_captures.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +20,10 @@ import pytest
 
 from tests.acceptance.conftest import ARCHIVE, Tollhouse
 from tests.clients import environments
+from tests.clients.capture import Capture, SentRequest, names_of_this_machine
 from tests.clients.journal import Call
 from tests.clients.provider import Provider
+from tests.clients.relay import Relay
 
 PROGRAMS = Path(__file__).parent / "programs"
 PROGRAM_S = 120.0
@@ -28,25 +35,32 @@ class Stand:
     """Where a test's own calls and records begin."""
 
     tollhouse: Tollhouse
+    relay: Relay
     provider: Provider
     key: str
     calls_before: int
     records_before: int
+    sent_before: int
 
     @property
     def url(self) -> str:
-        return self.tollhouse.url
+        return self.relay.url
 
     def calls(self) -> list[Call]:
         """What the provider served in this test."""
         return self.provider.journal.calls()[self.calls_before :]
 
     def records(self) -> list[dict[str, Any]]:
-        """What the archive gained in this test, once everything accepted has reached it."""
+        """The calls that the archive gained in this test, once everything accepted has reached it."""
         self.tollhouse.wait_until_drained()
-        records = self.tollhouse.records()[self.records_before :]
+        gained = self.tollhouse.records()[self.records_before :]
+        records = [one for one in gained if one["kind"] == "inference"]  # counters wait, and come during later tests
         assert [] == [words for words in CONTENT if words in json.dumps(records)]
         return records
+
+    def keep(self, family: str, run: str, told: Sequence[Call], *directories: Path) -> None:
+        """Captures what was sent in this test, if captures are asked for; it has been judged."""
+        keep(family, run, told, self.relay.sent()[self.sent_before :], self.tollhouse.directory, *directories)
 
     def run(self, client: str, program: str, *words: str, **env: Any) -> str:
         """A program in a client's environment until it has ended, and with it all its exports."""
@@ -58,6 +72,20 @@ class Stand:
         )
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
+
+    def program(self, command: list[str], home: Path, environment: Mapping[str, str], *, fails: bool = False) -> None:
+        """A program with a home and an environment of its own until it has ended."""
+        own = {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
+        done = subprocess.run(
+            command,
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S,
+            env=own,
+            stdin=subprocess.DEVNULL,
+        )
+        assert fails or done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
     def environment(self) -> dict[str, str]:
         """The clients' own variables, and nothing else of this process but where programs are found."""
@@ -74,6 +102,15 @@ class Stand:
             "ANTHROPIC_API_KEY": "sk-ant-fake",
             "PROVIDER_URL": self.provider.url,
         }
+
+
+def keep(family: str, run: str, told: Sequence[Call], sent: Sequence[SentRequest], *directories: Path) -> None:
+    """Writes a capture with `TOLLHOUSE_CAPTURE=1`, unless nothing was sent."""
+    if sent and os.environ.get("TOLLHOUSE_CAPTURE") == "1":
+        words = names_of_this_machine(*directories, *directories[0].parents[:2], Path(tempfile.gettempdir()))
+        begin = sent[0].at
+        requests = [replace(one, at=one.at - begin).without_traces_of(words) for one in sent]
+        Capture(family, run, told, requests).write()
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +132,15 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tol
         tollhouse.stop(signal.SIGTERM, code=None)
 
 
+@pytest.fixture(scope="session")
+def relay(installation: tuple[Tollhouse, str]) -> Iterator[Relay]:
+    served = Relay(installation[0].url)
+    yield served
+    served.close()
+
+
 @pytest.fixture
-def stand(installation: tuple[Tollhouse, str], provider: Provider) -> Stand:
+def stand(installation: tuple[Tollhouse, str], relay: Relay, provider: Provider) -> Stand:
     tollhouse, key = installation
-    return Stand(tollhouse, provider, key, len(provider.journal.calls()), len(tollhouse.records()))
+    before = len(provider.journal.calls()), len(tollhouse.records()), len(relay.sent())
+    return Stand(tollhouse, relay, provider, key, *before)

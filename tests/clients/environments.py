@@ -1,11 +1,12 @@
 """
-Environments of the clients, each made once under `.venv-clients-NAME` (for Node: `.venv-clients-node`) and reused.
+Environments of the clients, each made once under `.venv-clients-NAME` and reused.
 
 One is made again when its lock changes. Where the package index cannot be reached the test is skipped and says so; an
 index that answers and a lock that cannot be installed is a failure.
 
 A lock is made from the `.in` file beside it by `uv pip compile --universal --generate-hashes --no-header
---no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`, Node's by `npm install --package-lock-only`.
+--no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`, Node's, in `node/NAME`, by `npm install
+--package-lock-only`.
 """
 
 from __future__ import annotations
@@ -42,17 +43,18 @@ def python(name: str) -> Path:
 
 
 def node(name: str) -> Path:
-    """The directory of a Node program with its packages installed."""
+    """The directory of a Node client with its packages installed."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("node and npm are not installed")
     place = ROOT / f".venv-clients-{name}"
-    source = HERE / "node"
+    source = HERE / "node" / name
     lock = source / "package-lock.json"
     if not _is_current(place, lock):
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(source, place, ignore=shutil.ignore_patterns("node_modules"))
-        _make([npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], place)
+        # Not `npm ci`: it refuses a lock that lacks a package of another platform, and not every registry has all.
+        _make([npm, "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"], place)
         _stamp(place, lock)
     for program in source.glob("*.mjs"):
         shutil.copy(program, place)

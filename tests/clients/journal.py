@@ -62,3 +62,8 @@ def assert_same(expected: Iterable[Call], records: Iterable[Mapping[str, Any]]) 
     want, have = Counter(expected), Counter(of_record(record) for record in records)
     missing, unexpected = list((want - have).elements()), list((have - want).elements())
     assert ([], []) == (missing, unexpected), f"missing: {missing}\nunexpected: {unexpected}"
+
+
+def without_names(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Records of a client that has ids and model names of its own."""
+    return [{name: one[name] for name in FIELDS} | {"request_id": None, "response_model": None} for one in records]

@@ -1,5 +1,6 @@
 """
-A model provider on loopback that speaks OpenAI's and Anthropic's protocols and keeps a journal of every call it served.
+A model provider on loopback that speaks OpenAI's, Anthropic's and Gemini's protocols and keeps a journal of every call
+it served.
 
 Every call has figures of its own, so that no two can be mistaken for each other. A request is answered by what it asks:
 tools that were not used yet are called, `stream` is a stream, and a base address with `/fail-STATUS` or `/flaky-STATUS`
@@ -20,6 +21,10 @@ from tests.clients.journal import Call, Journal
 from tests.clients.loopback import Loopback
 
 _PATH = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1/(chat/completions|responses|embeddings|messages)")
+_GEMINI = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1beta/models/([^:/]+):(generateContent|streamGenerateContent)")
+# Doors whose failures are told as OpenAI does not.
+_PROVIDERS = {"messages": "anthropic", "generateContent": "gcp.gen_ai"}
+_OPERATIONS = {"embeddings": "embeddings", "generateContent": "generate_content"}
 
 
 class Provider(Loopback):
@@ -54,11 +59,15 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             path = self.path.partition("?")[0]
-            found = _PATH.fullmatch(path)
-            if found is None:
+            if found := _PATH.fullmatch(path):
+                how, status, door = found.groups()
+            elif found := _GEMINI.fullmatch(path):
+                how, status, asked["model"], door = found.groups()
+                asked["stream"] = door == "streamGenerateContent"
+                door = "generateContent"
+            else:
                 self._send(404, {"error": {"message": "no such path", "type": "not_found"}})
                 return
-            how, status, door = found.groups()
             if provider.fails(how, path, asked["model"]):
                 provider.journal.note(_failure(door, asked))
                 self._send(int(status), _failure_body(door, int(status)))
@@ -75,7 +84,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
-            self.send_header("x-request-id", f"req_{secrets.token_hex(12)}")
+            self._name_request()
             self.end_headers()
             self.wfile.write(data)
 
@@ -83,6 +92,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Connection", "close")
+            self._name_request()
             self.end_headers()
             for name, data in answer.events:
                 line = f"event: {name}\n" if name else ""
@@ -92,6 +102,12 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(b"data: [DONE]\n\n")
             self.close_connection = True
 
+        def _name_request(self) -> None:
+            """Under OpenAI's name and under Anthropic's."""
+            request_id = f"req_{secrets.token_hex(12)}"
+            self.send_header("x-request-id", request_id)
+            self.send_header("request-id", request_id)
+
         def log_message(self, *_: object) -> None:
             """Quiet: the journal says it all."""
 
@@ -100,14 +116,16 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
 
 def _failure(door: str, asked: dict[str, Any]) -> Call:
     return Call(
-        operation="embeddings" if door == "embeddings" else "chat",
+        operation=_OPERATIONS.get(door, "chat"),
         status="error",
-        provider="anthropic" if door == "messages" else "openai",
+        provider=_PROVIDERS.get(door, "openai"),
         request_model=asked["model"],
     )
 
 
 def _failure_body(door: str, status: int) -> dict[str, Any]:
     kind = "rate_limit_error" if status == 429 else "api_error"
-    error = {"type": kind, "message": "the provider failed as it was told to"}
+    error: dict[str, Any] = {"type": kind, "message": "the provider failed as it was told to"}
+    if door == "generateContent":
+        return {"error": {"code": status, "message": error["message"], "status": "INTERNAL"}}
     return {"type": "error", "error": error} if door == "messages" else {"error": {**error, "code": kind}}

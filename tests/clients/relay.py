@@ -1,34 +1,79 @@
-"""A network between a sender and Tollhouse on which every answer takes its time."""
+"""A network between a sender and Tollhouse that keeps what was sent, and on which answers may take their time."""
 
 from __future__ import annotations
 
+import gzip
+import threading
 import time
+import zlib
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 
 import urllib3
 
+from tests.clients.capture import SentRequest
 from tests.clients.loopback import Loopback
+
+# How a body is to be read. The key, and what concerns one connection, is not kept.
+KEPT_HEADERS = ("content-type", "x-langfuse-ingestion-version")
+_OF_A_CONNECTION = ("host", "connection", "content-length", "transfer-encoding", "accept-encoding")
+_INFLATE: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
 class Relay(Loopback):
-    """Passes each POST on to `target` at once, and its answer back after `delay_s`."""
+    """Passes each request on to `target` at once, and its answer back after `delay_s`."""
 
-    def __init__(self, target: str, *, delay_s: float) -> None:
-        super().__init__(_handler(target, delay_s))
+    def __init__(self, target: str, *, delay_s: float = 0.0) -> None:
+        self.target = target
+        self._lock = threading.Lock()
+        self._sent: list[SentRequest] = []
+        super().__init__(_handler(self, delay_s))
+
+    def keep(self, request: SentRequest) -> None:
+        with self._lock:
+            self._sent.append(request)
+
+    def sent(self) -> list[SentRequest]:
+        """Everything that was posted, in order of arrival."""
+        with self._lock:
+            return list(self._sent)
 
 
-def _handler(target: str, delay_s: float) -> type[BaseHTTPRequestHandler]:
+def _handler(relay: Relay, delay_s: float) -> type[BaseHTTPRequestHandler]:
     http = urllib3.PoolManager(retries=False, timeout=30.0)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            headers = {name: self.headers[name] for name in ("Authorization", "Content-Type")}
-            answer = http.request("POST", target + self.path, body=body, headers=headers)
+            body = self._body()
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            inflate = _INFLATE.get(headers.get("content-encoding", ""), bytes)
+            how = {name: headers[name] for name in KEPT_HEADERS if name in headers}
+            relay.keep(SentRequest(time.monotonic(), self.path, how, inflate(body)))
+            passed = {name: value for name, value in headers.items() if name not in _OF_A_CONNECTION}
+            self._answer(http.request("POST", relay.target + self.path, body=body, headers=passed))
+
+        def do_GET(self) -> None:
+            passed = {"Authorization": self.headers["Authorization"]} if "Authorization" in self.headers else {}
+            self._answer(http.request("GET", relay.target + self.path, headers=passed))
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            pieces = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                pieces.append(self.rfile.read(size))
+                self.rfile.readline()
+            while self.rfile.readline().strip():
+                pass
+            return b"".join(pieces)
+
+        def _answer(self, answer: urllib3.BaseHTTPResponse) -> None:
             time.sleep(delay_s)
             self.send_response(answer.status)
+            if "Content-Type" in answer.headers:
+                self.send_header("Content-Type", answer.headers["Content-Type"])
             self.send_header("Content-Length", str(len(answer.data)))
             self.end_headers()
             self.wfile.write(answer.data)

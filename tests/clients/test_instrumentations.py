@@ -74,6 +74,7 @@ def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> No
     assert calls
     records = stand.records()
     assert_same(told(name, calls), records)
+    stand.keep(client, name, told(name, calls))
     unpriced = [one for one in records if one["input_tokens"] and one["cost_source"] == "none"]
     assert [] == unpriced
 

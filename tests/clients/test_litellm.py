@@ -10,7 +10,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -20,7 +20,9 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import ARCHIVE, Tollhouse, wait_for
-from tests.clients.journal import FIELDS, Call, assert_same
+from tests.clients.capture import SentRequest
+from tests.clients.conftest import keep
+from tests.clients.journal import Call, assert_same, without_names
 from tests.clients.litellm_proxy import Proxy, cost
 from tests.clients.provider import Provider
 from tests.clients.relay import Relay
@@ -69,6 +71,8 @@ class Reported:
     calls: Mapping[str, list[Call]]
     records: list[dict[str, Any]]
     books: dict[str, int]
+    sent: Sequence[SentRequest] = ()
+    place: Path = Path()
 
     def of(self, *names: str) -> list[Call]:
         return [call for name in names for call in self.calls[name]]
@@ -93,8 +97,10 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
     with ExitStack() as ends:
         tollhouse, url, key = _installation(place, ends)
         # One batch of the generic callback, after the last call: it forgets none.
-        generic: dict[str, Any] = {"generic": url, "batch": REPORTS, "flush_s": 3600}
-        proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=url, key=key, **generic)
+        relay = Relay(url)
+        ends.callback(relay.close)
+        generic: dict[str, Any] = {"generic": relay.url, "batch": REPORTS, "flush_s": 3600}
+        proxy = Proxy(place / "proxy", provider=provider.url, tollhouse=relay.url, key=key, **generic)
         ends.callback(proxy.stop)
         proxy.start()
         made = Reported({name: _calls_of(name, proxy, provider) for name in REQUESTS}, [], {})
@@ -102,7 +108,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
         wait_for(lambda: _books(tollhouse).get("duplicates", 0) >= REPORTS, 60, "both reports of every call")
         proxy.stop()
         tollhouse.wait_until_drained()
-        yield replace(made, records=tollhouse.records(), books=_books(tollhouse))
+        yield replace(made, records=tollhouse.records(), books=_books(tollhouse), sent=relay.sent(), place=place)
 
 
 def _installation(place: Path, ends: ExitStack) -> tuple[Tollhouse, str, str]:
@@ -130,7 +136,8 @@ def _books(tollhouse: Tollhouse) -> dict[str, int]:
 
 def test_every_call_is_one_record(reported: Reported) -> None:
     """Models, tokens and status are the journal's."""
-    assert_same(reported.told(), _without_names(reported.records))
+    assert_same(reported.told(), without_names(reported.records))
+    keep("litellm", "both_callbacks", reported.told(), reported.sent, reported.place)
 
 
 def test_the_costs_are_litellms(reported: Reported) -> None:
@@ -207,7 +214,7 @@ def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provi
         heard_twice = _books(tollhouse)["duplicates"]
         assert 0 < heard_twice < len(calls)
         expected = [_as_litellm_tells(call) for call in calls]
-        assert_same(expected, _without_names(tollhouse.records()))
+        assert_same(expected, without_names(tollhouse.records()))
 
 
 def test_no_word_of_it_is_kept(reported: Reported) -> None:
@@ -225,7 +232,3 @@ def _as_litellm_tells(call: Call) -> Call:
     if call.provider == "anthropic":
         return replace(told, reasoning_tokens=0)
     return told
-
-
-def _without_names(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: one[name] for name in FIELDS} | {"request_id": None, "response_model": None} for one in records]

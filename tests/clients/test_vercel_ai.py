@@ -27,9 +27,11 @@ def told(version: str, name: str, call: Call) -> Call:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_records_are_the_journal(stand: Stand, version: str, name: str) -> None:
     """Streams, tool loops, failures and embeddings of three kinds of model, as far as the SDK tells them."""
-    stand.command(["node", "vercel_ai.mjs", version, name], environments.node("node"))
+    stand.command(["node", "vercel_ai.mjs", version, name], environments.node("vercel_ai"))
     calls, records = stand.calls(), stand.records()
     assert calls
-    assert_same([told(version, name, call) for call in calls], records)
+    expected = [told(version, name, call) for call in calls]
+    assert_same(expected, records)
+    stand.keep(f"vercel_ai_{version}", name, expected)
     if name in ("generate", "stream", "loop"):
         assert {("ada", "gold")} == {(one["user"], one["tags"]["tier"]) for one in records}

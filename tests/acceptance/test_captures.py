@@ -1,0 +1,300 @@
+"""
+What real clients sent, again, in other orders and with a restart and a kill between: always the provider's journal.
+
+The captures of every family (tests/clients/captures) go to one Tollhouse, each family under a key of its own, whose
+label tells the families apart. Held against the journal are the record file, the ledger, and what the upstream got.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from tests.acceptance.captured_upstream import CountingUpstream
+from tests.acceptance.conftest import SEND_AI_TELEMETRY, Tollhouse, wait_for
+from tests.clients.capture import SentRequest, kept
+from tests.clients.journal import Call
+
+CAPTURES = kept()
+FAMILIES = sorted({capture.family for capture in CAPTURES})
+SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+COUNTER_WAIT_S = 2.0
+# Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes it.
+WHILE_SENDING, AFTERWARDS = "10m", "0s"
+SETTLED_S = 20.0  # until what was summed of counters is taken back
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+[spool]
+hold = "{hold}"
+counter_wait = "2s"
+[upstream]
+base_url = "{upstream}"
+[[upstream.keys]]
+name = "telemetry"
+secret_file = "upstream.key"
+use_cases = ["Send AI Telemetry"]
+[[destinations]]
+name = "archive"
+type = "ndjson"
+path = "records.ndjson"
+"""
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+SPAN_TOKENS = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
+    "gen_ai.usage.reasoning.output_tokens",
+)
+
+Posted = tuple[str, SentRequest]  # family
+Counted = tuple[str, ...]  # outcome and tokens of one call, unknown and 0 alike
+
+
+# -- orders ------------------------------------------------------------------------------------------------------------
+
+
+def captured() -> list[Posted]:
+    """All runs side by side, each in its own time."""
+    requests = [(one.at, capture.family, one) for capture in CAPTURES for one in capture.requests]
+    return [(family, one) for _, family, one in sorted(requests, key=lambda row: row[0])]
+
+
+def backwards() -> list[Posted]:
+    return captured()[::-1]
+
+
+def twice() -> list[Posted]:
+    return [posted for posted in captured() for _ in range(2)]
+
+
+def shuffled() -> list[Posted]:
+    requests = captured()
+    random.Random(SEED).shuffle(requests)
+    return requests
+
+
+def is_counter(posted: Posted) -> bool:
+    return posted[1].path.endswith("/v1/metrics")
+
+
+@dataclass(frozen=True)
+class Order:
+    name: str
+    requests: Callable[[], list[Posted]]
+    ends: Mapping[int, int] = field(default_factory=dict)  # after how many tenths of them, by which signal
+    counters_first: bool = False  # and nothing else before these are decided
+
+
+ORDERS = (
+    Order("captured", captured),
+    Order("backwards", backwards),
+    Order("twice", twice),
+    Order("shuffled", shuffled),
+    Order("counters decided before their calls come", captured, counters_first=True),
+    Order("stopped and killed", shuffled, ends={3: signal.SIGTERM, 6: signal.SIGKILL}),
+)
+
+
+# -- one run -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came out, by family."""
+
+    records: Mapping[str, list[dict[str, Any]]]
+    ledger: Mapping[str, dict[str, Any]]
+    spans: Mapping[str, list[dict[str, Any]]]
+    counters: Mapping[str, dict[tuple[str, str], Any]]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A data directory with a key for each family, and their secrets."""
+    tollhouse = Tollhouse(
+        tmp_path_factory.mktemp("prepared"), CONFIG.format(upstream="http://127.0.0.1:1", hold=WHILE_SENDING)
+    )
+    (tollhouse.directory / "upstream.key").write_text("upstream-secret\n")
+    use_case = ("--use-case", SEND_AI_TELEMETRY)
+    tollhouse.start()  # a running server answers commands sooner
+    keys = {family: tollhouse.key(family, *use_case, "--label", f"team={family}") for family in FAMILIES}
+    tollhouse.stop()
+    return tollhouse.directory, keys
+
+
+@pytest.fixture(scope="module", params=ORDERS, ids=lambda order: order.name)
+def replayed(
+    request: pytest.FixtureRequest, prepared: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Replayed]:
+    """Everything sent in one order, and all that is open or waits is decided."""
+    directory, keys = prepared
+    place = tmp_path_factory.mktemp("replayed") / "installation"
+    shutil.copytree(directory, place)
+    upstream = CountingUpstream()
+    tollhouse = Tollhouse(place, CONFIG.format(upstream=upstream.url, hold=WHILE_SENDING))
+    try:
+        tollhouse.start()
+        _send(tollhouse, keys, request.param)
+        wait_for(lambda: _waiting(tollhouse) == 0, 60, "every counter is decided")
+        tollhouse.stop()  # closes what is open
+        tollhouse.config.write_text(CONFIG.format(upstream=upstream.url, hold=AFTERWARDS))
+        tollhouse.start()
+        _wait_for_take_backs(tollhouse)
+        for route in ("archive/ai-telemetry", "upstream/ai-telemetry"):
+            tollhouse.wait_until_drained(route, 60)
+        tollhouse.json("spool", "verify")
+        yield _by_family(tollhouse, upstream)
+    finally:
+        tollhouse.stop(signal.SIGKILL, code=None)
+        upstream.close()
+        shutil.rmtree(place)
+
+
+def _send(tollhouse: Tollhouse, keys: Mapping[str, str], order: Order) -> None:
+    print(f"TOLLHOUSE_ORDER_SEED={SEED}")
+    requests = order.requests()
+    if order.counters_first:
+        counters = [posted for posted in requests if is_counter(posted)]
+        _post_all(tollhouse, keys, counters)
+        time.sleep(COUNTER_WAIT_S)
+        wait_for(lambda: _waiting(tollhouse) == 0, 60, "every counter is decided")
+        requests = [posted for posted in requests if not is_counter(posted)]
+    places = sorted((len(requests) * tenths // 10, how) for tenths, how in order.ends.items())
+    begin = 0
+    for place, how in places:
+        _post_all(tollhouse, keys, requests[begin:place])
+        _end_while_sending(tollhouse, how, keys, requests[place : place + 20])
+        begin = place  # what was in hand when it ended is sent again, as its senders would
+    _post_all(tollhouse, keys, requests[begin:])
+
+
+def _post_all(tollhouse: Tollhouse, keys: Mapping[str, str], requests: Sequence[Posted]) -> None:
+    http = urllib3.PoolManager(retries=False, timeout=30.0)
+    for family, request in requests:
+        headers = {**request.headers, "authorization": keys[family]}
+        answer = http.request("POST", tollhouse.url + request.path, body=request.body, headers=headers)
+        assert answer.status < 300, (family, request.path, answer.status, answer.data[:500])
+    http.clear()
+
+
+def _end_while_sending(tollhouse: Tollhouse, how: int, keys: Mapping[str, str], requests: Sequence[Posted]) -> None:
+    """Requests are on their way when the server ends; nobody asks what they were answered."""
+
+    def send() -> None:
+        try:
+            _post_all(tollhouse, keys, requests)
+        except (urllib3.exceptions.HTTPError, AssertionError):
+            return
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    time.sleep(0.05)
+    tollhouse.stop(how, code=None)
+    sender.join()
+    tollhouse.start()
+
+
+def _waiting(tollhouse: Tollhouse) -> int:
+    return sum(int(topic["pending"]) for topic in tollhouse.json("spool", "status")["topics"])
+
+
+def _wait_for_take_backs(tollhouse: Tollhouse) -> None:
+    """Nothing says that they are over: so until counters beside calls count nothing, or as long as they may take."""
+    deadline = time.monotonic() + SETTLED_S
+    while time.monotonic() < deadline:
+        tollhouse.wait_until_drained("archive/ai-telemetry", 60)
+        if not _summed_counters(tollhouse.records()):
+            return
+        time.sleep(0.2)
+
+
+def _by_family(tollhouse: Tollhouse, upstream: CountingUpstream) -> Replayed:
+    report = tollhouse.json("report", "--by", "team", "--from", "2020-01-01")
+    spans = _grouped(upstream.spans(), "tollhouse.team")
+    counters: dict[str, dict[tuple[str, str], Any]] = {}
+    for (team, name, kind), value in upstream.counters().items():
+        counters.setdefault(team, {})[name, kind] = value
+    ledger = {row["team"]: row for row in report["rows"]}
+    return Replayed(_grouped(tollhouse.records(), "team"), ledger, spans, counters)
+
+
+def _grouped(rows: Sequence[dict[str, Any]], name: str) -> dict[str, list[dict[str, Any]]]:
+    ordered = sorted(rows, key=lambda row: str(row.get(name)))
+    return {team: list(group) for team, group in itertools.groupby(ordered, key=lambda row: str(row.get(name)))}
+
+
+# -- the judge ---------------------------------------------------------------------------------------------------------
+
+
+def told_by(family: str) -> list[Call]:
+    return [call for capture in CAPTURES if capture.family == family for call in capture.told]
+
+
+def _counted(status: str, tokens: Sequence[int | None]) -> Counted:
+    return status, *(str(value or 0) for value in tokens)
+
+
+def _summed_counters(records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], Decimal]:
+    """What counts of counters, by their names, less what was taken back."""
+    sums: defaultdict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
+    for one in records:
+        if one["kind"] == "usage_metric" and not one["shadow"]:
+            sums[str(one["team"]), one["name"], str(one["token_type"])] += Decimal(str(one["value"]))
+    return {kind: value for kind, value in sums.items() if value}
+
+
+def _differences(expected: Counter[Counted], found: Counter[Counted]) -> tuple[list[Counted], list[Counted]]:
+    return sorted((expected - found).elements()), sorted((found - expected).elements())
+
+
+@pytest.mark.timeout(300)
+def test_every_family_came_out(replayed: Replayed) -> None:
+    """No record is without its family, and nothing of one was left out."""
+    assert FAMILIES
+    assert FAMILIES == sorted(replayed.records) == sorted(replayed.ledger) == sorted(replayed.spans)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_calls_are_the_journal(replayed: Replayed, family: str) -> None:
+    """In the record file and upstream: each call once, with its outcome and its tokens by kind."""
+    expected = Counter(_counted(call.status, [getattr(call, name) for name in TOKENS]) for call in told_by(family))
+    calls = [one for one in replayed.records[family] if one["kind"] == "inference" and not one["shadow"]]
+    archived = Counter(_counted(one["status"], [one[name] for name in TOKENS]) for one in calls)
+    sent = Counter(
+        _counted(one["tollhouse.status"], [one.get(name) for name in SPAN_TOKENS]) for one in replayed.spans[family]
+    )
+    assert ([], []) == _differences(expected, archived)
+    assert ([], []) == _differences(expected, sent)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None:
+    """Calls, and tokens by kind, counters beside the calls included: what these repeat is not counted again."""
+    told = told_by(family)
+    expected = {name: sum(getattr(call, name) or 0 for call in told) for name in TOKENS}
+    row = replayed.ledger[family]
+    assert {"calls": len(told), **expected} == {name: row[name] for name in ("calls", *TOKENS)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_counters_beside_calls_count_nothing(replayed: Replayed, family: str) -> None:
+    """What was summed of them before the calls were known was taken back, upstream, too."""
+    assert {} == _summed_counters(replayed.records[family])
+    assert {} == replayed.counters.get(family, {})

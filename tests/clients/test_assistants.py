@@ -1,0 +1,56 @@
+"""
+Coding assistants at work: a prompt, the tool that the model asks for, its answer; or a provider that fails.
+
+Each tells its calls as log records or spans, and most of them the same tokens as counters beside these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.clients.assistants import ASSISTANTS, Place
+from tests.clients.conftest import Stand
+from tests.clients.journal import Call, assert_same, without, without_names
+
+pytestmark = pytest.mark.clients
+
+# What stands before the provider's version: it answers, fails always, or fails every other time.
+RUNS = {"prompt": "", "failure": "/fail-500", "retry": "/flaky-500"}
+
+
+def told(assistant: str, run: str, calls: list[Call]) -> list[Call]:
+    kept = [replace(call, request_id=None, response_model=None) for call in calls]
+    if assistant == "claude_code":  # its log records name what answered, its spans what was asked for
+        answered = [call.response_model or call.request_model for call in calls]
+        kept = [replace(call, request_model=model) for call, model in zip(kept, answered, strict=True)]
+    if assistant.startswith("claude_code") and run != "prompt":
+        kept = _with_one_failure(kept, run)
+    if assistant == "codex" and run == "failure":
+        return []  # it ends without a word
+    if assistant == "qwen_code":
+        kept = [without("cache_write_tokens")(call) for call in kept]  # its figures are Gemini's
+    if assistant == "copilot_cli":
+        kept = [replace(call, provider="github") for call in kept]  # whoever it is set to
+    return kept
+
+
+def _with_one_failure(calls: list[Call], run: str) -> list[Call]:
+    """Attempts that failed are told once, when no other one follows."""
+    return calls[-1:] if run == "failure" else [call for call in calls if call.status == "ok"]
+
+
+@pytest.mark.parametrize("assistant", ASSISTANTS)
+@pytest.mark.parametrize("run", RUNS)
+def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: str, run: str) -> None:
+    """One record for each call, with its tokens by kind."""
+    place = Place(home=tmp_path, provider=stand.provider.url + RUNS[run], tollhouse=stand.url, key=stand.key)
+    started = ASSISTANTS[assistant](place)
+    stand.program(started.command, tmp_path, started.environment, fails=run == "failure")
+    calls = stand.calls()
+    assert calls
+    expected = told(assistant, run, calls)
+    assert_same(expected, without_names(stand.records()))
+    stand.keep(assistant, run, expected, tmp_path)
