@@ -17,8 +17,9 @@ from gateway.assembly import open_services
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
 from gateway.http.in_hand import stopping
-from gateway.http.listener import Listener, operator_listen, tls_context
+from gateway.http.listener import Listener, operator_listen, uses_tls
 from gateway.http.services import ReceiverServices, Services
+from gateway.http.tls import Certificate
 from gateway.monitoring.supervisor import Supervisor
 from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
@@ -65,6 +66,7 @@ class App:
         self._supervisor = Supervisor()
         self._stack = AsyncExitStack()
         self._services: Services | None = None
+        self._certificate: Certificate | None = None
         self._abandoned = asyncio.Event()
         self.url = ""
         self.operator_url = ""
@@ -115,7 +117,9 @@ class App:
         return secret
 
     async def reload(self) -> None:
-        """Take over changed secret files and try parked routes again."""
+        """Take over changed secret files and certificates, and try parked routes again."""
+        if self._certificate is not None:
+            self._certificate.renew()
         await self.services.receivers.access.flush()
         self.services.poke()
         _log.info("read secrets again", extra={"action": "reloaded"})
@@ -172,18 +176,22 @@ class App:
 
     async def _listen(self, services: Services) -> None:
         server = self.config.server
+        self._certificate = certificate = Certificate.of(server)
+        if certificate is not None:
+            self._supervisor.start("certificate", certificate.watch())
         socket = OperatorSocket(self.config.data_dir, operator_application(services.operators))
         self._stack.push_async_callback(socket.stop)
         await socket.start()
         operator_address = operator_listen(server)
         outer = application(services, for_senders=True, for_operators=operator_address is None)
-        public = Listener(outer, tls=tls_context(server), connections=services.receivers.connections)
+        public = Listener(outer, certificate=certificate, connections=services.receivers.connections)
         listeners = [public]
         self._stack.push_async_callback(public.stop)
         await public.start(server.listen)
         self.url = self.operator_url = public.url
         if operator_address is not None:
-            private = Listener(application(services, for_senders=False, for_operators=True))
+            inner = application(services, for_senders=False, for_operators=True)
+            private = Listener(inner, certificate=certificate if uses_tls(server, operator_address) else None)
             listeners.append(private)
             self._stack.push_async_callback(private.stop)
             await private.start(operator_address)
@@ -196,7 +204,7 @@ class App:
                 max_connections=receivers.connections.limit,
             )
             self._stack.push_async_callback(grpc.stop, CUT_S)
-            await grpc.start(server)
+            await grpc.start(server.grpc_listen, certificate)
             self.grpc_address = grpc.address
         self._stack.push_async_callback(self._drain, services.receivers, listeners)
 

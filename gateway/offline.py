@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.addresses.application import operator_application
 from gateway.assembly import open_operator_services, open_storage
 from gateway.configuration.sections import Config
-from gateway.http.listener import operator_listen
+from gateway.http.listener import operator_listen, uses_tls
 from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
 from spool.clock import SystemClock
@@ -58,7 +58,7 @@ async def _declare(storage: Storage, config: Config) -> None:
 
 
 def _console_url(config: Config) -> str:
-    """Where the console will be once the server runs; the operator's own listener has no TLS."""
-    private = operator_listen(config.server)
-    scheme = "https" if config.server.tls_cert_file and private is None else "http"
-    return f"{scheme}://{private or config.server.listen}{CONSOLE}/"
+    """Where the console will be once the server runs; with TLS if there is any."""
+    server, private = config.server, operator_listen(config.server)
+    tls = server.tls_cert_file is not None if private is None else uses_tls(server, private)
+    return f"{'https' if tls else 'http'}://{private or server.listen}{CONSOLE}/"

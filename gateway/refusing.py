@@ -10,7 +10,8 @@ from gateway.addresses.telemetry import GRPC_SERVICES
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal
 from gateway.http.connections import Connections, connection_limit
-from gateway.http.listener import Listener, operator_listen, tls_context
+from gateway.http.listener import Listener, operator_listen, uses_tls
+from gateway.http.tls import Certificate
 from gateway.receivers.otlp_grpc import GrpcServer, refusals
 from spool.clock import Clock
 
@@ -22,6 +23,7 @@ class RefusingListeners:
 
     def __init__(self, server: ServerSettings, clock: Clock, reason: str) -> None:
         self._server = server
+        self._certificate = Certificate.of(server)
         self._clock = clock
         self._stack = AsyncExitStack()
         self._reason = reason
@@ -29,16 +31,15 @@ class RefusingListeners:
 
     async def start(self) -> ServerSettings:
         """Listen; the settings with the ports that were chosen, so that the server behind it gets the same."""
-        server = self._server
+        server, certificate = self._server, self._certificate
         try:
             operator_address = operator_listen(server)
-            public = await self._listen(server, server.listen, shows_reason=operator_address is None)
+            public = await self._listen(server.listen, certificate, shows_reason=operator_address is None)
             server = replace(server, listen=public)
             if operator_address is not None:
-                private = replace(server, tls_cert_file=None)
-                server = replace(
-                    server, operator_listen=await self._listen(private, operator_address, shows_reason=True)
-                )
+                private = certificate if uses_tls(server, operator_address) else None
+                operator_address = await self._listen(operator_address, private, shows_reason=True)
+                server = replace(server, operator_listen=operator_address)
             if server.grpc_listen:
                 grpc = GrpcServer(
                     refusals(self._refusal, GRPC_SERVICES),
@@ -46,7 +47,7 @@ class RefusingListeners:
                     max_connections=connection_limit(server),
                 )
                 self._stack.push_async_callback(grpc.stop, 0.0)
-                await grpc.start(server)
+                await grpc.start(server.grpc_listen, certificate)
                 server = replace(server, grpc_listen=grpc.address)
         except BaseException:
             await self.stop()
@@ -56,10 +57,11 @@ class RefusingListeners:
     async def stop(self) -> None:
         await self._stack.aclose()
 
-    async def _listen(self, server: ServerSettings, address: str, *, shows_reason: bool) -> str:
+    async def _listen(self, address: str, certificate: Certificate | None, *, shows_reason: bool) -> str:
         shown = self._reason if shows_reason else None
         application = refusing_application(self._refusal, self._clock, shown_reason=shown)
-        listener = Listener(application, tls=tls_context(server), connections=Connections(connection_limit(server)))
+        connections = Connections(connection_limit(self._server))
+        listener = Listener(application, certificate=certificate, connections=connections)
         self._stack.push_async_callback(listener.stop)
         await listener.start(address)
         return listener.address

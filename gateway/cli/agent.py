@@ -35,8 +35,7 @@ from gateway.cli import config_option, configured, fail
 from gateway.cli.operator.client import system_user
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
-from gateway.configuration.sections import Config, ConfigError, split_address
-from gateway.http.listener import is_loopback
+from gateway.configuration.sections import Config, ConfigError, is_loopback, split_address
 from gateway.monitoring import logs
 from spool.clock import SystemClock
 from spool.errors import SpoolError

@@ -7,7 +7,7 @@ from datetime import date
 
 from exporters.destinations import catalogue, upstream
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
-from gateway.configuration.sections import Assignment, Config, Match, ServerSettings
+from gateway.configuration.sections import Assignment, Config, Match, ServerSettings, is_loopback, split_address
 from gateway.normalise.reading.content import may_hold_content
 from spool.devices import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
@@ -70,6 +70,11 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         address = getattr(server, name)
         if (address or name == "listen") and not _is_address(address):
             yield f'server.{name} must be HOST:PORT, such as "127.0.0.1:4318"'
+    if _is_public(server.operator_listen) and not (server.tls_cert_file or server.operator_plaintext):
+        yield (
+            "server.operator_listen is public: passwords, sessions and /metrics would travel in the clear; set "
+            "server.tls_cert_file and server.tls_key_file, or server.operator_plaintext = true if a proxy encrypts"
+        )
     if bool(server.tls_cert_file) != bool(server.tls_key_file):
         yield "server.tls_cert_file and server.tls_key_file go together"
     if server.tls_client_ca_file and not server.tls_cert_file:
@@ -82,6 +87,10 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         yield "server.max_connections must be at least 2"
     if server.small_body_reserve < 2 * server.small_body_bytes:
         yield "server.small_body_reserve must be at least twice server.small_body_bytes"
+
+
+def _is_public(address: str) -> bool:
+    return _is_address(address) and not is_loopback(split_address(address)[0])
 
 
 def _agent_problems(config: Config) -> Iterator[str]:

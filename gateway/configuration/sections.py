@@ -8,6 +8,7 @@ there and taken here.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -30,6 +31,7 @@ class ServerSettings:
     listen: str = "127.0.0.1:4318"
     grpc_listen: str = "127.0.0.1:4317"
     operator_listen: str = ""
+    operator_plaintext: bool = False  # others than this machine may reach operator_listen without TLS
     accept_bearer: bool = False
     api_key_file: Path | None = None
     max_body_bytes: Size = 64 * MIB
@@ -184,3 +186,11 @@ def split_address(address: str) -> tuple[str, int]:
     """HOST:PORT as its parts; an IPv6 host loses its brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone. A name other than localhost may mean anything, so it counts as public."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -8,9 +8,9 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.authentication.access import Bearer
+from gateway.configuration.sections import is_loopback
 from gateway.errors import Refusal
 from gateway.http.address import Address
-from gateway.http.listener import is_loopback
 from gateway.http.services import ReceiverServices
 from spool.devices import is_device_id
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
-import ssl
 from typing import Any
 
 from aiohttp import web, web_response
 
 from gateway.attempts import neighbourhood
-from gateway.configuration.sections import ServerSettings, split_address
+from gateway.configuration.sections import ServerSettings, is_loopback, split_address
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.connections import Connections
+from gateway.http.tls import Certificate
 
 _log = logging.getLogger(__name__)
 
@@ -135,11 +134,11 @@ class Listener:
         self,
         application: web.Application,
         *,
-        tls: ssl.SSLContext | None = None,
+        certificate: Certificate | None = None,
         connections: Connections | None = None,
     ) -> None:
         """Without `connections` their number is not bounded."""
-        self._tls = tls
+        self._tls = None if certificate is None else certificate.context
         self._connections = connections
         # auto_decompress off: aiohttp takes half a gzip body for a whole one (gateway.http.bodies inflates).
         self._settings: dict[str, Any] = {
@@ -195,17 +194,6 @@ class Listener:
         await self._runner.cleanup()
 
 
-def tls_context(server: ServerSettings) -> ssl.SSLContext | None:
-    """TLS 1.2 or later, None without a certificate; with a client CA a client must show a certificate of it."""
-    if server.tls_cert_file is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=server.tls_client_ca_file)
-    context.load_cert_chain(server.tls_cert_file, server.tls_key_file)
-    if server.tls_client_ca_file:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
 def operator_listen(server: ServerSettings) -> str | None:
     """The address of /metrics, the console and the operator API; None if it is `server.listen`."""
     if server.operator_listen:
@@ -213,9 +201,6 @@ def operator_listen(server: ServerSettings) -> str | None:
     return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone. A name other than localhost may mean anything, so it counts as public."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def uses_tls(server: ServerSettings, address: str) -> bool:
+    """Whether a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in."""
+    return server.tls_cert_file is not None and not is_loopback(split_address(address)[0])

@@ -17,7 +17,6 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import ServerSettings
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
@@ -26,6 +25,7 @@ from gateway.http.budget import Lease
 from gateway.http.endpoint import refusal_of
 from gateway.http.services import ReceiverServices
 from gateway.http.slices import drive
+from gateway.http.tls import Certificate
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.receivers.otlp_http import MEMBERS, refuse_when_all_malformed
@@ -51,14 +51,13 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers([_service(name, export) for name, export in exports.items()])
         self.address = ""
 
-    async def start(self, server: ServerSettings) -> None:
-        """Listen. OSError if the address is in use or a TLS file cannot be read."""
-        address, credentials = server.grpc_listen, _credentials(server)
+    async def start(self, address: str, certificate: Certificate | None) -> None:
+        """Listen. OSError if the address is in use."""
         try:
-            if credentials is None:
+            if certificate is None:
                 port = self._server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(address, credentials)
+                port = self._server.add_secure_port(address, _credentials(certificate))
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen on {address} for gRPC: the address is in use or not of this machine"
@@ -206,12 +205,16 @@ def _address(context: Context) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
 
 
-def _credentials(server: ServerSettings) -> Any:
-    """None without a certificate; with a client CA a client must show a certificate of it."""
-    if server.tls_cert_file is None or server.tls_key_file is None:
-        return None
-    pair = (server.tls_key_file.read_bytes(), server.tls_cert_file.read_bytes())
-    client_ca = server.tls_client_ca_file.read_bytes() if server.tls_client_ca_file else None
-    return grpc.ssl_server_credentials(  # type: ignore[no-untyped-call]
-        [pair], root_certificates=client_ca, require_client_auth=client_ca is not None
+def _credentials(certificate: Certificate) -> Any:
+    """They ask for the certificate at every new connection, so a renewed one is used from then on."""
+
+    def configuration() -> Any:
+        text = certificate.text
+        return grpc.ssl_server_certificate_configuration(  # type: ignore[no-untyped-call]
+            [(text.key, text.cert)], text.client_ca
+        )
+
+    needs_client = certificate.text.client_ca is not None
+    return grpc.dynamic_ssl_server_credentials(  # type: ignore[no-untyped-call]
+        configuration(), configuration, require_client_authentication=needs_client
     )

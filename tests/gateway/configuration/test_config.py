@@ -173,3 +173,24 @@ def test_secrets_are_named_by_file_only() -> None:
 def test_addresses_split() -> None:
     """IPv6 hosts lose their brackets."""
     assert (("::1", 4318), ("127.0.0.1", 0)) == (split_address("[::1]:4318"), split_address("127.0.0.1:0"))
+
+
+@pytest.mark.parametrize(
+    ("listen", "settings", "is_problem"),
+    [
+        ("0.0.0.0:4319", "", True),
+        ("gateway.example.com:4319", "", True),
+        ("127.0.0.1:4319", "", False),
+        ("[::1]:4319", "", False),
+        ("0.0.0.0:4319", "operator_plaintext = true", False),
+        ("0.0.0.0:4319", 'tls_cert_file = "c.pem"\ntls_key_file = "k.pem"', False),
+    ],
+)
+def test_operators_are_not_served_in_the_clear(tmp_path: Path, listen: str, settings: str, is_problem: bool) -> None:
+    """A public operator side needs TLS, or the word that something before it encrypts."""
+    path = written(tmp_path, f'[server]\noperator_listen = "{listen}"\n{settings}\n')
+    if not is_problem:
+        assert listen == load(path, env={}).server.operator_listen
+        return
+    [problem] = problems(path)
+    assert "server.operator_plaintext = true" in problem

@@ -1,0 +1,104 @@
+"""Certificates: on every public listener, and exchanged while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+
+import grpc
+import pytest
+from aiohttp import ClientError, ClientSession, DummyCookieJar
+
+from gateway.http.tls import Certificate
+from gateway.mounts import OPERATOR_API
+from spool.registry.operators import ADMIN, Actor
+from tests.integration.certificates import Certificates
+from tests.integration.conftest import Serve
+
+pytestmark = pytest.mark.asyncio
+
+
+def placed(directory: Path, certificates: Certificates, name: str) -> dict[str, Path]:
+    """The settings of a server certificate, at a place of its own where it can be exchanged."""
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    shutil.copy(certificates.path(f"{name}.pem"), cert)
+    shutil.copy(certificates.path(f"{name}.key"), key)
+    return {"tls_cert_file": cert, "tls_key_file": key}
+
+
+async def names_shown(addresses: Iterable[str], certificates: Certificates) -> list[object]:
+    """Whom the certificates name, over new connections."""
+    return [await asyncio.to_thread(_name_shown, address, certificates) for address in addresses]
+
+
+def _name_shown(address: str, certificates: Certificates) -> object:
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    context = certificates.anonymous()
+    with (
+        socket.create_connection(("127.0.0.1", int(port)), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+    ):
+        found = secure.getpeercert()
+    assert found is not None, host
+    return dict(pair for part in found["subject"] for pair in part)["commonName"]  # type: ignore[misc]
+
+
+async def test_the_public_operator_side_has_tls(serve: Serve, certificates: Certificates, tmp_path: Path) -> None:
+    """Sign-in, cookie and metrics: the cookie goes under TLS alone, and a plain request finds no HTTP."""
+    serving = await serve(operator_listen="0.0.0.0:0", **placed(tmp_path, certificates, "server"))
+    url = serving.app.operator_url.replace("0.0.0.0", "127.0.0.1")
+    assert url.startswith("https://")
+    registry = serving.app.services.storage.registry
+    assert registry is not None
+    link = await registry.operators.link(role=ADMIN, actor=Actor("root", "local"))
+    async with ClientSession(cookie_jar=DummyCookieJar()) as client:
+        answer = await client.post(url + OPERATOR_API + "/sessions", json={"link": link}, ssl=certificates.anonymous())
+        cookie = answer.cookies["__Secure-tollhouse"]
+        assert (201, True, True) == (answer.status, cookie["secure"], cookie["httponly"])
+        with pytest.raises(ClientError):
+            await client.get(url.replace("https", "http") + "/metrics")
+
+
+async def test_operators_on_this_machine_need_none(serve: Serve, certificates: Certificates, tmp_path: Path) -> None:
+    """A scraper beside the gateway reads /metrics without trusting its certificate."""
+    serving = await serve(operator_listen="127.0.0.1:0", **placed(tmp_path, certificates, "server"))
+    async with serving.client.get(serving.app.operator_url + "/metrics") as answer:
+        assert ("http", 200) == (serving.app.operator_url.partition(":")[0], answer.status)
+
+
+async def test_a_renewed_certificate_is_shown_to_new_connections(
+    serve: Serve, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Over HTTP and gRPC, after a reload; files that do not belong together change nothing."""
+    files = placed(tmp_path, certificates, "server")
+    serving = await serve(grpc_listen="127.0.0.1:0", **files)
+    addresses = (serving.url, serving.app.grpc_address)
+    assert ["server", "server"] == await names_shown(addresses, certificates)
+    shutil.copy(certificates.path("client.pem"), files["tls_cert_file"])
+    await serving.app.reload()
+    assert ["server", "server"] == await names_shown(addresses, certificates)
+    shutil.copy(certificates.path("client.key"), files["tls_key_file"])
+    await serving.app.reload()
+    assert ["client", "client"] == await names_shown(addresses, certificates)
+    root = grpc.ssl_channel_credentials(certificates.path("ca.pem").read_bytes())  # type: ignore[no-untyped-call]
+    async with grpc.aio.secure_channel(serving.app.grpc_address, root) as channel:
+        await channel.channel_ready()
+
+
+async def test_unchanged_files_are_not_read_again(certificates: Certificates, tmp_path: Path) -> None:
+    """Only a change is one."""
+    files = placed(tmp_path, certificates, "server")
+    certificate = Certificate(files["tls_cert_file"], files["tls_key_file"], None)
+    assert not certificate.renew()
+    placed(tmp_path, certificates, "client")
+    assert certificate.renew() and not certificate.renew()
+
+
+async def test_files_that_do_not_belong_together_start_nothing(certificates: Certificates) -> None:
+    """The certificate of one key with another."""
+    with pytest.raises(ssl.SSLError):
+        Certificate(certificates.path("server.pem"), certificates.path("client.key"), None)
