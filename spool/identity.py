@@ -79,6 +79,21 @@ def of_call(
     return Identity(os.urandom(16), certain=False)
 
 
+def rule_of(record: Inference) -> str:
+    """What a call on record is known by, in words, as far as the record tells it."""
+    known, request_id = record.id, record.request_id
+    if request_id:
+        if is_long(request_id) and known == digest(2, request_id):
+            return "known by its response id"
+        if known == _by_shared_id(record, request_id).id:
+            return "known by its id with outcome, counts and start: the id is short, or several calls may share it"
+        if known == digest(5, record.source, request_id):
+            return "known by its source's own id"
+    if record.trace_id and record.span_id and known == digest(4, record.trace_id, record.span_id):
+        return "known by its trace and span id"
+    return "known by an id that is not on record, or that another Tollhouse gave it"
+
+
 def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
     Names for a call of groups whose ids several calls share: by its model, outcome, counts and exact start.

@@ -105,7 +105,8 @@ OPERATOR_ADDRESSES = (
           lists=deliveries.DELIVERIES),
     _call("POST", "/replay", OPERATOR, spool.replay, "Send settled records again", takes=spool.Replay),
     _call("GET", "/receipts/{id}", VIEWER, spool.receipt, "What became of a submission"),
-    _call("GET", "/records/{id}", VIEWER, records.show_record, "What is kept of one record, and why"),
+    _call("GET", "/records/{id}", VIEWER, records.show_record, "What is kept of one record, and why",
+          optional=("since",)),
     _call("GET", "/books", VIEWER, spool.show_running_books, "The running books"),
     _call("GET", "/verify", VIEWER, spool.verify, "Recount the books"),
 

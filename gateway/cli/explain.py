@@ -7,7 +7,8 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
+from gateway.intake.reasons import price_lines, reasons
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
@@ -33,18 +35,32 @@ from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import DUPLICATE
+from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, UNRECOGNISED_AI, Dropped, Outcome
 from spool.clock import SystemClock
 from spool.engines import MEMORY, open_storage
+from spool.identity import rule_of
 from spool.log.books import LEFT_OUT
-from spool.record import as_json
+from spool.log.counters import BASE_LINE, LATE, NOT_FINITE, UNCHANGED
+from spool.record import AiRecord, Inference, Record, as_json
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
+
+_WHY_IGNORED = {
+    NOT_AI: "understood, and no AI call",
+    UNRECOGNISED_AI: "names a model or tokens, and nothing here reads it",
+    MERGED: "tells a call or counter that another item tells, too: see dropped",
+    DUPLICATE: "repeats a record that came before: see dropped",
+    BASE_LINE: "the first point of a counter that does not say since when it counts: later ones are compared with it",
+    LATE: "a cumulative point that is not newer than the one before",
+    UNCHANGED: "a counter that did not move",
+    NOT_FINITE: "a counter that is no number",
+}
 
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="FILE...")
 @click.option("--record", metavar="ID", help="Explain a record on file in place of FILE.")
+@click.option("--since", metavar="DAY", help="With --record: how far to look back for an old one; default: a day.")
 @data_option
 @click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The payload's format; default: recognised.")
 @click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
@@ -52,22 +68,31 @@ from spool.storage import StorageOptions
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."
 )
 def explain(
-    files: tuple[str, ...], record: str | None, data: Path | None, format: str | None, why: bool, config: Path | None
+    files: tuple[str, ...],
+    record: str | None,
+    since: str | None,
+    data: Path | None,
+    format: str | None,
+    why: bool,
+    config: Path | None,
 ) -> None:
     """
     Print what payloads would become, as JSON.
 
     Records, ignored and rejected items, and the number of tags left out if there are any, worked out without
     a server. FILE may be `-` and may be gzipped. With more than one FILE, one JSON object a line with its
-    "file".
+    "file". With --why also the rule behind every number, the lines that the estimated cost adds up, and why
+    items gave no record of their own.
 
     With --record, what is kept of a record in the data directory, why its figures are what they are, and what
     is not stored.
     """
     if (record is None) == (not files):
         raise click.UsageError("give FILE, or --record ID")
+    if since is not None and record is None:
+        raise click.UsageError("--since goes with --record")
     if record is not None:
-        _explain_record(record, data, config)
+        _explain_record(record, since, data, config)
         return
     settings = configured(config)
     failed = False
@@ -86,11 +111,11 @@ def explain(
         sys.exit(1)
 
 
-def _explain_record(id: str, data: Path | None, config: Path | None) -> None:
+def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
     """By the operator API, whether a server runs or not."""
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     client = OperatorClient(settings, system_user() or f"uid {os.getuid()}", has_file=config is not None)
-    show_json(client.request("GET", f"/records/{part(id)}"))
+    show_json(client.request("GET", f"/records/{part(id)}", query=[] if since is None else [("since", since)]))
 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
@@ -102,7 +127,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     named = format or recognised(body, how="name it with --as")
     options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
     outcome = released_at_once(_finish(any_format.normalise(named, body, options=options)))
-    clock = SystemClock()
+    clock, book = SystemClock(), PriceBook.load(config.prices)
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)
     storage = await open_storage(in_memory, engine=MEMORY)
     try:
@@ -113,7 +138,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         intake = Intake(
             storage.log,
             attribution=Attribution(config),
-            prices=PriceBook.load(config.prices),
+            prices=book,
             shadows=shadows,
             counters=counters,
         )
@@ -124,26 +149,58 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         books = (await storage.log.books()).topics.get(outcome.topic, {})
     finally:
         await storage.close()
-    reasons = dict(zip((record.id for record in outcome.records), outcome.why or [], strict=False))
-    records = [as_json(record) for entry in entries for record in entry.records if record is not None]
-    for row in records if why else ():
-        row["why"] = reasons.get(bytes.fromhex(row["id"])) or _of_counter(row)
+    records = [record for entry in entries for record in entry.records if record is not None]
     result: dict[str, Any] = {
         "format": named,
-        "records": records,
+        "records": [as_json(record) for record in records],
         "ignored": _ignored(books),
         "rejected": [reject._asdict() for reject in outcome.rejects],
     }
+    if why:
+        _add_reasons(result, records, outcome, book)
     if left_out := books.get(LEFT_OUT, 0):
         result["left_out"] = left_out
     return result
 
 
-def _of_counter(row: dict[str, Any]) -> dict[str, Any]:
-    """What the log made of a cumulative point has its reason in the log."""
-    if row["kind"] != "usage_metric":
-        return {}
-    return {"value": f"what {row['name']} grew by, a cumulative counter"}
+def _add_reasons(result: dict[str, Any], records: Sequence[Record], outcome: Outcome, book: PriceBook) -> None:
+    """`why` of each record and of each reason to ignore, the lines of estimates, and what was dropped."""
+    said: dict[bytes, dict[str, Any]] = {}
+    for record, why in zip(outcome.records, outcome.why or [], strict=False):
+        said.setdefault(record.id, why)  # of a repeat's reasons nothing is in the record
+    for row, kept in zip(result["records"], records, strict=True):
+        row["why"] = {**reasons(kept, book), **said.get(kept.id, {})}
+        if lines := price_lines(kept, book):
+            row["price_lines"] = lines
+    for row in result["ignored"]:
+        row["why"] = _WHY_IGNORED.get(row["reason"], "counted by this reason")
+    result["dropped"] = [one._asdict() for one in (*outcome.dropped, *_repeats(records, outcome))]
+
+
+def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
+    """The reports that the log took for repeats of others, which are those that it has."""
+    left = Counter(record.id for record in records)
+    known: dict[bytes, AiRecord] = {}
+    for record, identity in zip(outcome.records, outcome.identities, strict=True):
+        if left[record.id]:
+            left[record.id] -= 1
+            for name in (identity.id, *identity.also):
+                known.setdefault(name, record)
+            continue
+        names = (identity.id, *identity.lookups, *identity.also)
+        first = next((known[name] for name in names if name in known), None)
+        if first is None:
+            continue
+        rule = "they are the same point of one series"
+        if isinstance(first, Inference):
+            rule = f"that one is {rule_of(first)}" if first.id == record.id else "both have a further name in common"
+        yield Dropped(_item(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
+
+
+def _item(record: AiRecord) -> str:
+    if isinstance(record, Inference):
+        return f"report of {record.source} with the id {record.request_id or record.span_id or record.id.hex()}"
+    return f"data point of {record.name}"
 
 
 def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:
@@ -158,7 +215,7 @@ def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:
 def _ignored(terms: Any) -> list[dict[str, Any]]:
     """What gave no record of its own, by reason; a repeat's reason is `duplicate`."""
     counts = {name.removeprefix("ignored."): n for name, n in terms.items() if name.startswith("ignored.")}
-    counts[DUPLICATE] = terms.get("duplicates", 0)
+    counts[DUPLICATE] = counts.get(DUPLICATE, 0) + terms.get("duplicates", 0)
     return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]
 
 

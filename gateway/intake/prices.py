@@ -33,7 +33,7 @@ from spool import providers
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
 from spool.processing import MARKS, STANDARD, mode_of
-from spool.record import Inference
+from spool.record import Inference, decimal_text
 
 NO_TIME = 2**62  # later than any record: a call without a time gets the newest price
 _MEMO = 10_000  # names are the senders' to choose: the memo is bounded
@@ -61,6 +61,15 @@ class Quote(NamedTuple):
     high: int
     rate: Rate | None
     tiers: tuple[tuple[int, Rate], ...] = ()
+
+
+class PriceLine(NamedTuple):
+    """One kind of tokens of a call, or the call itself: how many, dollars per million (a call: each), dollars."""
+
+    of: str
+    quantity: int
+    price: str
+    amount: str
 
 
 _NEVER = Quote(1, 0, None)
@@ -122,6 +131,17 @@ class PriceBook:
             record.reasoning_tokens or 0,
             record.cache_write_1h_tokens or 0,
         )
+
+    def itemise(self, record: Inference) -> list[PriceLine] | None:
+        """What `estimate` adds up, line by line; None where it knows no cost."""
+        if self.estimate(record) is None:
+            return None
+        mode = mode_of(record.tags)
+        time = NO_TIME if record.start_time is None else record.start_time
+        quote = self._remember((record.provider, record.response_model, record.request_model, mode), time)
+        given = record.input_tokens or 0
+        rate = next((dearer for above, dearer in quote.tiers if given > above), quote.rate)
+        return [] if rate is None else list(_lines(rate, record))
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """The cost of calls that the ledger has summed, as if each had been priced alone (a `Pricer`)."""
@@ -245,6 +265,28 @@ def _cost(
     if len(text) <= digits:
         text = text.zfill(digits + 1)
     return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
+
+
+def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
+    """The parts of `_cost`: no token is in two of them."""
+    read, written = record.cache_read_tokens or 0, record.cache_write_tokens or 0
+    written_1h, thought = record.cache_write_1h_tokens or 0, record.reasoning_tokens or 0
+    thought = 0 if rate.reasoning is None else thought
+    counts = (
+        ("input", (record.input_tokens or 0) - read - written, rate.input),
+        ("cache read", read, rate.cache_read),
+        ("cache write", written - written_1h, rate.cache_write),
+        ("cache write for an hour", written_1h, rate.cache_write_1h),
+        ("output", (record.output_tokens or 0) - thought, rate.output),
+        ("reasoning", thought, rate.reasoning),
+    )
+    for of, quantity, price in counts:
+        if quantity and price is not None:
+            amount = Decimal(quantity * price).scaleb(-rate.digits)
+            yield PriceLine(of, quantity, decimal_text(Decimal(price).scaleb(6 - rate.digits)), decimal_text(amount))
+    if rate.per_request:
+        each = decimal_text(Decimal(rate.per_request).scaleb(-rate.digits))
+        yield PriceLine("request", 1, each, each)
 
 
 def _rate(amounts: Amounts, model: str) -> Rate:

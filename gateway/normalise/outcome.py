@@ -44,6 +44,13 @@ class _Part(msgspec.Struct, array_like=True, gc=False):
     named_points: dict[int, str] = {}
 
 
+class Dropped(NamedTuple):
+    """An item that gave no record of its own, because another one tells the same."""
+
+    item: str
+    why: str
+
+
 _encoder = msgspec.msgpack.Encoder()
 _part = msgspec.msgpack.Decoder(_Part)
 
@@ -72,6 +79,7 @@ class Outcome:
     named_points: dict[int, str] = field(default_factory=dict)  # the same for `points`
     sessions: set[tuple[str, str | None, str]] = field(default_factory=set)  # see `note_session`
     why: list[dict[str, Any]] | None = None  # per record: field -> the rule and the attribute behind it
+    dropped: list[Dropped] = field(default_factory=list)  # beside `why`
     packed: list[bytes] = field(default_factory=list)  # finished records and points, until `parts`
     count: int = 0  # of them in `packed`
     is_last: bool = True  # of the parts of its payload
@@ -110,6 +118,11 @@ class Outcome:
 
     def reject(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(Reject(item, reason, message))
+
+    def drop(self, item: str, because: str) -> None:
+        """Say why an item that was counted as ignored gave no record; nothing is kept unless reasons are asked for."""
+        if self.why is not None:
+            self.dropped.append(Dropped(item, f"dropped: {because}"))
 
     def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
         """Keep the names of an item that was not understood, after `of`, for an operator; never a value."""

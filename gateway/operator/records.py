@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import inf
 
+from gateway.api.costs import moment as moment_of
 from gateway.http.requests import Result
+from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.body import moment
 from gateway.operator.dead_letters import shown_dead
 from gateway.operator.deliveries import shown_delivery
@@ -15,14 +18,15 @@ from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import UnsettledDelivery
 from spool.errors import Invalid, NotThere
-from spool.log.protocols import ReadableLog
-from spool.record import TOPICS, Inference, Record, UsageMetric, as_json
+from spool.log.protocols import Log, ReadableLog
+from spool.log.values import Entry
+from spool.record import TOPICS, Record, as_json
 
-STEP = 4096  # records that are read between two turns of the event loop
+STEP = 1024  # records that are read between two turns of the event loop
+LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
 NOT_STORED = (
     "the reports it was made of: their payloads, the attribute behind each figure, and which of them came later",
-    "the identity under which its repeats are recognised, and the repeats themselves: they are counted",
-    "the rule by which it is a shadow",
+    "the repeats that were recognised by its identity: they are counted",
 )
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -37,80 +41,89 @@ class _Found:
 
 
 async def show_record(request: OperatorRequest[None]) -> Result:
-    """Refusal 404 for a record that is not kept any more, or not closed yet."""
+    """Refusal 404 for a record that is not kept any more, or not closed yet; it says how far was looked."""
     services = request.services
     word = request.word("id").lower()
     if not _ID.fullmatch(word):
         raise Invalid("a record's id is 32 hexadecimal digits")
-    found = await _find(services.log, bytes.fromhex(word))
+    since = services.clock.now() - LOOK_BACK_S
+    if "since" in request.http.query:
+        since = moment_of("since", request.http.query["since"]).timestamp()
+    id = bytes.fromhex(word)
+    found = await _known(services.log, id) or await _found(services.log, id, since, inf)
     if found is None:
-        raise NotThere("no closed record with this id is kept: it may be older than spool.retention, or still open")
+        raise NotThere(
+            f"no closed record with this id was committed since {moment(since)}, and the duplicate window does not know"
+            " it: it may be open still, older than spool.retention, or of before that: look further back with since"
+        )
     held = [one for one in await services.deliveries.unsettled() if _holds(one, found)]
     dead = [one for one in await services.deliveries.dead() if (one.topic, one.number) == (found.topic, found.number)]
+    try:
+        book = await asyncio.to_thread(services.prices)
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
     return {
         "record": as_json(found.record),
         "topic": found.topic,
         "number": found.number,
         "committed_at": moment(found.committed_at),
-        "why": await _why(request, found.record),
+        "why": reasons(found.record, book),
+        "price_lines": price_lines(found.record, book),
         "deliveries": [shown_delivery(one) for one in held],
         "dead": [shown_dead(one) for one in dead],
         "not_stored": list(NOT_STORED),
     }
 
 
-async def _find(log: ReadableLog, id: bytes) -> _Found | None:
-    """The newest closed record with an id. Ids have no index to numbers, so every kept record is looked at."""
+async def _known(log: Log, id: bytes) -> _Found | None:
+    """The record of an id that the duplicate window knows: at its number, or among those of its time."""
+    known = log.whereabouts(id)
+    if known is None:
+        return None
+    if known.place is None:
+        return await _found(log, id, known.since, known.until)
+    topic, number = known.place
+    entries = await log.read(topic, number, number)
+    return next((found for found in _matching(entries, topic, id)), None)
+
+
+async def _found(log: ReadableLog, id: bytes, since: float, until: float) -> _Found | None:
+    """The newest closed record with an id that was committed between two moments (epoch seconds)."""
     for topic in TOPICS:
-        last = log.closed_below(topic) - 1
+        below = log.closed_below(topic)
+        last = below - 1 if until == inf else await _first_after(log, topic, until, below) - 1
         while last > 0:
-            first = max(1, last - STEP + 1)
-            for entry in reversed(await log.read(topic, first, last)):
-                for number, record in enumerate(entry.records, entry.first):
-                    if record is not None and record.id == id:
-                        return _Found(topic, number, entry.committed_at, record)
-            last = first - 1
+            entries = await log.read(topic, max(1, last - STEP + 1), last)
+            for found in _matching(entries, topic, id):
+                return found
+            if not entries or entries[0].committed_at < since:
+                break
+            last = entries[0].first - 1
             await asyncio.sleep(0)
     return None
+
+
+async def _first_after(log: ReadableLog, topic: str, moment: float, below: int) -> int:
+    """The first closed number that was committed after a moment, `below` if none was: both rise together."""
+    low, high = 1, below
+    while low < high:
+        middle = (low + high) // 2
+        entries = await log.read(topic, middle, middle)
+        if entries and entries[0].committed_at > moment:
+            high = middle
+        else:  # before the moment, or gone, which is older than everything that is kept
+            low = middle + 1
+    return low
+
+
+def _matching(entries: Sequence[Entry], topic: str, id: bytes) -> Iterator[_Found]:
+    """The newest first."""
+    for entry in reversed(entries):
+        for number, record in reversed(list(enumerate(entry.records, entry.first))):
+            if record is not None and record.id == id:
+                yield _Found(topic, number, entry.committed_at, record)
 
 
 def _holds(delivery: UnsettledDelivery, found: _Found) -> bool:
     of_topic = delivery.route.rpartition("/")[2] == found.topic
     return of_topic and delivery.first <= found.number <= delivery.last
-
-
-async def _why(request: OperatorRequest[None], record: Record) -> dict[str, str]:
-    """The rule behind what is kept, as far as the record itself tells it."""
-    why: dict[str, str] = {}
-    if isinstance(record, Inference):
-        why |= await _why_cost(request, record)
-        if record.status == "cached":
-            why["status"] = "answered from a cache: counted as a call and as money saved, never as spend"
-    elif isinstance(record, UsageMetric):
-        why["value"] = f"what the counter {record.name} grew by in this report"
-    if getattr(record, "shadow", False):
-        why["shadow"] = "kept and shown, never summed or sent upstream: its reporter also tells these calls, or its "
-        why["shadow"] += f"source is not counted ([sources.{getattr(record, 'source', 'NAME')}] count)"
-    return why
-
-
-async def _why_cost(request: OperatorRequest[None], record: Inference) -> dict[str, str]:
-    why: dict[str, Any] = {}
-    if record.cost is not None:
-        why["cost"] = f"reported by {record.source}"
-    if record.estimated_cost is not None:
-        why["estimated_cost"] = f"worked out from its tokens with the price book {record.price_book}"
-    elif record.input_tokens is None and record.output_tokens is None:
-        why["estimated_cost"] = "unknown: it has no tokens"
-    else:
-        why["estimated_cost"] = "unknown: no price for its provider and model, or a count is missing"
-    try:
-        book = await asyncio.to_thread(request.services.prices)
-    except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
-    now = book.estimate(record)
-    if now != record.estimated_cost:
-        why["estimated_cost"] += f"; the book of today makes it {now or 'unknown'} (tollhouse ledger reprice)"
-    counts = {"reported": "the reported cost counts", "estimated": "the estimate counts", "none": "no cost is known"}
-    why["cost_source"] = counts.get(record.cost_source, record.cost_source)
-    return why

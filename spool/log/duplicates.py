@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
+from typing import NamedTuple
 
 from spool.identity import Identity
 from spool.installation import derived
 from spool.log.runs import IdRun, marked, merge
-from spool.record import TOPICS
+from spool.record import NS, TOPICS
 
 HOUR_NS = 3600 * 10**9
 NEAR_NS = HOUR_NS // 4  # two reports of one call name starts that are at most this far apart
@@ -45,6 +47,14 @@ class Fold:
     removed: Sequence[IdRun]  # merged into added ones, too old, or over the bound
     through: Mapping[str, int]  # by topic: every id up to this number is in a run or forgotten
     covered_since: float
+
+
+class Whereabouts(NamedTuple):
+    """Where the record of a known id is: its place, or when it was committed (epoch seconds, both ends included)."""
+
+    place: tuple[str, int] | None
+    since: float
+    until: float
 
 
 class DuplicateIndex:
@@ -87,6 +97,19 @@ class DuplicateIndex:
             if found is not None:
                 return found
         return None
+
+    def whereabouts(self, identity: bytes) -> Whereabouts | None:
+        """Where to look for a record; None for an id that is not among those kept, or none of a call or event."""
+        id = self.id_of(identity)
+        found = self._newest.get(id)
+        if found is not None:
+            return Whereabouts(place_of(found), 0.0, inf)
+        runs = [run for runs in self._runs.values() for run in runs if id in run]
+        if not runs:
+            return None
+        # A call that began an hour ahead of its arrival is believed.
+        since = min(run.hour for run in runs) * HOUR_NS // NS - AHEAD_NS // NS
+        return Whereabouts(None, since, max(run.arrived_at for run in runs))
 
     # -- adding, after the commit ----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
+from spool.log.duplicates import Whereabouts
 from spool.log.event_types import EventType
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 
@@ -44,6 +45,10 @@ class Log(ReadableLog, Protocol):
 
     async def append(self, submission: Submission) -> Receipt:
         """Keep it: returns after the flush that holds it. SpoolFull or SpoolUnavailable: nothing was kept."""
+        ...
+
+    def whereabouts(self, id: bytes) -> Whereabouts | None:
+        """Where the record of an id is, as far as the duplicate window knows; None when it does not."""
         ...
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:

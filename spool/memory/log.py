@@ -18,7 +18,7 @@ from spool.log.amendments import amended
 from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
 from spool.log.counters import SeriesState
-from spool.log.duplicates import DuplicateIndex
+from spool.log.duplicates import DuplicateIndex, Whereabouts
 from spool.log.event_types import EventType, EventTypes
 from spool.log.horizon import Horizon
 from spool.log.observation import notify
@@ -207,6 +207,9 @@ class MemoryLog:
 
     def closed_below(self, topic: str) -> int:
         return self._horizon.closed_below(topic)
+
+    def whereabouts(self, id: bytes) -> Whereabouts | None:
+        return self._index.whereabouts(id)
 
     def changes(self, topic: str) -> AsyncIterator[int]:
         return self._horizon.changes(topic)

@@ -16,7 +16,7 @@ from functools import partial
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books, shapes
-from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.duplicates import DuplicateIndex, Fold, Whereabouts
 from spool.log.event_types import EventType
 from spool.log.horizon import Committed, Horizon
 from spool.log.observation import notify
@@ -290,6 +290,9 @@ class SqliteLog:
 
     def closed_below(self, topic: str) -> int:
         return self._horizon.closed_below(topic)
+
+    def whereabouts(self, id: bytes) -> Whereabouts | None:
+        return self._index.whereabouts(id)
 
     def changes(self, topic: str) -> AsyncIterator[int]:
         return self._horizon.changes(topic)

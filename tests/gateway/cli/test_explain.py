@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from gateway.cli.examples import example
-from gateway.cli.explain import explain
+from gateway.cli.explain import explain, explained
+from gateway.configuration.sections import Config, SourceSettings
+from spool.record import AMENDABLE
+from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
 
 def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
@@ -45,6 +51,83 @@ def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: 
     result = CliRunner().invoke(explain, [str(file), "--why"])
     (record,) = json.loads(result.stdout)["records"]
     assert ("0.5", True) == (record["value"], why in record["why"]["value"])
+
+
+NUMBERS = [name for name in AMENDABLE if name.endswith("_tokens")] + ["cost", "value"]
+CASES = [
+    path
+    for path in sorted((Path(__file__).parents[2] / "cases").rglob("*.*json"))
+    if not path.name.endswith(".expected.json") and path.parent.name != "sequences"
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) -> None:
+    """Each number has a rule, each estimate the lines that it adds up, each item that was merged says whose it is."""
+    format = None if case.parent.parent.name == "otlp" else case.parent.name
+    result = asyncio.run(explained(case.read_bytes(), format, Config(), why=True))
+    for record in result["records"]:
+        assert [] == [name for name in NUMBERS if record.get(name) is not None and name not in record["why"]]
+        assert {"id", "estimated_cost", "cost_source"} <= set(record["why"]) or record["kind"] == "usage_metric"
+        lines = record.get("price_lines", [])
+        if record.get("estimated_cost") is not None:
+            assert Decimal(record["estimated_cost"]) == sum(Decimal(line["amount"]) for line in lines)
+            of = {line["of"]: line["quantity"] for line in lines}
+            assert record["cache_read_tokens"] in (None, of.get("cache read", 0))
+        assert not record["shadow"] or "never summed" in record["why"]["shadow"]
+    assert all(row["why"] for row in result["ignored"])
+    told = {row["reason"]: row["count"] for row in result["ignored"]}
+    assert told.get("merged", 0) + told.get("duplicate", 0) == len(result["dropped"])
+    assert all(row["why"].startswith("dropped: ") for row in result["dropped"])
+
+
+def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
+    """A framework's span around the provider's, a span that came twice, and a report of the call by another trace."""
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.output_tokens": 5,
+            "gen_ai.usage.input_tokens": 100, "gen_ai.response.id": "chatcmpl-0123456789abcdefABCD"}  # fmt: skip
+    outer = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
+    other = span(4, chat)
+    other["traceId"] = "ab" * 16
+    payload = traces(span(1, outer), span(2, chat, parent=1), span(2, chat, parent=1), other)
+    result = asyncio.run(explained(in_json(payload), None, Config(), why=True))
+    [record] = result["records"]
+    assert [
+        (f"span {other['spanId'][:-1]}2", "dropped: repeats a span of the same trace and span id, which came before"),
+        (
+            f"span {other['spanId'][:-1]}1",
+            f"dropped: repeats span {record['span_id']}, because it encloses it, and the innermost call that tells"
+            " tokens counts",
+        ),
+        (
+            "report of otel with the id chatcmpl-0123456789abcdefABCD",
+            f"dropped: repeats record {record['id']}, because that one is known by its response id",
+        ),
+    ] == [(row["item"], row["why"]) for row in result["dropped"]]
+    assert [("duplicate", 2), ("merged", 1)] == [(row["reason"], row["count"]) for row in result["ignored"]]
+
+
+def meter(id: str, user: str, **data: Any) -> dict[str, Any]:
+    time = "2026-11-01T10:00:00Z"
+    return {"specversion": "1.0", "type": "tokens", "id": id, "time": time, "subject": user, "data": data}
+
+
+def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
+    """The order in a file does not matter; the counter of a user without calls counts, and has no such reason."""
+    counters = [meter(f"m-{user}", user, tokens=9, model="gpt-4o", type="input") for user in ("anna", "bert")]
+    call = meter("c-1", "anna", model="gpt-4o", prompt_tokens=9, completion_tokens=2)
+    for events in ([*counters, call], [call, *counters]):
+        result = asyncio.run(explained(json.dumps(events).encode(), "openmeter", Config(), why=True))
+        metrics = {row["user"]: row for row in result["records"] if row["kind"] == "usage_metric"}
+        assert {"anna": True, "bert": False} == {user: row["shadow"] for user, row in metrics.items()}
+        assert "its reporter (source openmeter, user anna) also tells calls" in metrics["anna"]["why"]["shadow"]
+        assert "shadow" not in metrics["bert"]["why"]
+
+
+def test_a_source_that_does_not_count_says_so() -> None:
+    """Its calls are shadows by the configuration alone."""
+    config = Config(sources={"litellm": SourceSettings(count=False)})
+    [record] = asyncio.run(explained(example("litellm"), None, config, why=True))["records"]
+    assert "kept and shown, never summed or sent upstream: [sources.litellm] count = false" == record["why"]["shadow"]
 
 
 def test_tags_left_out_are_counted(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gateway.rate_cards import card as cards
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES, HourlySums, sized
 from spool.log.values import Entry
-from spool.record import NS, Inference
+from spool.record import NS, Inference, decimal_text
 
 BOOK = PriceBook.load()
 
@@ -346,6 +346,11 @@ def test_sums_cost_what_their_calls_cost(
             )
         )  # fmt: skip
     each = [BOOK.estimate(one) for one in calls]
+    for one, cost in zip(calls, each, strict=True):
+        lines = BOOK.itemise(one)
+        assert cost == (
+            None if lines is None else decimal_text(sum((Decimal(line.amount) for line in lines), Decimal(0)))
+        )
     assert (None in each) == (None in totals)
     if None not in each:
         assert sum(Decimal(cost or 0) for cost in each) == sum(Decimal(cost or 0) for cost in totals)

@@ -252,7 +252,7 @@ def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: P
     assert [] == answer(run("streams", "events", "--sent", "yes", "--json"))["event_types"]
 
 
-def test_a_record_on_file_is_explained(run: Run, tmp_path: Path) -> None:
+def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its id, without a server; one that is not there, and no word of what is asked, are wrong use."""
     record, known_as = call(1)
 
@@ -262,9 +262,14 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path) -> None:
         await spool.close()
 
     asyncio.run(work())
+    assert "it may be open still" in run("explain", "--record", known_as.id.hex(), code=2).stderr
+    monkeypatch.setenv("TOLLHOUSE_SPOOL__HOLD", "0s")
     shown = answer(run("explain", "--record", known_as.id.hex()))
     assert (known_as.id.hex(), 1) == (shown["record"]["id"], shown["number"])
     assert "no closed record with this id" in run("explain", "--record", "0" * 32, code=2).stderr
+    words = ("explain", "--record", "0" * 32, "--since", "2026-11-01")
+    assert "was committed since 2026-11-01T00:00:00Z" in run(*words, code=2).stderr
+    assert "--since goes with --record" in run("explain", "--since", "2026-11-01", "file", code=2).stderr
     assert "give FILE, or --record ID" in run("explain", code=2).stderr
 
 

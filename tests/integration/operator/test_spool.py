@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.identity import Identity
-from spool.log.values import Submission
+from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call, submission
@@ -225,10 +225,43 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     )
     assert shown["why"]["estimated_cost"].startswith("worked out from its tokens with the price book old; the book of")
     assert shown["not_stored"]
+    assert "known by an id that is not on record, or that another Tollhouse gave it" == shown["why"]["id"]
+    assert [] == shown["price_lines"]
     first = (await server.ask("GET", f"/records/{call(1)[1].id.hex()}")).payload
     assert ([ROUTE], []) == ([each["route"] for each in first["dead"]], first["deliveries"])
     assert (404, "not_found") == (await server.ask("GET", f"/records/{'0' * 32}")).error[:2]
     assert (400, "invalid") == (await server.ask("GET", "/records/none")).error[:2]
+
+
+@pytest.mark.asyncio
+async def test_a_record_on_file_is_found_without_reading_the_log(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The duplicate window knows its number, or about when it came; what it does not know is looked for in one day."""
+    log = server.services.log
+    for hour in range(40):
+        await add(log, *[call(hour * 1000 + number, at=server.clock.now()) for number in range(1000)])
+        server.clock.move(3600)
+    read: list[int] = []
+    whole = log.read
+
+    async def counted(topic: str, first: int, last: int) -> Sequence[Entry]:
+        read.append(max(0, last - first + 1))
+        return await whole(topic, first, last)
+
+    monkeypatch.setattr(log, "read", counted)
+    for number, most in ((39_500, 1), (20_000, 1), (3_500, 20_000), (10, 20_000)):
+        read.clear()
+        shown = (await server.ask("GET", f"/records/{call(number)[1].id.hex()}")).payload
+        assert number + 1 == shown["number"]
+        assert sum(read) <= most, number
+    read.clear()
+    refused = await server.ask("GET", f"/records/{'0' * 32}")
+    assert 404 == refused.status and sum(read) <= 26_000
+    assert "since 2026-09-22T06:13:20Z" in refused.error[2]
+    read.clear()
+    assert 404 == (await server.ask("GET", f"/records/{'0' * 32}", since="2026-09-01")).status
+    assert sum(read) >= 40_000
 
 
 @pytest.mark.asyncio

@@ -56,6 +56,21 @@ async def test_a_range_is_cut_to_the_numbers(open_spool: Opener) -> None:
     assert [] == list(await log.read(AI_TELEMETRY, 10, 20))
 
 
+async def test_where_the_record_of_an_id_is(open_spool: Opener, clock: MovedClock) -> None:
+    """By its number while it is among the newest, then by the time between its hour and its arrival; else unknown."""
+    log = (await open_spool()).log
+    known = call(2)[1].id
+    await add(log, call(1), call(2, at=NOON - 7200))
+    place = log.whereabouts(known)
+    assert place is not None and (AI_TELEMETRY, 2) == place.place
+    clock.move(90_000)
+    await add(log, call(3))  # the newest of a day before become a run
+    later = log.whereabouts(known)
+    assert later is not None and later.place is None
+    assert later.since <= NOON - 7200 - 3600 and NOON == later.until
+    assert log.whereabouts(call(4)[1].id) is None
+
+
 async def test_topics_count_apart(open_spool: Opener) -> None:
     """Every topic has its own numbers and its own books."""
     log = (await open_spool()).log

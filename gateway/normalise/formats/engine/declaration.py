@@ -136,7 +136,10 @@ class BatchFormat(Format):
 
 def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
     """Which field of the payload stands behind each field that the record has."""
-    return {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
+    why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
+    if getattr(record, "cache_write_1h_tokens", None) is not None:
+        why.setdefault("cache_write_1h_tokens", f"beside {origins['cache_write_tokens']}, by how long writes are kept")
+    return why
 
 
 def json_answer(status: int, value: Any) -> FormatAnswer:

@@ -10,7 +10,7 @@ from gateway.normalise.formats.engine.declaration import Call, Count, ItemFormat
 from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.formats.engine.rules import is_call
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import MALFORMED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.slices import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
 from gateway.normalise.payload.unfolding import Hold, Unfolding
@@ -101,6 +101,8 @@ def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: A
         why = format.ignored_as(event) if format.ignored_as else None
         if why is not None or not (names := ai_names(members)):
             outcome.ignored[why or NOT_AI] += 1
+            if why == MERGED:
+                outcome.drop(f"item {outcome.received - 1}", "repeats the item of the same call that has the figures")
             return
     outcome.ignored[UNRECOGNISED_AI] += 1
     if len(outcome.unrecognised) < MAX_SHAPES:

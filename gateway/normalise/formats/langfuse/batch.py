@@ -151,6 +151,9 @@ class _BatchReader:
         if own_id in self._generations:
             self._generations[own_id] = merge(self._generations[own_id], generation)
             self._outcome.ignored[MERGED] += 1
+            self._outcome.drop(
+                f"event {self._outcome.received - 1}", "adds to the generation that an event before began"
+            )
         else:
             self._generations[own_id] = generation
         return True

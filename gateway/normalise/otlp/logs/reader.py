@@ -51,7 +51,12 @@ class LogReader:
             self._take_call(place, record, product, event)
         elif name == DETAILS:
             # It never counts: its call is the other record, be that one in this payload or in the one before.
-            self._outcome.ignored[MERGED if twins.hold_twin(record) else NOT_AI] += 1
+            if twins.hold_twin(record):
+                self._outcome.ignored[MERGED] += 1
+                because = f"repeats the call that {product.source} tells by an event of its own"
+                self._outcome.drop(f"log record {place}", because)
+            else:
+                self._outcome.ignored[NOT_AI] += 1
         else:
             twins.hold(place, record, event)
 

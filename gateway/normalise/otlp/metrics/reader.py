@@ -73,11 +73,15 @@ class PointReader:
 
     def _ignore(self, point: Point) -> None:
         if is_repeat(point.name):
-            self._outcome.ignored[MERGED] += 1
+            self._merge(point, "repeats what another metric of its sender counts")
         elif looks_like_usage(point.name, point.unit, names_a_model=_model(point) is not None):
             self._unrecognised(point)
         else:
             self._outcome.ignored[NOT_AI] += 1
+
+    def _merge(self, point: Point, because: str) -> None:
+        self._outcome.ignored[MERGED] += 1
+        self._outcome.drop(f"data point of {point.name}", because)
 
     def _unrecognised(self, point: Point) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
@@ -85,13 +89,15 @@ class PointReader:
 
     def _count(self, point: Point, product: Product, family: MetricFamily) -> None:
         if product.repeats_token_usage and point.name == TOKEN_USAGE:
-            self._outcome.ignored[MERGED] += 1
+            self._merge(point, f"repeats what {product.source} counts by a metric of its own")
             return
         token_type = _token_type(family, point)
         if token_type is None and family.unit == TOKEN_UNIT:
             self._unrecognised(point)
-        elif token_type == token_types.TOTAL or self._is_repeated(point, token_type):
-            self._outcome.ignored[MERGED] += 1
+        elif token_type == token_types.TOTAL:
+            self._merge(point, "repeats the sum of the other types of tokens")
+        elif self._is_repeated(point, token_type):
+            self._merge(point, "repeats what the same meter counts under another name")
         else:
             self._keep(point, product, family, token_type)
 

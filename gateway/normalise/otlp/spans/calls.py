@@ -38,6 +38,7 @@ class SpanCall(Struct, gc=False):
     twin_caller: Caller = NO_CALLER  # of dropped twins, the nearest first
     agent: str | None = None
     why: dict[str, str] | None = None
+    repeats: str | None = None  # where reasons are asked for: why it was dropped
     reports_stream: bool = False  # it stands beside the span that began the call
     also: tuple[bytes, ...] = ()
 

@@ -53,6 +53,8 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
     for field, contained in _CONTAINED.items():
         if field not in why and (container := _container(attributes, contained)) is not None:
             why[field] = f"{container} ({contained})"
+        elif field not in why and getattr(call.record, field) is not None:
+            why[field] = f"several attributes, by dialect {product.source}"
     if call.record.provider is not None and "provider" not in why:
         why["provider"] = "the model's name" if dialect.provider is None else f"dialect {product.source}"
     why["operation"] = _operation(attributes, shape, dialect)

@@ -71,6 +71,7 @@ class SpanReader:
             self._ignore(span, shape, product)
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
+            self._outcome.drop(f"span {span_id}", "repeats a span of the same trace and span id, which came before")
             return
         else:
             call = self._call(place, span, shape, product, operation)
@@ -116,6 +117,8 @@ class SpanReader:
                 yield
             if call.place in dropped:
                 self._outcome.ignored[MERGED] += 1
+                if call.repeats is not None:
+                    self._outcome.drop(f"span {call.record.span_id or 'without an id'}", call.repeats)
             else:
                 self._book(call, parent, tree)
 
@@ -245,7 +248,7 @@ def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
             continue
         if (call.record.end_time or 0) >= (other.record.end_time or 0):
             last[call.run_id] = call
-            repeated.add(other.place)
-        else:
-            repeated.add(call.place)
+            call, other = other, call
+        repeated.add(call.place)
+        call.repeats = f"repeats span {other.record.span_id}, because it is of the same run, and that one ends last"
     return repeated

@@ -17,6 +17,7 @@ from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.otlp.spans.counts import fuller
 
 TURN = 4096  # nodes to settle without a pause
+_MOST_NAMED = 3  # of the calls that a dropped span repeats
 
 Key = tuple[str, str]  # trace id, span id
 
@@ -147,15 +148,30 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             for inner in kept:
                 if inner.record.status != "error":
                     dropped.add(inner.place)
+                    if inner.why is not None:
+                        inner.repeats = f"repeats span {_named(call)}, because it is below it and tells no tokens"
                     _take_over(call, inner)
             below[call.place] = KeptCalls([call, *failed], [call])
         elif kept:
             dropped.add(call.place)
+            if call.why is not None:
+                call.repeats = _encloses(call, counted or kept)
             if len(counted or kept) == 1:
                 _take_over((counted or kept)[0], call)
             below[call.place] = KeptCalls(kept, counted)
         else:
             below[call.place] = KeptCalls([call], [])
+
+
+def _encloses(call: SpanCall, kept: list[SpanCall]) -> str:
+    named = ", ".join(_named(inner) for inner in kept[:_MOST_NAMED]) + (", ..." if len(kept) > _MOST_NAMED else "")
+    if kept[0].has_usage:
+        return f"repeats span {named}, because it encloses it, and the innermost call that tells tokens counts"
+    return f"repeats span {named}, because it encloses it and tells no tokens either"
+
+
+def _named(call: SpanCall) -> str:
+    return call.record.span_id or "without an id"
 
 
 def _inside_out(outermost: SpanCall) -> list[SpanCall]:

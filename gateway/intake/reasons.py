@@ -1,0 +1,79 @@
+"""Why a record says what it says, as far as the record itself tells it: its identity, cost, status and shadow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.intake.prices import PriceBook
+from spool import identity
+from spool.record import CURRENCY, Inference, Record, UsageMetric
+
+_COUNTS = {
+    "reported": "the reported cost counts",
+    "estimated": "the estimate counts",
+    "none": "no cost is known",
+}
+
+
+def reasons(record: Record, book: PriceBook) -> dict[str, str]:
+    """Field -> rule; `book` is today's."""
+    if isinstance(record, Inference):
+        why = {"id": identity.rule_of(record), **_of_cost(record, book)}
+        if record.status == "cached":
+            why["status"] = "answered from a cache: counted as a call and as money saved, never as spend"
+        if record.shadow:
+            why["shadow"] = f"kept and shown, never summed or sent upstream: [sources.{record.source}] count = false"
+        return why
+    if isinstance(record, UsageMetric):
+        why = {"value": _of_value(record)}
+        if record.shadow:
+            why["shadow"] = f"kept and shown, never summed or sent upstream: {_of_reporter(record)}"
+        return why
+    return {}
+
+
+def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
+    """What the estimate by a book adds up: the kind of tokens, how many, dollars per million, dollars."""
+    lines = book.itemise(record) if isinstance(record, Inference) else None
+    return [line._asdict() for line in lines or ()]
+
+
+def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
+    why = {}
+    if record.cost is not None:
+        why["cost"] = f"reported by {record.source}"
+    if record.estimated_cost is not None:
+        why["estimated_cost"] = f"worked out from its tokens with the price book {record.price_book}"
+    elif record.input_tokens is None and record.output_tokens is None:
+        why["estimated_cost"] = "unknown: it has no tokens"
+    else:
+        why["estimated_cost"] = "unknown: no price for its provider and model, or a count is missing"
+    now = book.estimate(record)
+    if now != record.estimated_cost:
+        why["estimated_cost"] += f"; the book of today makes it {now or 'unknown'} (tollhouse ledger reprice)"
+    why["cost_source"] = _COUNTS.get(record.cost_source, record.cost_source)
+    return why
+
+
+def _of_value(metric: UsageMetric) -> str:
+    if str(metric.value).startswith("-"):
+        return f"takes back what an earlier record of {metric.name} added: a call of its reporter came later"
+    return f"what the counter {metric.name} grew by in this report"
+
+
+def _of_reporter(metric: UsageMetric) -> str:
+    """The rule of `shadows`, in words."""
+    counted = "cost" if metric.unit == CURRENCY else "tokens"
+    name = f"source {metric.source}"
+    if service := metric.tags.get("service"):
+        name += f", service {service}"
+    if metric.session:
+        name += f", session {metric.session}"
+    elif metric.user:
+        name += f", user {metric.user}"
+    else:
+        name += ", which names neither session nor user"
+    return (
+        f"its reporter ({name}) also tells calls with the same {counted}, or its source is not counted"
+        f" ([sources.{metric.source}] count)"
+    )
