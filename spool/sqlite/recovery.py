@@ -106,7 +106,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
 
 def _migrate(connection: sqlite3.Connection) -> None:
     first = script("schema.sql") + script("deliveries/deliveries.sql")
-    later = ("devices.sql", "streams.sql", "pending.sql", "log/event_types.sql")
+    later = ("devices.sql", "streams.sql", "pending.sql", "log/event_types.sql", "deliveries/ambiguous.sql")
     migrate(connection, (first, *map(script, later)))
     _remember_incarnation(connection)
 
