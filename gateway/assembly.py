@@ -250,7 +250,7 @@ class _Assembler:
     def receiver_services(self, access: Access, window: MergeWindow, metrics: Metrics) -> ReceiverServices:
         server, config = self._config.server, self._config
         kept = frozenset(config.privacy.keep_attributes)
-        options = Options(keep_attributes=kept, host_id=config.devices.host_id)
+        options = Options(keep_attributes=kept, host_id=config.devices.host_id, max_items=server.max_items)
         return ReceiverServices(
             access=access,
             intake=window,

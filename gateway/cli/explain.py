@@ -45,6 +45,7 @@ from spool.record import AiRecord, Inference, Record, as_json
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 
+MOST_ITEMS = 2_000_000  # of a file, which may be larger than a request
 _WHY_IGNORED = {
     NOT_AI: "understood, and no AI call",
     UNRECOGNISED_AI: "names a model or tokens, and nothing here reads it",
@@ -125,7 +126,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     Counters wait for the calls of the whole file: their order in it does not matter.
     """
     named = format or recognised(body, how="name it with --as")
-    options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), explain=why)
+    options = Options(keep_attributes=frozenset(config.privacy.keep_attributes), max_items=MOST_ITEMS, explain=why)
     outcome = released_at_once(_finish(any_format.normalise(named, body, options=options)))
     clock, book = SystemClock(), PriceBook.load(config.prices)
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)

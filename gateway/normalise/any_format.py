@@ -12,40 +12,38 @@ from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchForm
 from gateway.normalise.formats.list import BY_NAME
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, Outcome
-from gateway.normalise.payload.unfolding import Hold
-
-
-def _unbounded(_: int) -> None:
-    """Nobody else shares the memory."""
+from gateway.normalise.payload.slices import Allowance, Hold, unbounded
 
 
 def normalise(
-    format: str, body: bytes, *, options: Options, hold: Hold = _unbounded
+    format: str, body: bytes, *, options: Options, hold: Hold = unbounded
 ) -> Generator[None, None, Normalised]:
     """
     Read a body of one of FORMAT_NAMES; each `next` is one slice of work.
 
     OTLP is taken under any name: OpenRouter, Cloudflare and others push it to whatever address they are
     given. Raises BadPayload when the body as a whole cannot be read; a bad item is a reject, and its
-    neighbours are kept. `hold` is called with the size of what unfolds inside the body.
+    neighbours are kept. `hold` is called with the size of what unfolds inside the body, and with what its
+    items take beyond it.
     """
+    allowance = Allowance(options.max_items, hold)
     named = format if format in OTLP_SIGNALS else export_requests.shown(body) or format
     if named in OTLP_SIGNALS:
-        return Normalised((yield from _otlp(named, body, options)))
+        return Normalised((yield from _otlp(named, body, options, allowance)))
     found = BY_NAME.get(named)
     if found is None:
         raise BadPayload("the format is not known")
     if isinstance(found, BatchFormat):
-        return (yield from found.read(body, options))
-    return Normalised((yield from driver.read(found, body, options=options, hold=hold)))
+        return (yield from found.read(body, options, allowance))
+    return Normalised((yield from driver.read(found, body, options=options, allowance=allowance)))
 
 
-def _otlp(named: str, body: bytes, options: Options) -> Generator[None, None, Outcome]:
+def _otlp(named: str, body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:
     signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
     if not export_requests.is_json(body):
-        return (yield from otlp.normalise(signal, body, json=False, options=options))
-    request, other_places = yield from export_requests.joined(named, body)
-    outcome = yield from otlp.normalise(signal, request, json=True, options=options)
+        return (yield from otlp.normalise(signal, body, json=False, options=options, hold=allowance.hold))
+    request, other_places = yield from export_requests.joined(named, body, allowance.again())
+    outcome = yield from otlp.normalise(signal, request, json=True, options=options, hold=allowance.hold)
     for place in other_places:
         outcome.reject(outcome.received, MALFORMED, f"request {place} is no export request")
         outcome.received += 1

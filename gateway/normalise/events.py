@@ -21,13 +21,13 @@ import msgspec
 
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
 from gateway.normalise.reading.times import instant
 from spool.identity import Identity, of_event
 from spool.record import Scalar, UsageEvent
 
-SLICE_BYTES: Final = 256 * 1024
 MAX_ID: Final = 1024  # characters of an id or a source: both make the identity, so they are never cut
 MAX_NAME: Final = 256  # of a type or a subject
 TOLLHOUSE_ID: Final = "tollhouseid"  # an extension attribute: the id that another Tollhouse gave
@@ -94,15 +94,16 @@ def read_binary(body: bytes, headers: Mapping[str, str]) -> Events:
     return events
 
 
-def read(body: bytes) -> Generator[None, None, Events]:
-    """Every event of a JSON body; each `next` works through at most SLICE_BYTES. BadPayload when it is no JSON."""
+def read(body: bytes, allowance: Allowance) -> Generator[None, None, Events]:
+    """Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is no JSON."""
     events = Events()
-    worked = 0
     for item in payload.items(body):
-        if worked and worked + len(bytes(item)) > SLICE_BYTES:
+        if not len(item):
             yield
-            worked = 0
-        worked += len(bytes(item))
+            continue
+        allowance.count(1, len(item))
+        if allowance.is_due(len(item)):
+            yield
         try:
             attributes = _decoded(item)
         except payload.UNREADABLE as error:

@@ -10,7 +10,7 @@ from gateway.errors import BadPayload
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS
 from gateway.normalise.formats.engine.recognise import format_of, recognise
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.slices import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
+from gateway.normalise.payload.slices import Allowance
 
 _NEAR: Final = 4096  # an OTLP request has no other member that its name could stand behind
 
@@ -38,10 +38,10 @@ class Joined(NamedTuple):
     other_places: list[int]
 
 
-def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
+def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
     """
     Join the requests of a JSON body: collectors write one a line, people put them into arrays. Each `next`
-    works through at most SLICE_BYTES of them.
+    works through a slice of them.
 
     BadPayload if one of them is of another signal; what is no JSON at all is left for the decoder to refuse.
     """
@@ -55,21 +55,27 @@ def joined(named: str, body: bytes) -> Generator[None, None, Joined]:
         return Joined(text, [])
     resources: list[payload.Raw] = []
     other_places: list[int] = []
-    worked = 0
     for index, request in enumerate(chain(start, requests)):
-        worked += len(request) + ITEM_BYTES
-        if worked > SLICE_BYTES:
+        if not len(request):
             yield
-            worked = 0
+            continue
+        allowance.count(1, len(request))
+        if allowance.is_due(len(request)):
+            yield
         members = payload.peek(request)
         arrays = [members[name] for name in OTLP_SIGNALS[named] if name in members]
         if arrays:
-            resources += payload.array(arrays[0])
+            for resource in payload.array(arrays[0]):
+                if not len(resource):
+                    yield
+                    continue
+                allowance.count(1, len(resource))
+                if allowance.is_due(len(resource)):
+                    yield
+                resources.append(resource)
         elif format_of(members) in OTLP_SIGNALS:
             raise BadPayload(f"request {index} is not of the signal {named}: send each signal by itself")
         elif bytes(request) not in (b"{}", b"null"):
             other_places.append(index)
-        if len(other_places) > MAX_REJECTS:
-            raise BadPayload(f"more than {MAX_REJECTS} of its requests cannot be read")
     name, elements = OTLP_SIGNALS[named][0].encode(), b",".join(map(bytes, resources))
     return Joined(b'{"%s":[%s]}' % (name, elements), other_places)

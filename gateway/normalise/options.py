@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.normalise.payload.slices import MAX_ITEMS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     keep_attributes: frozenset[str] = frozenset()  # privacy.keep_attributes: kept as tags
     host_id: bool = False  # devices.host_id: resource host.id may name a device
+    max_items: int = MAX_ITEMS  # server.max_items: of one body
     explain: bool = False  # fill Outcome.why

@@ -9,6 +9,7 @@ from gateway.http import answers
 from gateway.http.requests import KeyRequest
 from gateway.http.slices import drive
 from gateway.normalise.events import Events, is_binary, read, read_binary
+from gateway.normalise.payload.slices import Allowance
 
 # Defaults of HTTP clients that do not state what they send.
 _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
@@ -17,7 +18,11 @@ _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-ww
 async def create_events(request: KeyRequest[bytes]) -> web.Response:
     """Keep the events; the answer states for each item whether it was accepted."""
     body, headers = request.body, request.http.headers
-    events = read_binary(body, headers) if is_binary(headers) else await drive(read(body), size=len(body))
+    if is_binary(headers):
+        events = read_binary(body, headers)
+    else:
+        allowance = Allowance(request.receivers.options.max_items, request.lease.take)
+        events = await drive(read(body, allowance), size=len(body))
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     receipt = await request.services.deposits.events(events, request.bearer)

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
-Take: TypeAlias = "Callable[[bytes, Bearer, Context], Awaitable[bytes]]"
+Take: TypeAlias = "Callable[[bytes, Bearer, Lease, Context], Awaitable[bytes]]"
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 RECEIPT = answers.RECEIPT.lower()
@@ -113,8 +113,8 @@ def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 
 def _export(signal: Signal, services: ReceiverServices) -> Take:
-    async def take(body: bytes, bearer: Bearer, context: Context) -> bytes:
-        work = otlp.normalise(signal, body, json=False, options=services.options)
+    async def take(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> bytes:
+        work = otlp.normalise(signal, body, json=False, options=services.options, hold=lease.take)
         outcome = await drive(work, size=len(body))
         del body  # the records are out of it, and the commit may take a while
         receipt = await services.intake.take(outcome, bearer)
@@ -125,7 +125,7 @@ def _export(signal: Signal, services: ReceiverServices) -> Take:
     return take
 
 
-async def _drop(body: bytes, bearer: Bearer, context: Context) -> bytes:
+async def _drop(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> bytes:
     return b""
 
 
@@ -157,7 +157,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
             with services.in_hand:
                 bearer = _admit(services, context)
                 with services.budget.lease(bearer.name) as lease:
-                    answer = await take(await _receive(messages, services, lease, bearer), bearer, context)
+                    answer = await take(await _receive(messages, services, lease, bearer), bearer, lease, context)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary

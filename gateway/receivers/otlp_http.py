@@ -24,7 +24,8 @@ async def export(signal: Signal, request: KeyRequest[bytes]) -> web.Response:
     """Normalise and keep the items of one signal; those that are malformed are a partial success."""
     receivers, json = request.receivers, is_json(request.http) is True
     body = request.take_body()
-    outcome = await drive(otlp.normalise(signal, body, json=json, options=receivers.options), size=len(body))
+    work = otlp.normalise(signal, body, json=json, options=receivers.options, hold=request.lease.take)
+    outcome = await drive(work, size=len(body))
     del body  # the records are out of it, and the commit may take a while
     receipt = await receivers.intake.take(outcome, request.bearer)
     refuse_when_all_malformed(outcome)

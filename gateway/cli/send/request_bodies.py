@@ -147,7 +147,7 @@ def _items(content: IO[bytes]) -> Iterator[_Item]:
     whole = first + content.read(MAX_DOCUMENT + 1 - len(first))
     fits = len(whole) <= MAX_DOCUMENT
     if first[:1] == b"{" and fits:
-        return map(_Item, map(bytes, payload.items(whole)))
+        return map(_Item, map(bytes, filter(len, payload.items(whole))))
     if any(line[:1] == b"{" and payload.peek(line) for line in whole.splitlines()):
         return _of_lines(_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
     if fits:
@@ -190,7 +190,7 @@ def _of_lines(lines: Iterable[bytes]) -> Iterator[_Item]:
 def _array(line: bytes) -> list[payload.Raw] | None:
     """The elements of an array on one line; None when it is broken, or goes on."""
     try:
-        return list(payload.items(line))
+        return list(filter(len, payload.items(line)))
     except BadPayload:
         return None
 

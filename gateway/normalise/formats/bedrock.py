@@ -95,16 +95,18 @@ def unwrap(raw: payload.Raw, unfolding: Unfolding) -> Items:
 def _unwrapped(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     members = payload.peek(raw)
     if wrappers and "awslogs" in members:
-        return _of_data(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
-    if wrappers and "records" in members and "schemaType" not in members:
-        return _of_firehose(members["records"], unfolding, wrappers - 1)
-    if wrappers and "logEvents" in members:
-        return _of_subscription(members, unfolding, wrappers - 1)
-    return iter((raw,))
+        yield from _of_data(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
+    elif wrappers and "records" in members and "schemaType" not in members:
+        yield from _of_firehose(members["records"], unfolding, wrappers - 1)
+    elif wrappers and "logEvents" in members:
+        yield from _of_subscription(members, unfolding, wrappers - 1)
+    else:
+        yield raw
 
 
 def _of_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     for index, record in enumerate(payload.array(records)):
+        yield from unfolding.take_off(record)
         yield from _of_data(record, f"records[{index}].data", unfolding, wrappers)
 
 
@@ -113,8 +115,9 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
         yield packed
         return
     try:
-        body = unfolding.unfold(msgspec.json.decode(packed, type=_Packed).data)
+        body = yield from unfolding.unfold(msgspec.json.decode(packed, type=_Packed).data)
         for item in payload.items(body):
+            yield from unfolding.take_off(item)
             yield from _unwrapped(item, unfolding, wrappers)
     except payload.TooBig:
         yield Unreadable(f"{field} unfolds to more than {MAX_PIECE} bytes")
@@ -131,6 +134,7 @@ def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> I
         yield b"{}"
         return
     for index, event in enumerate(payload.array(members["logEvents"])):
+        yield from unfolding.take_off(event)
         if bytes(event) == b"null":
             yield event
             continue

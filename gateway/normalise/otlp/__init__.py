@@ -12,6 +12,7 @@ from gateway.normalise.otlp.logs.reader import LogReader
 from gateway.normalise.otlp.metrics.reader import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.payload.slices import Allowance, Hold, unbounded
 
 Signal = Literal["traces", "metrics", "logs"]
 
@@ -24,7 +25,9 @@ _READERS: dict[Signal, type[ItemReader[Any]]] = {
 TURN = 4096  # items of one slice to take without a pause
 
 
-def normalise(signal: Signal, body: bytes, *, json: bool, options: Options) -> Generator[None, None, Outcome]:
+def normalise(
+    signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = unbounded
+) -> Generator[None, None, Outcome]:
     """
     Each `next` works through one slice of at most 512 KiB; the generator returns the Outcome.
 
@@ -33,7 +36,7 @@ def normalise(signal: Signal, body: bytes, *, json: bool, options: Options) -> G
     outcome = Outcome(why=[] if options.explain else None)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
     decoder = json_decoder if json else protobuf_decoder
-    slices: Iterator[Slice[Any]] = getattr(decoder, signal)(body)
+    slices: Iterator[Slice[Any]] = getattr(decoder, signal)(body, Allowance(options.max_items, hold))
     for part in slices:
         outcome.received += part.received
         outcome.rejects += part.rejects

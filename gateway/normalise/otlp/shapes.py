@@ -28,6 +28,7 @@ _END_USER_NAMES = frozenset({semconv.END_USER, semconv.PRINCIPAL})
 
 _TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
 
+_MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
 _MOST_SHAPES = 4096
 _LONGEST_SHAPE = 128  # names; a longer one is not worth its memory
 _LARGEST_SHAPE = 8192  # characters in them
@@ -51,12 +52,13 @@ def _shape(names: Names) -> AttributeShape:
     present = frozenset(names)
     fields = {field: _present(table, present) for field, table in _TABLES.items()}
     kinds = tuple([kind for attribute, kind in _KINDS.items() if attribute in present])
+    marked = [name for name in names if name.startswith(_MARK_BEGINNINGS)]
     named_tags = [(tag, _present(table, present)) for tag, table in semconv.NAMED_TAGS.items()]
     return AttributeShape(
         **fields,
         named_tags=tuple([(tag, found) for tag, found in named_tags if found]),
         metadata=_metadata(names),
-        product=next((product for product in PRODUCTS if _bears_mark(product, names)), None),
+        product=next((product for product in PRODUCTS if _bears_mark(product, present, marked)), None),
         weak_marks=_weak_marks(present),
         kinds=kinds,
         deciding_kind=next((kind for kind in kinds if kind.operation is not None), None),
@@ -71,9 +73,9 @@ def _present(table: Iterable[str], names: frozenset[str]) -> Names:
     return tuple([name for name in table if name in names])
 
 
-def _bears_mark(product: Product, names: Names) -> bool:
-    beginnings = product.mark_beginnings
-    return any(name in product.marks or name.startswith(beginnings) for name in names)
+def _bears_mark(product: Product, present: frozenset[str], marked: Iterable[str]) -> bool:
+    """`marked` are the names that begin with some product's mark: of thousands of names very few."""
+    return not present.isdisjoint(product.marks) or any(name.startswith(product.mark_beginnings) for name in marked)
 
 
 def _weak_marks(names: frozenset[str]) -> tuple[Any, ...]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import binascii
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
 
 from gateway.errors import BadPayload
+from gateway.normalise.payload.slices import TURN
 
 Raw = bytes | msgspec.Raw
 T = TypeVar("T")
@@ -26,8 +27,11 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
 _AT_ONCE = 1024 * 1024  # what is smaller is parsed whole, which is faster and takes 72 bytes an element
+_PASSED_OVER = 4096  # blank lines, or commas with nothing between them, until the loop gets its turn
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
+_STEP = 1024 * 1024  # what is decoded or inflated without a pause; of base64 whole groups of four
+_MEMBERS = 1024  # of gzip, however short, opened without a pause
 _WINDOW = 1024  # bytes of a gzip member at first: what follows its end is copied, and members may be tiny
 
 _BOM = b"\xef\xbb\xbf"
@@ -62,7 +66,10 @@ def unmarked(body: bytes) -> bytes:
 
 
 def items(body: bytes) -> Iterator[Raw]:
-    """The items of a body, lazily. BadPayload, now or on the way, if it is no JSON at all or breaks off."""
+    """
+    The items of a body, lazily, and TURN now and then. BadPayload, now or on the way, if it is no JSON at all or
+    breaks off.
+    """
     body = unmarked(body)
     if body.startswith(GZIP_MAGIC):
         raise BadPayload("the body is gzip: say so with Content-Encoding: gzip")
@@ -77,7 +84,7 @@ def items(body: bytes) -> Iterator[Raw]:
 
 
 def array(raw: Raw) -> Iterator[Raw]:
-    """The elements of one raw JSON value: of an array each, of anything else the value itself."""
+    """The elements of one raw JSON value: of an array each, of anything else the value itself; TURN now and then."""
     text = bytes(raw)
     return _elements(text) if text[:1] == b"[" else iter((raw,))
 
@@ -130,34 +137,47 @@ def error_offset(error: msgspec.DecodeError) -> int | None:
     return None if found is None else int(found[1])
 
 
-def inflate(packed: bytes, max_bytes: int) -> bytes:
-    """Gzip, one member or several; TooBig past `max_bytes`, ValueError when it is not gzip."""
+def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
+    """Gzip, one member or several, TURN now and then; TooBig past `max_bytes`, ValueError when it is not gzip."""
     parts: list[bytes] = []
-    left, place = max_bytes, 0
+    left, place, members = max_bytes, 0, 0
     while place < len(packed):
         stream, window = zlib.decompressobj(wbits=31), _WINDOW
+        members += 1
+        if members % _MEMBERS == 0:
+            yield TURN
         while not stream.eof:
-            piece = packed[place : place + window]
+            piece = stream.unconsumed_tail or packed[place : place + window]
             if not piece:
                 raise ValueError("gzip that breaks off")
             try:
-                parts.append(stream.decompress(piece, left + 1))
+                parts.append(stream.decompress(piece, min(_STEP, left + 1)))
             except zlib.error as error:
                 raise ValueError("not gzip") from error
             left -= len(parts[-1])
             if left < 0:
                 raise TooBig
-            place += len(piece) - len(stream.unused_data)
-            window *= 2
+            place += len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail)
+            window = min(2 * window, _STEP)
+            if window == _STEP:
+                yield TURN
     return b"".join(parts)
 
 
-def base64(text: str) -> bytes:
-    """ValueError when it is not base64."""
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError("not base64") from error
+def base64(text: str) -> Generator[bytes, None, bytes]:
+    """Decode, TURN now and then. ValueError when it is not base64."""
+    parts: list[bytes] = []
+    for start in range(0, len(text), _STEP):
+        some = text[start : start + _STEP]
+        try:
+            parts.append(binascii.a2b_base64(some, strict_mode=True))
+        except (binascii.Error, ValueError) as error:
+            raise ValueError("not base64") from error
+        if start + _STEP < len(text):
+            if some[-1] == "=":
+                raise ValueError("not base64")
+            yield TURN
+    return b"".join(parts)
 
 
 def _elements(body: bytes) -> Iterator[Raw]:
@@ -182,7 +202,9 @@ def _documents(body: bytes) -> Iterator[Raw]:
 
 
 def _lines(body: bytes) -> Iterator[Raw]:
-    for found in _LINE.finditer(body):
+    for number, found in enumerate(_LINE.finditer(body), start=1):
+        if number % _PASSED_OVER == 0:  # they may all be blank
+            yield TURN
         line = found[0].strip()
         if line[:1] == b"[":
             try:
@@ -241,10 +263,15 @@ def _split(body: bytes) -> Iterator[bytes]:
     """
     view, marks = memoryview(body), _Marks(body)
     place, end = body.index(b"[") + 1, 0
+    passed_over = 0
     while body[end : end + 1] != b"]":
         end = _end_of_element(body, view, place, marks)
         if element := body[place:end].strip():
             yield element
+        else:
+            passed_over += 1
+            if passed_over % _PASSED_OVER == 0:
+                yield TURN
         place = end + 1
     if body[place:].strip():
         raise BadPayload("there is more behind the JSON array")

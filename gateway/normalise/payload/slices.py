@@ -1,9 +1,58 @@
-"""How much work is done before the event loop gets its turn, and how many bad items a body may have."""
+"""What one body may cost: how many items it holds, the memory for them, and the turns of the event loop in between."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+from gateway.errors import Refusal
+
 SLICE_BYTES: Final = 256 * 1024  # takes less than 100 ms even where every item must be cleaned first
-ITEM_BYTES: Final = 256  # added to each item: one of two bytes is work, too
-MAX_REJECTS: Final = 250_000  # each is kept, and reported to the sender
+ITEM_BYTES: Final = 256  # the least that an item counts for: one of two bytes is work and takes memory, too
+PART_BYTES: Final = 64  # the same for a part of an item: an attribute, an event, a field on the wire
+MAX_ITEMS: Final = 250_000  # server.max_items; 64 MiB of real calls are about 100,000
+TURN: Final = b""  # holds nothing: what cuts a body yields it now and then, and it is the loop's turn
+
+Hold = Callable[[int], None]  # takes memory for so many bytes beside the body; Refusal if there is none
+
+
+def unbounded(_: int) -> None:
+    """Nobody else shares the memory."""
+
+
+class Allowance:
+    """
+    What one walk over a body may cost: every decoder counts here, so that they all have the same bounds.
+
+    `hold` is called with the memory that items take beyond the bytes of the body.
+    """
+
+    def __init__(self, max_items: int = MAX_ITEMS, hold: Hold = unbounded) -> None:
+        self.max_items = max_items
+        self.hold = hold
+        self._items = 0
+        self._beyond = 0
+        self._worked = 0
+
+    def again(self) -> Allowance:
+        """For one more walk over the same body: its items are counted anew, and are held already."""
+        return Allowance(self.max_items)
+
+    def count(self, items: int, size: int) -> None:
+        """Count items that have so many bytes together. Refusal 413 for too many, 503 where there is no memory."""
+        self._items += items
+        if self._items > self.max_items:
+            many = f"The body holds more than {self.max_items} items (server.max_items)"
+            raise Refusal(413, "too_many_items", f"{many}; send smaller batches.")
+        self._beyond += max(0, items * ITEM_BYTES - size)
+        if self._beyond >= SLICE_BYTES:
+            self.hold(self._beyond)
+            self._beyond = 0
+
+    def is_due(self, size: int, parts: int = 0) -> bool:
+        """Whether the event loop is due its turn, with an item of so many bytes and parts done."""
+        self._worked += (size if size > ITEM_BYTES else ITEM_BYTES) + parts * PART_BYTES
+        if self._worked < SLICE_BYTES:
+            return False
+        self._worked = 0
+        return True

@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from gateway.errors import Refusal
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.slices import TURN, Allowance
 
 MAX_PIECE: Final = 64 * 1024 * 1024  # what a body that comes as it is may hold
 MAX_WHOLE: Final = 256 * 1024 * 1024  # log lines repeat themselves, and pack to a twentieth
-
-Hold = Callable[[int], None]  # takes memory for so many bytes beside the body; Refusal if there is none
 
 
 class Unfolding:
     """One for each body."""
 
-    def __init__(self, hold: Hold) -> None:
-        self._hold = hold
+    def __init__(self, allowance: Allowance) -> None:
+        self._hold = allowance.hold
+        self._allowance = allowance.again()
         self._left = MAX_WHOLE
 
-    def unfold(self, packed: str) -> bytes:
+    def take_off(self, wrapper: payload.Raw) -> Iterator[bytes]:
+        """Count a wrapper, which is work even if nothing is in it; TURN when the event loop is due its own."""
+        self._allowance.count(1, len(wrapper))
+        if self._allowance.is_due(len(wrapper)):
+            yield TURN
+
+    def unfold(self, packed: str) -> Generator[bytes, None, bytes]:
         """
-        Base64, of gzip or of plain bytes.
+        Base64, of gzip or of plain bytes; TURN now and then.
 
         ValueError if it is neither, payload.TooBig for a piece that can never pass, Refusal for a body with
         too many.
         """
-        body = payload.base64(packed)
+        body = yield from payload.base64(packed)
         if body.startswith(payload.GZIP_MAGIC):
-            body = self._inflated(body)
+            body = yield from self._inflated(body)
         self._count(len(body))
         self._hold(len(body))
         return body
 
-    def _inflated(self, packed: bytes) -> bytes:
+    def _inflated(self, packed: bytes) -> Generator[bytes, None, bytes]:
         try:
-            return payload.inflate(packed, MAX_PIECE)
+            return (yield from payload.inflate(packed, MAX_PIECE))
         except payload.TooBig:
             self._count(MAX_PIECE)
             raise

@@ -23,6 +23,7 @@ from gateway.normalise.formats.langfuse.generations import GENERATION
 from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.payload.slices import Allowance
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import PendingChange
 from spool.log.values import Receipt
@@ -62,7 +63,7 @@ class RunningGateway:
         return server
 
     async def take(self, body: bytes) -> Receipt:
-        outcome, reports = finished(read(body, Options()))
+        outcome, reports = finished(read(body, Options(), Allowance()))
         return await self.window.take(outcome, ALICE, reports)
 
     async def records(self) -> list[Inference]:

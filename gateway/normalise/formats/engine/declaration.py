@@ -17,6 +17,7 @@ from gateway.errors import Refusal
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.values import BadValue
 from gateway.schemas import Schema
@@ -24,7 +25,7 @@ from spool.identity import Identity
 from spool.record import AiRecord, Inference, UsageMetric
 
 Members = Mapping[str, payload.Raw]
-Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
+Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"  # one that is empty is the event loop's turn
 
 OTLP_SIGNALS: Final = {
     "otlp/traces": ("resourceSpans", "resource_spans"),
@@ -131,7 +132,7 @@ class ItemFormat(Format):
 class BatchFormat(Format):
     """A format whose items make records only together: it reads a body as a whole."""
 
-    read: Callable[[bytes, Options], Generator[None, None, Normalised]]
+    read: Callable[[bytes, Options, Allowance], Generator[None, None, Normalised]]
 
 
 def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:

@@ -5,51 +5,42 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final
 
-from gateway.errors import BadPayload, Refusal
 from gateway.normalise.formats.engine.declaration import Call, Count, ItemFormat, Items, Unreadable, explained
 from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.formats.engine.rules import is_call
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.slices import ITEM_BYTES, MAX_REJECTS, SLICE_BYTES
-from gateway.normalise.payload.unfolding import Hold, Unfolding
+from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.values import BadValue, decoded
 
-MAX_ITEMS: Final = 2_000_000  # a body of real items cannot hold as many
 MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 
 
-def read(format: ItemFormat, body: bytes, *, options: Options, hold: Hold) -> Generator[None, None, Outcome]:
-    """Read every item of the body; each `next` works through at most SLICE_BYTES of them."""
+def read(format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:
+    """Read every item of the body; each `next` works through a slice of them."""
     outcome = Outcome(why=[] if options.explain else None)
-    worked = 0
-    for item in _items(format, body, Unfolding(hold)):
-        if worked and worked + len(item) > SLICE_BYTES:
+    for item in _items(format, body, Unfolding(allowance)):
+        if not len(item):
+            yield
+            continue
+        allowance.count(1, len(item))
+        if allowance.is_due(len(item)):
             outcome.pack()
             yield
-            worked = 0
         _take(outcome, format, item)
-        worked += len(item) + ITEM_BYTES
-        _check(outcome)
     return outcome
 
 
 def _items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Items:
     for raw in payload.items(body):
-        if format.unwrap is None:
+        if format.unwrap is None or not len(raw):
             yield raw
         else:
+            yield from unfolding.take_off(raw)
             yield from format.unwrap(raw, unfolding)
-
-
-def _check(outcome: Outcome) -> None:
-    if len(outcome.rejects) > MAX_REJECTS:
-        raise BadPayload(f"more than {MAX_REJECTS} items cannot be read")
-    if outcome.received > MAX_ITEMS:
-        message = f"The body holds more than {MAX_ITEMS} items; send smaller batches."
-        raise Refusal(413, "body_too_large", message)
 
 
 def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:

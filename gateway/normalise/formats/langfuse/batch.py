@@ -31,7 +31,7 @@ from gateway.normalise.formats.langfuse.usage import NamedUsage, cost_of_details
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Outcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.slices import SLICE_BYTES
+from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.tags import is_secret
 from gateway.normalise.reading.times import instant
@@ -73,16 +73,17 @@ class LangfuseEvent(msgspec.Struct):
     body: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def read(body: bytes, options: Options) -> Generator[None, None, Normalised]:
+def read(body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Normalised]:
     """Read one batch; BadPayload when its envelope cannot be read."""
     batch = _BatchReader(Outcome(why=[] if options.explain else None))
-    worked = 0
     for item in events_of(body):
-        if worked and worked + len(item) > SLICE_BYTES:
+        if not len(item):
             yield
-            worked = 0
+            continue
+        allowance.count(1, len(item))
+        if allowance.is_due(len(item)):
+            yield
         batch.take(item)
-        worked += len(item)
     return (yield from batch.finish())
 
 
@@ -118,7 +119,9 @@ class _BatchReader:
                 yield
             kind = WHOLE if self._add_call(generation) else GENERATION
             reports.append(CallReport(kind, generation.id, msgspec.msgpack.encode(generation)))
-        for trace in self._traces.values():
+        for number, trace in enumerate(self._traces.values(), start=1):
+            if number % TURN == 0:
+                yield
             if trace != Trace(trace.id):  # the others name nobody
                 reports.append(CallReport(TRACE, trace.id, msgspec.msgpack.encode(trace)))
         return Normalised(self._outcome, reports)
@@ -186,6 +189,9 @@ def events_of(body: bytes) -> Iterator[payload.Raw]:
     first = list(islice(documents, 2))
     is_alone = len(first) == 1 and body.lstrip()[:1] != b"["
     for document in chain(first, documents):
+        if not len(document):
+            yield document
+            continue
         members = payload.peek(document)
         if bytes(members.get("batch", b""))[:1] == b"[":
             yield from payload.array(members["batch"])

@@ -8,7 +8,7 @@ but the usual one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ _LEFT_OUT: Pair = ("", None)
 _STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # heads of an AnyValue's fields
 
 
+LARGE = 256 * 1024  # bytes of a pair that is no plain text, from which it is not read: a list of millions of nothing
 _NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 
@@ -63,10 +64,10 @@ def attributes_of(encoded: Iterable[bytes]) -> Attributes:
     return attributes
 
 
-def outside_of(encoded: Collection[bytes], attributes: Attributes) -> dict[str, object]:
+def outside_of(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
     """The texts, numbers and lists of texts that are not among the attributes read."""
     outside: dict[str, object] = {}
-    for pair in map(wire_view.KeyValue.FromString, encoded if len(encoded) > len(attributes) else ()):
+    for pair in map(_parsed, encoded):
         if pair.key and pair.key not in attributes and (found := _plain(pair.value)) is not None:
             outside[pair.key] = found
     return outside
@@ -152,7 +153,7 @@ def _behind_length(raw: bytes, at: int) -> int | None:
 
 def _any_layout(raw: bytes) -> Pair:
     """Any KeyValue, read by protobuf; also learns its name for `_known_name`."""
-    message = wire_view.KeyValue.FromString(raw)
+    message = _parsed(raw)
     name = message.key
     rule = RULES[name]
     value = None if rule is admission.DROPPED else _value(message.value, rule, name)
@@ -162,6 +163,15 @@ def _any_layout(raw: bytes) -> Pair:
     if (rule is admission.SCALAR and name not in _VARYING) or name in FIELD_NAMES["finish"]:
         _remember(raw, pair)
     return pair
+
+
+def _parsed(raw: bytes) -> Any:
+    """A KeyValue; of a large one that holds no text the key alone."""
+    if len(raw) > LARGE:
+        encoded = wire_view.EncodedKeyValue.FromString(raw)
+        if encoded.value[:1] != b"\x0a":  # a text, for which one byte of it takes one byte
+            return wire_view.KeyValue(key=encoded.key)
+    return wire_view.KeyValue.FromString(raw)
 
 
 def _learn(raw: bytes, name: str, rule: str) -> None:

@@ -27,6 +27,7 @@ from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.items import error_offset
+from gateway.normalise.payload.slices import Allowance
 
 T = TypeVar("T")
 
@@ -59,61 +60,85 @@ class _Place:
 _Reader = Callable[[Slice[T], int, Resource, Scope, Raw, _Place], None]
 
 
-def traces(body: bytes) -> Iterator[Slice[Span]]:
+def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Span]]:
     """The spans of an ExportTraceServiceRequest."""
-    return _slices(body, schema.TRACES, ("resourceSpans", "scopeSpans", "spans"), _read_span)
+    return _slices(body, schema.TRACES, ("resourceSpans", "scopeSpans", "spans"), _read_span, allowance or Allowance())
 
 
-def logs(body: bytes) -> Iterator[Slice[LogRecord]]:
+def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[LogRecord]]:
     """The records of an ExportLogsServiceRequest."""
-    return _slices(body, schema.LOGS, ("resourceLogs", "scopeLogs", "logRecords"), _read_log_record)
+    return _slices(
+        body, schema.LOGS, ("resourceLogs", "scopeLogs", "logRecords"), _read_log_record, allowance or Allowance()
+    )
 
 
-def metrics(body: bytes) -> Iterator[Slice[Point]]:
+def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Point]]:
     """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
-    return _slices(body, schema.METRICS, ("resourceMetrics", "scopeMetrics", "metrics"), _read_metric)
+    return _slices(
+        body, schema.METRICS, ("resourceMetrics", "scopeMetrics", "metrics"), _read_metric, allowance or Allowance()
+    )
 
 
 def _slices(
-    body: bytes, decoder: msgspec.json.Decoder[Any], names: tuple[str, str, str], read: _Reader[T]
+    body: bytes,
+    decoder: msgspec.json.Decoder[Any],
+    names: tuple[str, str, str],
+    read: _Reader[T],
+    allowance: Allowance,
 ) -> Iterator[Slice[T]]:
     yield from _check_text(body)
     outer, middle, items = names
     request = _decoded(in_camel_case(body), decoder)
+    allowance.count(_count(request, names), len(body))
     ends = None
     if decoder is schema.TRACES and len(body) > trace_ends.LARGE:
-        ends = yield from _trace_ends(request)
+        ends = yield from _trace_ends(request, allowance.again())
     part: Slice[T] = Slice()
-    place = size = number = 0
+    place = 0
     for i, entry in _present(getattr(request, outer)):
         resource = _resource(entry.resource, f"{outer}[{i}]")
+        if allowance.is_due(0):
+            yield Slice()
         for j, inner in _present(getattr(entry, middle)):
             scope = Scope(inner.scope.name or "", inner.scope.version or "") if inner.scope else Scope("", "")
+            if allowance.is_due(0):
+                yield Slice()
             for k, raw in enumerate(getattr(inner, items) or ()):
+                size = memoryview(raw).nbytes
                 read(part, place, resource, scope, raw, _Place(names, i, j, k))
-                size += memoryview(raw).nbytes
-                if size >= MAX_SLICE:
+                if allowance.is_due(size):
                     if ends is not None:
-                        ends.mark_ended(part, number)
+                        ends.mark_ended(part)
                     yield part
                     place += part.received
-                    part, size, number = Slice(), 0, number + 1
+                    part = Slice()
+    if ends is not None:
+        ends.mark_ended(part)
     yield part
 
 
-def _trace_ends(request: schema.JsonTraces) -> Generator[Slice[Any], None, TraceEnds]:
-    """The walk ahead: it looks for nothing but trace ids, and cuts where `_slices` does."""
+def _count(request: Any, names: tuple[str, str, str]) -> int:
+    """How many items there are: resources and scopes, too."""
+    outer, middle, items = names
+    groups = [getattr(entry, middle) or () for entry in getattr(request, outer) or () if entry is not None]
+    scopes = [scope for group in groups for scope in group if scope is not None]
+    return (
+        len(getattr(request, outer) or ())
+        + sum(map(len, groups))
+        + sum(len(getattr(scope, items) or ()) for scope in scopes)
+    )
+
+
+def _trace_ends(request: schema.JsonTraces, allowance: Allowance) -> Generator[Slice[Any], None, TraceEnds]:
+    """The walk ahead: it looks for nothing but trace ids."""
     ends = TraceEnds()
-    size = number = 0
     for _, entry in _present(request.resourceSpans):
         for _, inner in _present(entry.scopeSpans):
             for raw in inner.spans or ():
                 with suppress(ValueError):  # the reading itself says what is wrong
-                    ends.note(bytes.fromhex(schema.TRACE_ID.decode(raw).traceId), number)
-                size += memoryview(raw).nbytes
-                if size >= MAX_SLICE:
+                    ends.note(bytes.fromhex(schema.TRACE_ID.decode(raw).traceId))
+                if allowance.is_due(memoryview(raw).nbytes):
                     yield Slice()
-                    size, number = 0, number + 1
     return ends
 
 

@@ -2,12 +2,13 @@
 OTLP/protobuf into the plain items of `model`, slice by slice.
 
 A request is never parsed whole: it is cut at the borders of its own fields into requests of at most 512 KiB
-that together hold the same items. A span with a bad id is rejected alone, a log record is kept without it.
+that together hold the same items, and a slice ends where the event loop is due its turn. A span with a bad id
+is rejected alone, a log record is kept without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -16,121 +17,214 @@ from gateway.errors import BadPayload
 from gateway.normalise.otlp.decoding import trace_ends, wire_view
 from gateway.normalise.otlp.decoding.encoded_attributes import attributes_of, outside_of
 from gateway.normalise.otlp.decoding.slices import Malformed, Slice
-from gateway.normalise.otlp.decoding.wire_cut import pieces
+from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
+from gateway.normalise.otlp.decoding.wire_cut import Path, pieces
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
-from gateway.normalise.otlp.model import END_OF_TIME, LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
+from gateway.normalise.otlp.model import (
+    END_OF_TIME,
+    Attributes,
+    LogRecord,
+    Point,
+    Resource,
+    Scope,
+    Span,
+    SpanEvent,
+    moment,
+)
 from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.payload.slices import Allowance
 
 T = TypeVar("T")
 
-_PATH = (1, 2, 2)  # resource -> scope -> span, metric or log record: the same field numbers for every signal
+# Resource -> scope -> span, metric or log record: the same field numbers for every signal.
+_PATH = (1, 2, 2)
+_POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)  # of a metric: its kind of data, and the points of that
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
+MANY = 1024  # attributes or events of one item that are read without a pause
+_LARGEST_EVENT = 128 * 1024  # bytes; stack traces are shorter
+_LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event's name
 
-def traces(body: bytes) -> Iterator[Slice[Span]]:
+
+def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Span]]:
     """The spans of an ExportTraceServiceRequest."""
-    slices = _slices(body, wire_view.TracesRequest, _spans)
-    return slices if len(body) <= trace_ends.LARGE else _slices_with_ends(body, slices)
+    allowance = allowance or Allowance()
+    ends = None
+    if len(body) > trace_ends.LARGE:
+        ends = yield from _trace_ends(body, allowance)
+    for part in _slices(body, wire_view.TracesRequest, _spans, _PATH, allowance):
+        if ends is not None:
+            ends.mark_ended(part)
+        yield part
 
 
-def logs(body: bytes) -> Iterator[Slice[LogRecord]]:
+def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[LogRecord]]:
     """The records of an ExportLogsServiceRequest."""
-    return _slices(body, wire_view.LogsRequest, _log_records)
+    return _slices(body, wire_view.LogsRequest, _log_records, _PATH, allowance or Allowance())
 
 
-def metrics(body: bytes) -> Iterator[Slice[Point]]:
+def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Point]]:
     """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
-    return _slices(body, wire_view.MetricsRequest, _data_points)
+    return _slices(body, wire_view.MetricsRequest, _data_points, _POINTS, allowance or Allowance())
 
 
-def _slices(body: bytes, message: Any, read: Callable[[Any, int], Slice[T]]) -> Iterator[Slice[T]]:
+def _slices(
+    body: bytes,
+    message: Any,
+    read: Callable[[Any, int, int, Allowance], Iterator[Slice[T]]],
+    path: Path,
+    allowance: Allowance,
+) -> Iterator[Slice[T]]:
     if body[:1] == b"{":  # as protobuf the beginning of a group, which OTLP never had
         raise BadPayload("body: JSON where protobuf is announced; send Content-Type: application/json")
     place = offset = 0
-    for piece in pieces(body, _PATH):
+    for piece in pieces(body, path, allowance=allowance.again()):
         try:
-            part = read(message.FromString(piece), place)
+            for part in read(message.FromString(piece), place, len(piece), allowance):
+                place += part.received
+                yield part
         except DecodeError:
             name = message.DESCRIPTOR.name
             raise BadPayload(f"body: not readable as {name}, in the slice from byte {offset} or so") from None
         except UnicodeDecodeError:
             raise BadPayload(f"body: text that is not UTF-8, in the slice from byte {offset} or so") from None
-        place += part.received
         offset += len(piece)
-        yield part
 
 
-def _slices_with_ends(body: bytes, slices: Iterator[Slice[Span]]) -> Iterator[Slice[Span]]:
-    """
-    Slices with the traces that end in them, so that these need not wait in memory for the end of the body.
-
-    Two walks over the body; the first one parses without reading, which takes a tenth of the time of the
-    second.
-    """
-    ends = trace_ends.TraceEnds()
-    for number, piece in enumerate(pieces(body, _PATH)):
+def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Slice[Span], None, TraceEnds]:
+    """A walk ahead: it parses without reading, which takes a tenth of the time."""
+    ends = TraceEnds()
+    for piece in pieces(body, _PATH, allowance=allowance.again()):
         try:
             request = wire_view.TracesRequest.FromString(piece)
-        except DecodeError:  # the second walk comes here, too, and says where it is
+        except DecodeError:  # the reading comes here, too, and says where it is
             break
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
                 for span in scope_spans.spans:
-                    ends.note(span.trace_id, number)
+                    ends.note(span.trace_id)
         yield Slice()
-    for number, part in enumerate(slices):
-        ends.mark_ended(part, number)
-        yield part
+    return ends
 
 
-def _spans(request: Any, place: int) -> Slice[Span]:
+def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Slice[Span]]:
+    groups = [group.scope_spans for group in request.resource_spans]
+    allowance.count(_entries(groups) + sum(len(scope.spans) for group in groups for scope in group), size)
     part: Slice[Span] = Slice()
     for resource_spans in request.resource_spans:
-        resource = Resource(attributes_of(resource_spans.resource.attributes))
+        resource = Resource((yield from _attributes(resource_spans.resource.attributes, allowance)))
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
+            if allowance.is_due(0):
+                yield Slice()
             for span in scope_spans.spans:
+                encoded, events = span.attributes, span.events
+                if len(encoded) <= MANY:
+                    attributes = attributes_of(encoded)
+                else:
+                    attributes = yield from _attributes(encoded, allowance)
+                exceptions = (yield from _exceptions(events, allowance)) if events else _NO_EVENTS
                 at = place + part.received
                 try:
-                    part.items.append((at, _span(resource, scope, span)))
+                    part.items.append((at, _span(resource, scope, span, attributes, exceptions)))
                 except Malformed as error:
                     part.rejects.append(Reject(at, MALFORMED, f"spans[{at}]{error}"))
                 part.received += 1
-    return part
+                if allowance.is_due(0, len(encoded)):
+                    yield part
+                    place += part.received
+                    part = Slice()
+    yield part
 
 
-def _log_records(request: Any, place: int) -> Slice[LogRecord]:
-    items: list[tuple[int, LogRecord]] = []
+def _log_records(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Slice[LogRecord]]:
+    groups = [group.scope_logs for group in request.resource_logs]
+    allowance.count(_entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size)
+    part: Slice[LogRecord] = Slice()
     for resource_logs in request.resource_logs:
-        resource = Resource(attributes_of(resource_logs.resource.attributes))
+        resource = Resource((yield from _attributes(resource_logs.resource.attributes, allowance)))
         for scope_logs in resource_logs.scope_logs:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
+            if allowance.is_due(0):
+                yield Slice()
             for record in scope_logs.log_records:
-                at = place + len(items)
-                items.append((at, _log_record(resource, scope, record)))
-    return Slice(received=len(items), items=items)
+                encoded = record.attributes
+                if len(encoded) <= MANY:
+                    attributes = attributes_of(encoded)
+                else:
+                    attributes = yield from _attributes(encoded, allowance)
+                part.items.append((place + part.received, _log_record(resource, scope, record, attributes)))
+                part.received += 1
+                if allowance.is_due(0, len(encoded)):
+                    yield part
+                    place += part.received
+                    part = Slice()
+    yield part
 
 
-def _data_points(request: Any, place: int) -> Slice[Point]:
+def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Slice[Point]]:
+    groups = [group.scope_metrics for group in request.resource_metrics]
+    found = [metric for group in groups for scope in group for metric in scope.metrics]
+    allowance.count(_entries(groups) + len(found) + sum(len(_points(metric)) for metric in found), size)
     part: Slice[Point] = Slice()
     for resource_metrics in request.resource_metrics:
-        resource = Resource(attributes_of(resource_metrics.resource.attributes))
+        resource = Resource((yield from _attributes(resource_metrics.resource.attributes, allowance)))
         for scope_metrics in resource_metrics.scope_metrics:
             scope = Scope(scope_metrics.scope.name, scope_metrics.scope.version)
+            if allowance.is_due(0):
+                yield Slice()
             for metric in scope_metrics.metrics:
-                for point in _points(metric, Countable(metric.name, metric.unit, resource, scope)):
+                countable = _countable(metric, resource, scope)
+                if allowance.is_due(0):
+                    yield Slice()
+                for encoded in _points(metric):
+                    point = (yield from _point(encoded, countable, allowance)) if countable.counts else None
                     if point is None:
                         part.ignored[CANNOT_COUNT] += 1
                     else:
                         part.items.append((place + part.received, point))
                     part.received += 1
-    return part
+                    if allowance.is_due(0, len(encoded.attributes)):
+                        yield part
+                        place += part.received
+                        part = Slice()
+    yield part
 
 
-def _span(resource: Resource, scope: Scope, span: Any) -> Span:
+def _entries(groups: Sequence[Sequence[Any]]) -> int:
+    """Resources and scopes are items, too."""
+    return len(groups) + sum(map(len, groups))
+
+
+def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Slice[Any], None, Attributes]:
+    """Any number of attributes, and the loop gets its turn in between."""
+    attributes: Attributes = {}
+    for start in range(0, len(encoded), MANY):
+        some = encoded[start : start + MANY]
+        attributes.update(attributes_of(some))
+        if allowance.is_due(0, len(some)):
+            yield Slice()
+    return attributes
+
+
+def _exceptions(events: Sequence[bytes], allowance: Allowance) -> Generator[Slice[Any], None, list[SpanEvent]]:
+    found: list[SpanEvent] = []
+    for raw in events:
+        if allowance.is_due(len(raw)):
+            yield Slice()
+        if len(raw) > _LARGEST_EVENT:
+            continue
+        event = wire_view.Event.FromString(raw)
+        if event.name == "exception":
+            encoded = [attribute.SerializeToString() for attribute in event.attributes]
+            found.append(SpanEvent(event.name, attributes_of(encoded)))
+    return found
+
+
+def _span(resource: Resource, scope: Scope, span: Any, attributes: Attributes, events: list[SpanEvent]) -> Span:
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != 16 or len(span_id) != 8 or parent_id:
         _check_id(trace_id, 16, "trace_id")
@@ -146,22 +240,15 @@ def _span(resource: Resource, scope: Scope, span: Any) -> Span:
         parent_id.hex() if parent_id and parent_id != _NO_SPAN else None,
         start if 0 < start < END_OF_TIME else None,
         end if 0 < end < END_OF_TIME else None,
-        attributes_of(span.attributes),
+        attributes,
         span.status.code,
-        _events(span.events) if span.events else _NO_EVENTS,
+        events,
     )
 
 
-def _events(events: Iterable[Any]) -> list[SpanEvent]:
-    return [
-        SpanEvent(event.name, attributes_of(attribute.SerializeToString() for attribute in event.attributes))
-        for event in events
-        if event.name == "exception"
-    ]
-
-
-def _log_record(resource: Resource, scope: Scope, record: Any) -> LogRecord:
-    body, trace_id, span_id = record.body.string_value, record.trace_id, record.span_id
+def _log_record(resource: Resource, scope: Scope, record: Any, attributes: Attributes) -> LogRecord:
+    trace_id, span_id = record.trace_id, record.span_id
+    body = wire_view.AnyValue.FromString(record.body).string_value if len(record.body) <= _LARGEST_TEXT else ""
     return LogRecord(
         resource,
         scope,
@@ -170,34 +257,48 @@ def _log_record(resource: Resource, scope: Scope, record: Any) -> LogRecord:
         moment(record.time_unix_nano) or moment(record.observed_time_unix_nano) or None,
         trace_id.hex() if len(trace_id) == 16 and trace_id != _NO_TRACE else None,
         span_id.hex() if len(span_id) == 8 and span_id != _NO_SPAN else None,
-        attributes_of(record.attributes),
+        attributes,
     )
 
 
-def _points(metric: Any, countable: Countable) -> Iterator[Point | None]:
+def _points(metric: Any) -> Sequence[Any]:
     kind = metric.WhichOneof("data")
-    data = getattr(metric, kind) if kind else None
-    if data is None:
-        return
-    countable.shape(kind, getattr(data, "aggregation_temporality", 0), getattr(data, "is_monotonic", False))
-    for point in data.data_points:
-        if not countable.counts:
-            yield None
-            continue
-        if kind == "sum":
-            value = point.as_int if point.WhichOneof("value") == "as_int" else point.as_double
-            present = point.WhichOneof("value") is not None
-        else:
-            value, present = point.sum, point.HasField("sum")
-        attributes = attributes_of(point.attributes)
-        yield countable.point(
-            flags=point.flags,
-            start_time=moment(point.start_time_unix_nano),
-            time=moment(point.time_unix_nano),
-            value=value if present else None,
-            attributes=attributes,
-            outside=outside_of(point.attributes, attributes),
-        )
+    points: Sequence[Any] = getattr(metric, kind).data_points if kind else ()
+    return points
+
+
+def _countable(metric: Any, resource: Resource, scope: Scope) -> Countable:
+    countable = Countable(metric.name, metric.unit, resource, scope)
+    kind = metric.WhichOneof("data")
+    if kind:
+        data = getattr(metric, kind)
+        countable.shape(kind, getattr(data, "aggregation_temporality", 0), getattr(data, "is_monotonic", False))
+    return countable
+
+
+def _point(point: Any, countable: Countable, allowance: Allowance) -> Generator[Slice[Any], None, Point | None]:
+    if point.DESCRIPTOR.name == "NumberDataPoint":
+        kind = point.WhichOneof("value")
+        value = None if kind is None else getattr(point, kind)
+    else:
+        value = point.sum if point.HasField("sum") else None
+    encoded = point.attributes
+    attributes = yield from _attributes(encoded, allowance)
+    outside: dict[str, object] = {}
+    if len(encoded) > len(attributes):
+        for start in range(0, len(encoded), MANY):
+            some = encoded[start : start + MANY]
+            outside.update(outside_of(some, attributes))
+            if allowance.is_due(0, len(some)):
+                yield Slice()
+    return countable.point(
+        flags=point.flags,
+        start_time=moment(point.start_time_unix_nano),
+        time=moment(point.time_unix_nano),
+        value=value,
+        attributes=attributes,
+        outside=outside,
+    )
 
 
 def _check_id(raw: bytes, size: int, field: str) -> None:

@@ -1,12 +1,13 @@
 """
 Where the traces of a large payload end: what has ended need not wait in memory for the rest of the body.
 
-A decoder walks ahead and notes which trace is in which slice; each slice is then marked with the traces that
-end in it.
+A decoder walks ahead and counts the spans of each trace; each slice is then marked with the traces of which it
+holds the last.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Slice
@@ -15,18 +16,22 @@ LARGE = 8 * MAX_SLICE  # bytes from which it pays to look ahead
 
 
 class TraceEnds:
-    """The last slice of each trace: filled by one walk over a payload, emptied by the next."""
+    """How many spans of each trace are still to come: filled by one walk over a payload, emptied by the next."""
 
     def __init__(self) -> None:
-        self._last: dict[bytes, int] = {}
+        self._to_come: Counter[bytes] = Counter()
 
-    def note(self, trace_id: bytes, number: int) -> None:
-        """A span of a trace, in the slice with this number; slices come in their order."""
-        self._last[trace_id] = number
+    def note(self, trace_id: bytes) -> None:
+        """A span of a trace."""
+        self._to_come[trace_id] += 1
 
-    def mark_ended(self, part: Slice[Any], number: int) -> None:
+    def mark_ended(self, part: Slice[Any]) -> None:
         """Set the traces that end with a slice of spans."""
-        traces = {span.trace_id for _, span in part.items if span.trace_id is not None}
-        part.ended = frozenset(trace for trace in traces if self._last.get(bytes.fromhex(trace)) == number)
-        for trace in part.ended:
-            del self._last[bytes.fromhex(trace)]
+        ended: list[str] = []
+        for trace, count in Counter(span.trace_id for _, span in part.items if span.trace_id is not None).items():
+            key = bytes.fromhex(trace)
+            self._to_come[key] -= count
+            if self._to_come[key] == 0:  # one that was rejected never comes, and its trace waits for the end
+                del self._to_come[key]
+                ended.append(trace)
+        part.ended = frozenset(ended)

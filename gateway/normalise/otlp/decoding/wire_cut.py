@@ -11,85 +11,148 @@ from __future__ import annotations
 from array import array
 from collections.abc import Generator, Iterator
 
-from gateway.errors import BadPayload
+from gateway.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE
+from gateway.normalise.payload.slices import ITEM_BYTES, TURN, Allowance
+
+Path = tuple[int | tuple[int, ...], ...]  # a number, or several of which a message has one
 
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
-_TURN = 10_000  # fields to walk over without a pause
+_TURN = 8192  # fields to walk over without a pause
+_LARGEST_NUMBER = (1 << 29) - 1  # of a field
+_MOST_UNCUT = 8  # pieces that one with too much beside its items may be as large as
 
 
-def pieces(body: bytes, path: tuple[int, ...], limit: int = MAX_SLICE) -> Iterator[bytes]:
+def pieces(body: bytes, path: Path, limit: int = MAX_SLICE, *, allowance: Allowance | None = None) -> Iterator[bytes]:
     """
     Requests of at most `limit` bytes where the items allow it, which together hold what `body` holds.
 
-    `path` names the repeated fields to descend through; the last one holds the items, which are never cut.
-    An empty piece now and then holds nothing: it is the caller's turn to do something else.
+    `path` names the repeated fields to descend through; the last one holds the items, which are never cut. The
+    fields of an item that is larger than a piece count as items, too: each takes memory once it is parsed.
+    TURN now and then. BadPayload for what is no protobuf, Refusal 413 for more than there may be.
     """
     if len(body) <= limit:
         yield body
     else:
-        yield from _pieces(memoryview(body), path, limit)
+        yield from _pieces(memoryview(body), path, limit, allowance or Allowance())
 
 
-def _pieces(message: memoryview, path: tuple[int, ...], limit: int) -> Iterator[bytes]:
-    if len(message) <= limit or not path:
+def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -> Iterator[bytes]:
+    if len(message) <= limit:
         yield bytes(message)
         return
-    number, *deeper = path
-    beside, parts = yield from _split(message, number)
-    if len(beside) > limit // 4:  # too much to repeat with every piece
+    beside, parts = b"", None
+    if path:
+        beside, parts = yield from _split(message, path[0], allowance, limit // 4)
+    if parts is None:
+        yield from _count(message, path, allowance.again())
+        if path and len(message) > limit * _MOST_UNCUT:
+            shared = f"More than {limit // 4} bytes stand beside the items of a large body (its resource or scope)"
+            raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
         yield bytes(message)
         return
-    tag = _varint(number << 3 | _LENGTH_DELIMITED)
     group, size = [beside], len(beside)
-    for start, end in zip(parts[::2], parts[1::2], strict=True):
-        for piece in _pieces(message[start:end], tuple(deeper), limit - len(beside) - 16):
+    inner = max(limit - len(beside) - 16, limit // 2)
+    for tag, start, end in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        payload = message[start:end]
+        whole = (bytes(payload),) if end - start <= inner else None
+        for piece in whole or _pieces(payload, path[1:], inner, allowance):
+            if not piece and start != end:
+                yield TURN
+                continue
             if size + len(piece) > limit and len(group) > 1:
                 yield b"".join(group)
                 group, size = [beside], len(beside)
-            if piece or start == end:
-                group += (tag, _varint(len(piece)), piece)
-                size += len(piece) + len(tag) + 5
-            else:
-                yield piece
+            group += (_varint(tag), _varint(len(piece)), piece)
+            size += max(len(piece) + 8, ITEM_BYTES)
     yield b"".join(group)
 
 
-def _split(message: memoryview, number: int) -> Generator[bytes, None, tuple[bytes, array[int]]]:
-    """The fields beside `number`, and start and end of each payload of `number`."""
-    beside: list[memoryview] = []
+def _split(
+    message: memoryview, numbers: int | tuple[int, ...], allowance: Allowance, most_beside: int
+) -> Generator[bytes, None, tuple[bytes, array[int] | None]]:
+    """
+    The fields beside the wanted ones, and of each wanted one its tag, and where its payload begins and ends.
+
+    None for the places when there is too much beside to repeat it with every piece.
+    """
+    beside = bytearray()
     parts = array("Q")  # hundreds of thousands of places, held for as long as the body is worked through
+    wanted = _tags(numbers)
     size = len(message)
-    wanted = number << 3 | _LENGTH_DELIMITED
-    at = 0
+    at = walked = counted = 0
     while at < size:
         begin = at
-        tag, at = _read_varint(message, at)
-        kind = tag & 7
-        if kind == _LENGTH_DELIMITED:
-            length, start = _read_varint(message, at)
-            at = start + length
-        elif kind == 0:
-            _, at = _read_varint(message, at)
-        elif kind in _FIXED:
-            at += _FIXED[kind]
+        tag = message[at]
+        if tag in wanted and at + 1 < size and message[at + 1] < 0x80:  # by far the most, so done by hand
+            start = at + 2
+            at = start + message[at + 1]
+            if at > size:
+                raise _beyond(begin, size)
         else:
-            raise BadPayload(f"body: no protobuf field at byte {begin} of a message of {size} bytes")
-        if at > size:
-            where = f"at byte {begin} runs past the end of its message of {size} bytes"
-            raise BadPayload(f"body: a field {where}")
-        if tag == wanted:
-            parts.append(start)
-            parts.append(at)
-            if len(parts) % (2 * _TURN) == 0:
-                yield b""
+            tag, start, at = _field(message, begin)
+        if tag in wanted:
+            parts.extend((tag, start, at))
+        elif len(beside) + at - begin > most_beside:
+            return b"", None
         else:
-            beside.append(message[begin:at])
-    return b"".join(beside), parts
+            beside += message[begin:at]
+        walked += 1
+        if walked % _TURN == 0:
+            allowance.count(len(parts) // 3 - counted, size)
+            counted = len(parts) // 3
+            yield TURN
+    allowance.count(len(parts) // 3 - counted, size)
+    return bytes(beside), parts
+
+
+def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
+    """Bound the fields of a message that is parsed as a whole, and of those in it that `path` leads to."""
+    wanted = _tags(path[0]) if len(path) > 1 else frozenset[int]()
+    at = walked = 0
+    while at < len(message):
+        begin = at
+        tag, start, at = _field(message, begin)
+        allowance.count(1, at - begin)
+        if tag in wanted:
+            yield from _count(message[start:at], path[1:], allowance)
+        walked += 1
+        if walked % _TURN == 0:
+            yield TURN
+
+
+def _tags(numbers: int | tuple[int, ...]) -> frozenset[int]:
+    several = (numbers,) if isinstance(numbers, int) else numbers
+    return frozenset(number << 3 | _LENGTH_DELIMITED for number in several)
+
+
+def _field(message: memoryview, begin: int) -> tuple[int, int, int]:
+    """Tag, start of the payload and end of the field that begins there."""
+    size = len(message)
+    tag, start = _read_varint(message, begin)
+    kind = tag & 7
+    if kind == _LENGTH_DELIMITED:
+        length, start = _read_varint(message, start)
+        end = start + length
+    elif kind == 0:
+        _, end = _read_varint(message, start)
+    else:
+        end = start + _FIXED.get(kind, size)
+    if kind not in (0, 1, _LENGTH_DELIMITED, 5) or not 0 < tag >> 3 <= _LARGEST_NUMBER:
+        raise BadPayload(f"body: no protobuf field at byte {begin} of a message of {size} bytes")
+    if end > size:
+        raise _beyond(begin, size)
+    return tag, start, end
+
+
+def _beyond(begin: int, size: int) -> BadPayload:
+    return BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
 
 
 def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
+    if at < len(message) and message[at] < 0x80:
+        return message[at], at + 1
     number = shift = 0
     for place in range(at, min(at + 10, len(message))):
         byte = message[place]
@@ -101,6 +164,8 @@ def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return number.to_bytes(1, "big")
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)

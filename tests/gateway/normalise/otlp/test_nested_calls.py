@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.otlp.decoding import json_decoder, slices, trace_ends, wire_cut
+from gateway.normalise.otlp.decoding import slices, trace_ends, wire_cut
 from gateway.normalise.otlp.spans import reader as spans_module
+from gateway.normalise.payload import slices as payload_slices
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_protobuf, normalised, only, records, span, traces
 from tests.gateway.normalise.outcomes import inferences
 
@@ -268,7 +269,7 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces in turn
     payload = traces(*spans)
     monkeypatch.setattr(wire_cut.pieces, "__defaults__", (4096,))
-    monkeypatch.setattr(json_decoder, "MAX_SLICE", 8192)
+    monkeypatch.setattr(payload_slices, "SLICE_BYTES", 8192)
     monkeypatch.setattr(spans_module, "PART", 100)
     at_once = normalised(payload, encoding=encoding)
     waiting: list[int] = []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from gateway.errors import BadPayload, Refusal
+from gateway.errors import Refusal
 from gateway.normalise import any_format
-from gateway.normalise.formats.engine import driver
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART
 from gateway.normalise.payload import slices
@@ -34,18 +34,11 @@ def test_the_smallest_items_are_work_too() -> None:
     assert turns >= count * slices.ITEM_BYTES // slices.SLICE_BYTES
 
 
-def test_a_body_of_unreadable_items_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is told by its place, which takes memory: a body of millions of them is refused as a whole."""
-    monkeypatch.setattr(driver, "MAX_REJECTS", 10)
-    assert 10 == len(read("kong", [1] * 10).rejects)
-    with pytest.raises(BadPayload, match="more than 10 items"):
-        read("kong", [1] * 11)
-
-
-def test_a_body_of_too_many_items_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nulls pack to nothing, and each is work."""
-    monkeypatch.setattr(driver, "MAX_ITEMS", 10)
-    assert 10 == read("kong", [None] * 10).received
-    with pytest.raises(Refusal, match="more than 10 items") as refused:
-        read("kong", [None] * 11)
+@pytest.mark.parametrize("item", [1, None])
+def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
+    """Unreadable items are told by their place, which takes memory; nulls pack to nothing, and each is work."""
+    options = Options(max_items=10)
+    assert 10 == read("kong", [item] * 10, options=options).received
+    with pytest.raises(Refusal, match=r"more than 10 items \(server.max_items\)") as refused:
+        read("kong", [item] * 11, options=options)
     assert 413 == refused.value.status

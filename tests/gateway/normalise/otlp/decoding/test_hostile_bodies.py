@@ -1,0 +1,165 @@
+"""Bodies that are made to cost more than they weigh: bounded in memory, in items, and in what is done in one turn."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.errors import BadPayload, Refusal
+from gateway.normalise import otlp
+from gateway.normalise.options import Options
+from gateway.normalise.otlp import Signal
+from gateway.normalise.otlp.decoding import protobuf_decoder, wire_cut
+from gateway.normalise.outcome import Outcome
+from gateway.normalise.payload.slices import ITEM_BYTES, Allowance
+from tests.gateway.normalise.otlp.items import finished
+
+MIB = 1 << 20
+SIGNALS: list[Signal] = ["traces", "metrics", "logs"]
+NAMES = {
+    "traces": ("resourceSpans", "scopeSpans", "spans"),
+    "metrics": ("resourceMetrics", "scopeMetrics", "metrics"),
+    "logs": ("resourceLogs", "scopeLogs", "logRecords"),
+}
+every_signal = pytest.mark.parametrize("signal", SIGNALS)
+
+
+def field(number: int, payload: bytes) -> bytes:
+    return wire_cut._varint(number << 3 | 2) + wire_cut._varint(len(payload)) + payload
+
+
+def of_items(items: bytes) -> bytes:
+    """A protobuf request of one resource and one scope."""
+    return field(1, field(2, items))
+
+
+def in_json(signal: Signal, items: str) -> bytes:
+    outer, middle, inner = NAMES[signal]
+    return f'{{"{outer}":[{{"{middle}":[{{"{inner}":[{items}]}}]}}]}}'.encode()
+
+
+def read(signal: Signal, body: bytes, *, json: bool = False, max_items: int = 250_000) -> Outcome:
+    return finished(otlp.normalise(signal, body, json=json, options=Options(max_items=max_items)))
+
+
+# Each of these took between a hundred and seven hundred times its bytes, or seconds without a turn.
+BOMBS = {
+    "zeros": bytes(8 * MIB),
+    "zeros in a resource": field(1, bytes(8 * MIB)),
+    "fields nobody knows": field(1, b"\x18\x00" * (4 * MIB)),
+    "spans": of_items(b"\x12\x00" * (4 * MIB)),
+    "resources": b"\x0a\x00" * (4 * MIB),
+    "scopes": field(1, b"\x12\x00" * (4 * MIB)),
+    "attributes": of_items(field(2, b"\x4a\x00" * (4 * MIB))),
+    "events": of_items(field(2, b"\x5a\x00" * (4 * MIB))),
+    "links": of_items(field(2, b"\x6a\x00" * (4 * MIB))),
+    "attributes of a resource": field(1, field(1, b"\x0a\x00" * (4 * MIB))),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
+    """In protobuf: whatever its fields are, they take no multiple of their bytes, and no step is long."""
+    body = BOMBS[name]
+    longest = 0.0
+    tracemalloc.start()
+    began = time.thread_time()
+    with pytest.raises(Refusal):
+        for _ in otlp.normalise("traces", body, json=False, options=Options()):
+            now = time.thread_time()
+            longest, began = max(longest, now - began), now
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * len(body) + 8 * MIB
+    assert longest < 1.0  # of processor time, traced: seconds before
+
+
+NESTED = {
+    "an attribute's list": field(
+        9, field(1, b"gen_ai.response.finish_reasons") + field(2, field(5, b"\x0a\x00" * MIB))
+    ),
+    "a list that nobody reads": field(9, field(1, b"x") + field(2, field(5, b"\x0a\x00" * MIB))),
+    "an event": field(11, field(2, b"exception") + b"\x1a\x00" * MIB),
+    "a link": field(13, b"\x22\x00" * MIB),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_what_one_item_holds_is_not_unfolded(name: str) -> None:
+    """Lists of a million empty values within one span: the span is read, the list is not."""
+    tokens = field(9, field(1, b"gen_ai.usage.input_tokens") + field(2, b"\x18\x07"))
+    calls = field(9, field(1, b"gen_ai.operation.name") + field(2, field(1, b"chat")))
+    body = of_items(field(2, calls + tokens + NESTED[name]))
+    found = read("traces", body)
+    assert [7] == [record.input_tokens for record in found.records]  # type: ignore[union-attr]
+
+
+@every_signal
+@pytest.mark.parametrize("encoding", ["json", "protobuf"])
+def test_items_of_a_request_are_bounded(signal: Signal, encoding: str) -> None:
+    """Exactly: a resource, a scope and eight items are ten; a further one is refused with what to do."""
+
+    def body(count: int) -> bytes:
+        return in_json(signal, ",".join(["{}"] * count)) if encoding == "json" else of_items(b"\x12\x00" * count)
+
+    read(signal, body(8), json=encoding == "json", max_items=10)
+    with pytest.raises(Refusal, match=r"more than 10 items \(server.max_items\); send smaller batches") as refused:
+        read(signal, body(9), json=encoding == "json", max_items=10)
+    assert (413, "too_many_items") == (refused.value.status, refused.value.type)
+
+
+@every_signal
+@pytest.mark.parametrize("encoding", ["json", "protobuf"])
+def test_small_items_are_held_for_what_they_cost(signal: Signal, encoding: str) -> None:
+    """So that many bodies of nothing are too much for the bytes in hand, as one large body is."""
+    held: list[int] = []
+    body = in_json(signal, ",".join(["{}"] * 50_000)) if encoding == "json" else of_items(b"\x12\x00" * 50_000)
+    finished(otlp.normalise(signal, body, json=encoding == "json", options=Options(), hold=held.append))
+    assert 0.9 < (sum(held) + len(body)) / (50_000 * ITEM_BYTES) < 1.1
+
+
+@every_signal
+@pytest.mark.parametrize("number", [0, 1 << 29])
+def test_field_numbers_that_cannot_be_are_refused(signal: Signal, number: int) -> None:
+    """At once, in a body that is cut as in one that is parsed whole."""
+    for size in (1, MIB):
+        with pytest.raises(BadPayload):
+            read(signal, field(number, b"") * size)
+
+
+def test_a_metric_is_cut_at_its_points() -> None:
+    """One metric of any number of points: what it says of them goes along with every piece."""
+    point = field(1, b"\x31" + (5).to_bytes(8, "little") + b"\x19" + (10).to_bytes(8, "little"))
+    data = b"\x10\x01\x18\x01" + point * 60_000
+    metric = field(1, b"cline.tokens.output.total") + field(7, data)
+    parts = list(protobuf_decoder.metrics(of_items(field(2, metric))))
+    assert len(parts) > 10
+    points = [point for part in parts for _, point in part.items]
+    assert {("cline.tokens.output.total", False, 5)} == {(one.name, one.cumulative, one.value) for one in points}
+    assert list(range(60_000)) == [place for part in parts for place, _ in part.items]
+
+
+def steps(work: Iterator[object]) -> float:
+    """The longest step in processor time, which other processes do not make longer."""
+    longest, began = 0.0, time.thread_time()
+    for _ in work:
+        now = time.thread_time()
+        longest, began = max(longest, now - began), now
+    return longest
+
+
+def many_names(spans: int, names: int) -> bytes:
+    made = []
+    for number in range(spans):
+        pairs = [field(9, field(1, f"n{number}.{one}".encode()) + field(2, field(1, b"v"))) for one in range(names)]
+        made.append(field(2, field(1, (number + 1).to_bytes(16, "big")) + b"".join(pairs)))
+    return of_items(b"".join(made))
+
+
+@pytest.mark.parametrize(("spans", "names"), [(1, 100_000), (10, 20_000), (2_000, 100)])
+def test_attributes_are_read_in_turns(spans: int, names: int) -> None:
+    """Names that were never seen are the slowest: however they are spread, no step is long."""
+    assert steps(protobuf_decoder.traces(many_names(spans, names), Allowance())) < 0.3
