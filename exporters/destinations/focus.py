@@ -19,6 +19,7 @@ from decimal import Context, Decimal, localcontext
 from pathlib import Path
 
 from exporters import batch as batches
+from exporters.csv_cells import safe_cell
 from exporters.destinations.declaration import DestinationType
 from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter
@@ -261,5 +262,5 @@ def _time(moment: datetime) -> str:
 
 def _lines(rows: Iterable[Sequence[str]]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([safe_cell(cell) for cell in row] for row in rows)
     return text.getvalue().encode()

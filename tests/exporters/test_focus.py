@@ -154,3 +154,15 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     await exporter.close()
     lines = path.read_text().splitlines()
     assert (3, 1) == (len(lines), lines.count(focus.header().decode().strip()))
+
+
+@pytest.mark.parametrize("beginning", ["=", "+", "-", "@", "\t"])
+def test_no_cell_is_a_formula(beginning: str) -> None:
+    """A spreadsheet shows what a sender made of its model, its user or its team, and runs none of it."""
+    words = f"{beginning}cmd|' /C calc'!A1"
+    record = paid(1, request_model=words, response_model=None, team=words, user=words, cost="-1.5")
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[record])
+    [row] = csv.DictReader(io.StringIO((focus.header() + focus.lines(focus.of_entries([entry]))).decode(), newline=""))
+    assert not [name for name, cell in row.items() if cell.startswith(("=", "+", "@", "\t", "\r"))]
+    assert {"-1.5"} == {cell for cell in row.values() if cell.startswith("-")}
+    assert any(cell.startswith("'" + beginning) for cell in row.values())

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from exporters.csv_cells import safe_cell
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import show_json, show_table
 from gateway.operator.ledger import LATENCY, MEASURES, PERCENTILES, TOTAL
@@ -114,15 +115,4 @@ def _show_csv(payload: Mapping[str, Any]) -> None:
     writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-
-
-def _cell(value: object) -> object:
-    """A text that a spreadsheet would run as a formula is told apart by a quote before it."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
-        return f"'{value}"
-    return value
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").replace(".", "", 1).isdecimal()
+        writer.writerow({name: safe_cell(value) for name, value in row.items()})

@@ -23,6 +23,7 @@ from spool.sqlite import open_spool
 from spool.sqlite.ledger.store import SqliteLedger
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
+from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
 START_S = 1_790_000_000  # 2026-09-21T14:13:20Z
@@ -232,7 +233,7 @@ def filled(directory: Path, *calls: tuple[Inference, Identity]) -> None:
     """A data directory with closed records and nobody in it."""
 
     async def fill() -> None:
-        spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=SystemClock())
+        spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=MovedClock())
         await add(spool.log, *calls)
         await spool.close()
 
