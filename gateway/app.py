@@ -26,11 +26,12 @@ from gateway.operator.socket import OperatorSocket
 from gateway.receivers.otlp_grpc import GrpcServer, exports
 from gateway.refusing import RefusingListeners
 from spool import disk
-from spool.clock import Clock, SystemClock
+from spool.clock import Clock
 from spool.errors import SpoolUnavailable
 from spool.log.protocols import Observer
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.steady_clock import SteadyClock
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class App:
         self._local = local
         self._observer = observer
         self._version = version
-        self._clock = clock or SystemClock()
+        self._clock = clock or SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
         self._supervisor = Supervisor()
         self._stack = AsyncExitStack()
         self._services: Services | None = None

@@ -55,6 +55,7 @@ from spool.ledger.ledger import CHUNK
 from spool.log.protocols import Log, Observer
 from spool.log.values import LogStats
 from spool.record import Inference
+from spool.steady_clock import SteadyClock, doubts
 from spool.storage import Storage, StorageOptions
 
 _log = logging.getLogger(__name__)
@@ -231,6 +232,7 @@ class _Assembler:
             device_assignment=device_assignment,
             counters=counters if section.counter_wait else None,
             sessions=sessions,
+            clock=self._clock if isinstance(self._clock, SteadyClock) else None,
         )
         merger = Merger(
             window_s=section.pending_window,
@@ -359,7 +361,10 @@ class _Assembler:
 
         async def snapshot() -> Snapshot:
             stats = await storage.log.stats()
+            step_s, held_s = doubts(self._clock)
             return Snapshot(
+                clock_step_s=step_s,
+                clock_held_s=held_s,
                 stats=stats,
                 routes=[*await storage.deliveries.routes(), *routes.syncs()],
                 devices=devices.counts(),

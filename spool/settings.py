@@ -18,7 +18,8 @@ class SpoolSettings:
 
     `pending_items` and `pending_bytes` bound what waits in the merge window, and as much again of counters, which
     wait `counter_wait` for the calls of their reporter. `commit_wait` and `waiting_submissions` bound what waits for a
-    disk that does not answer: after so long, and beyond so many, submissions are refused with 503.
+    disk that does not answer: after so long, and beyond so many, submissions are refused with 503. A move of the wall
+    clock by more than `clock_step` is not believed until it has stood for `clock_hold`.
     """
 
     max_bytes: Size = 10 * GIB
@@ -32,3 +33,5 @@ class SpoolSettings:
     counter_wait: Duration = 90.0
     commit_wait: Duration = 10.0
     waiting_submissions: int = 10_000
+    clock_step: Duration = 300.0
+    clock_hold: Duration = 3600.0

@@ -40,6 +40,7 @@ from gateway.monitoring import logs
 from spool.clock import SystemClock
 from spool.errors import SpoolError
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
+from spool.steady_clock import SteadyClock
 
 endpoint_option = click.option(
     "--endpoint", metavar="URL", help="Where this machine's agent listens; default: its server.listen over HTTP."
@@ -121,7 +122,7 @@ def _check(config: Config) -> None:
 
 
 async def _run(config: Config) -> int:
-    clock = SystemClock()
+    clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     directory = config.data_dir
     who = identity(directory, device_id=config.agent.device_id)
     recorder = ActivityRecorder(directory, now=clock.now)

@@ -30,6 +30,8 @@ def problems(config: Config) -> Iterator[str]:
         yield "spool.pending_items must be at least 1"
     if config.spool.commit_wait < 1:
         yield "spool.commit_wait must be at least 1s"
+    if config.spool.clock_step < 1:
+        yield "spool.clock_step must be at least 1s, or the adjustments of every clock are steps"
     if config.spool.waiting_submissions < 1:
         yield "spool.waiting_submissions must be at least 1"
     yield from upstream.problems(config.upstream)

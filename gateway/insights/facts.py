@@ -80,6 +80,7 @@ class Facts:
     dead: Sequence[RouteDeadLetters] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     repeated_ids: int = 0  # in the duplicate window more than once
+    clock_step_s: float = 0.0  # by how much the wall clock is ahead of the time that is used
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost

@@ -41,7 +41,7 @@ class FactSources:
     prices: Callable[[], PriceBook]
 
 
-async def gather(sources: FactSources, *, now: float) -> Facts:
+async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
     """Reads the facts, with every record that is closed by now."""
     await sources.ledger.catch_up(sources.log)
     ledger = _Ledger(sources.ledger, now)
@@ -62,6 +62,7 @@ async def gather(sources: FactSources, *, now: float) -> Facts:
         dead=await _dead(sources.deliveries, now),
         shapes=await _shapes(sources.log),
         repeated_ids=sources.log.repeated_ids,
+        clock_step_s=clock_step_s,
         keys=sources.keys(),
         devices=sources.devices(),
         estimate=book.estimate,

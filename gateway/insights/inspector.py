@@ -15,6 +15,7 @@ from gateway.insights.gathering import FactSources, gather
 from spool.clock import Clock
 from spool.registry.insights import Finding, Merged
 from spool.registry.tables.insights import InsightTable
+from spool.steady_clock import doubts
 
 EVERY_S = 600.0
 FIRST_S = 30.0  # after a start, routes need some time until their state is known
@@ -66,7 +67,8 @@ class Inspector:
     async def inspect(self) -> InspectionReport:
         """Runs the detectors once and keeps what they found."""
         async with self._turn:
-            facts = await gather(self._sources, now=self._clock.now())
+            step_s, _ = doubts(self._clock)
+            facts = await gather(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
             merged = await self._table.merge(run.findings, looked_for=run.looked_for)
             return InspectionReport(merged=merged, failed=run.failed)

@@ -23,6 +23,7 @@ from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AiRecord, Inference
+from spool.steady_clock import SteadyClock
 
 TURN = 500  # records between two turns of the event loop
 
@@ -45,6 +46,7 @@ class Intake:
         device_assignment: DeviceAssignment | None = None,
         counters: WaitingCounters | None = None,
         sessions: WindowSessions | None = None,
+        clock: SteadyClock | None = None,
     ) -> None:
         self._log = log
         self._attribution = attribution
@@ -53,6 +55,7 @@ class Intake:
         self._device_assignment = device_assignment  # None where there are no devices: explaining files
         self._counters = counters
         self._sessions = sessions  # None where nothing is kept
+        self._clock = clock  # is told when the calls that arrive began
 
     async def take(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         """
@@ -86,6 +89,8 @@ class Intake:
         pending: PendingChange,
         before: Sequence[str],
     ) -> Receipt:
+        if self._clock is not None and outcome.records and (began := outcome.records[-1].start_time):
+            self._clock.witness(began)
         if self._device_assignment is not None:
             await self._device_assignment.assign(outcome, bearer)
         undecided: dict[int, AiRecord] = {}  # by place: may repeat calls, and nobody has said whether they do

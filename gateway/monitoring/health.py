@@ -18,6 +18,7 @@ from spool.errors import SpoolError
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.mounts import FSYNC
+from spool.steady_clock import doubts
 
 ANSWER_S = 10.0  # a writer without an answer for this long is dead
 NOT_READY_S = 5.0  # a commit that takes so long: senders elsewhere are served better
@@ -63,12 +64,13 @@ class Health:
         obstacles = self._obstacles(stats)
         routes = [*await self._deliveries.routes(), *self._syncs()] if stats else []
         now = self._clock.now()
+        step_s, held_s = doubts(self._clock)
         return {
             "ready": not obstacles,
             "reasons": obstacles,
             "routes": [shown_route(route) for route in routes],
             "keys": {"read": self._keys_read()},
-            "clock": {"now": now, "up_s": now - self._started},
+            "clock": {"now": now, "up_s": now - self._started, "step_s": step_s, "held_s": held_s},
             "space": stats and _shown_space(stats),
             "storage": stats and _shown_mount(stats),
         }

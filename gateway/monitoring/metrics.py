@@ -57,6 +57,8 @@ class Snapshot:
     routes: Sequence[RouteState] = ()
     devices: Mapping[str, int] = field(default_factory=dict)
     failed_attempts: int = 0
+    clock_step_s: float = 0.0
+    clock_held_s: float = 0.0
     limits: Sequence[Limit] = ()
 
 
@@ -189,6 +191,9 @@ class _SnapshotCollector:
         yield _gauge("tollhouse_spool_wal_bytes", "The log beside the spool's file", stats.wal_bytes)
         stuck = float(bool(stats.wal_problem))
         yield _gauge("tollhouse_spool_checkpoint_failed", "1 while that log cannot be moved into the file", stuck)
+        step_s, held_s = self.snapshot.clock_step_s, self.snapshot.clock_held_s
+        yield _gauge("tollhouse_clock_step_seconds", "How far the wall clock is ahead of the time used", step_s)
+        yield _gauge("tollhouse_clock_held_seconds", "For how long nothing is removed for its age", held_s)
         yield from _storage(stats)
         yield _gauge("tollhouse_commit_in_hand_seconds", "How long the commit in hand has taken", stats.commit_s)
         yield _gauge("tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting)

@@ -13,6 +13,7 @@ from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.errors import Invalid, NotThere
 from spool.log.values import Books
+from spool.steady_clock import SteadyClock, doubts
 
 ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)
 
@@ -24,6 +25,10 @@ class Replay(RequestBody):
     since: str
     until: str | None = None
     dry_run: bool = False
+
+
+class AcceptClock(RequestBody):
+    """An empty object."""
 
 
 def shown_books(books: Books) -> dict[str, object]:
@@ -110,6 +115,17 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
             "records": records, "dry_run": given.dry_run,
         }
     }  # fmt: skip
+
+
+async def accept_clock(request: OperatorRequest[AcceptClock]) -> Result:
+    """Believe the wall clock now, and remove by it."""
+    clock = request.services.clock
+    step_s, held_s = doubts(clock)
+    if not isinstance(clock, SteadyClock) or not held_s:
+        return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
+    async with request.audited("clock.accept", "clock", {"step_s": step_s}):
+        moved_s = clock.accept()
+    return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
 
 
 async def receipt(request: OperatorRequest[None]) -> Result:

@@ -21,6 +21,7 @@ from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
+from spool.steady_clock import settled_now
 
 T = TypeVar("T")
 CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
@@ -155,7 +156,7 @@ class Ledger:
         async with self._turn:
             if (await self._state())["rebuilding"]:
                 return 0
-            now = int(self._clock.now())
+            now = int(settled_now(self._clock))
             while await self._change(lambda rows: counting.sum_up(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S

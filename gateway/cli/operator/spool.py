@@ -165,6 +165,21 @@ list_command(
 )
 
 
+@spool.command("accept-clock")
+@as_json
+@with_client
+def accept_clock(client: OperatorClient, as_json: bool) -> None:
+    """Say that the clock is right after it was moved: it is believed at once, and old records are removed by it."""
+    payload = client.request("POST", "/clock/accept", body={})
+    done = payload["clock"]
+    if as_json:
+        show_json(payload)
+    elif done["was_held_s"]:
+        click.echo(f"the clock is believed; time moved by {done['moved_s']:+.0f} s")
+    else:
+        click.echo("the clock is believed already")
+
+
 @routes.command("drop")
 @click.argument("name")
 @as_json

@@ -9,6 +9,7 @@ from gateway.insights.detectors import (
     doubled_source,
     idle_key,
     missing_price,
+    moved_clock,
     mute_device,
     no_owner,
     repeated_ids,
@@ -25,4 +26,5 @@ from gateway.insights.facts import Detector
 DETECTORS: tuple[Detector, ...] = (
     spend_spike, missing_price, cost_gap, no_owner, doubled_source, unused_cache, dear_model, retry_storm,
     unrecognised_shape, stuck_route, unknown_arrival, dead_letters, idle_key, wide_key, mute_device, repeated_ids,
+    moved_clock,
 )  # fmt: skip

@@ -39,6 +39,7 @@ from spool.sqlite.log.writer import GroupWriter, IndexOutOfStep
 from spool.sqlite.recovery import met_damage, write_note
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
+from spool.steady_clock import SteadyClock, settled_now
 
 CACHE_BYTES = 16 << 20  # packed records kept for the next reader, about fifty thousand; twice at most
 FIRST_REPEATS_S = 3600  # after a start: a look for ids that came again beyond what a lookup covers
@@ -101,6 +102,9 @@ class SqliteLog:
         )
 
     def _load(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[Committed]]:
+        last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
+        if last and isinstance(self._clock, SteadyClock):
+            self._clock.begin(last[0])
         store.load_ids(connection, self._index)
         newest = store.still_open(connection, self._routes, self._clock.now() - self._settings.hold)
         return store.next_numbers(connection), newest
@@ -226,7 +230,7 @@ class SqliteLog:
         return removed > 0
 
     async def _remove(self, *, wanted: int = 0) -> int:
-        now = self._clock.now()
+        now = settled_now(self._clock)
         short = wanted or await self._database.read(self._retention.short_of_room)
         if short or self._index.reaches_back_to(now - self._settings.retention):
             await self._fold_all(self._horizon.closed())  # an entry goes only when its ids are in runs
@@ -401,7 +405,7 @@ class SqliteLog:
                 return 0
 
     async def _retain(self) -> int:
-        now = self._clock.now()
+        now = settled_now(self._clock)
         removed = await self._remove()
         await self._database.transaction(partial(drop_old_series, now=now))
         if self._clock.monotonic() >= self._repeats_at:

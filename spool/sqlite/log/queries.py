@@ -69,6 +69,8 @@ AMEND = "INSERT OR REPLACE INTO amendments (topic, number, checksum, fields) VAL
 # The row that a commit leaves; its id is the first half of every receipt in it.
 ADD_COMMIT = "INSERT INTO commits (committed_at, checksum, terms) VALUES (?, ?, ?)"
 
+LAST_COMMITTED_AT = "SELECT committed_at FROM commits ORDER BY id DESC LIMIT 1"
+
 COMMIT = "SELECT committed_at, checksum, terms FROM commits WHERE id = ?"
 
 # The highest commit there is: a recount covers what was there when it began.
