@@ -30,10 +30,6 @@ _log = logging.getLogger(__name__)
 PARKED_S = 60.0
 LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
-# The refusals that are never given to a request that was taken under the same key: a service that honours keys would
-# have repeated its first answer. Every other one may come from somebody in between, or while the first is worked on.
-_NOT_TAKEN = (400, 413)
-_BUSY = (502, 503, 504)  # these say nothing of the request
 
 
 class RouteLoop:
@@ -90,7 +86,7 @@ class RouteLoop:
             Rejected,
             DeliveryTooLarge,
         ) as error:  # refused as it was sent: look for the record at fault
-            await self._search(delivery, error, began)
+            await self._search(delivery, error)
         except Misconfigured as error:  # the data is not at fault: keep it and wait
             await self._park(delivery, error)
         except Retryable as error:
@@ -99,7 +95,7 @@ class RouteLoop:
             await self._deliveries.unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
             _log.exception("%s: a delivery failed inside", self.name, extra={"action": "delivery_fault"})
-            fault = Retryable(f"fault: {type(error).__name__}", answered=False, ambiguous=True)
+            fault = Retryable(f"fault: {type(error).__name__}", answered=False, keep_key=True)
             await self._retry(delivery, fault, began)
         else:
             await self._deliveries.settle(delivery, settlement)
@@ -117,8 +113,7 @@ class RouteLoop:
         return await self._deliveries.due(self.name, now=waited, max_records=self._exporter.max_records)
 
     async def _send(self, delivery: Delivery) -> Settlement:
-        to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery.id)
-        if delivery.count > 1 and to_blame and not delivery.ambiguous:
+        if delivery.count > 1 and delivery.server_errors >= STUCK_AFTER:
             middle = delivery.first + delivery.count // 2
             raise Divide(delivery.last_error or "5xx while others passed", at=middle)
         entries: Sequence[Entry]
@@ -137,12 +132,9 @@ class RouteLoop:
             _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
             await self._deliveries.set_state(self.name, RUNNING, None)
 
-    async def _search(self, delivery: Delivery, error: SendError, began: int) -> None:
+    async def _search(self, delivery: Delivery, error: SendError) -> None:
         """Split what was refused; set a single record aside once the route is proven to work without it."""
         words = str(error)
-        if delivery.ambiguous and error.answered and error.status not in _NOT_TAKEN:
-            await self._retry(delivery, Retryable(words, status=error.status), began)
-            return
         if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
             await self._deliveries.split(delivery, reason=words)
             return
@@ -151,8 +143,7 @@ class RouteLoop:
             self._throttle.search()
             await self._deliveries.split(delivery, reason=words, refused=True)
         elif delivery.count > 1:  # sent before the route began to refuse: halving it would prove nothing now
-            definite = error.status in _NOT_TAKEN
-            await self._deliveries.retry(delivery, reason=words, not_before=0.0, answer=error.answer, definite=definite)
+            await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
         elif delivery.refusals and delivery.proven:
             await self._deliveries.set_aside(delivery, error=words, status=str(error.status or "unsendable"))
             await self._worked()  # `proven`: others were accepted
@@ -165,8 +156,7 @@ class RouteLoop:
             delivery,
             reason=str(error),
             not_before=self._throttle.now() + self._backoff.delay_s(delivery.refusals + 1),
-            answer=error.answer,
-            definite=error.status in _NOT_TAKEN,
+            new_key=error.answered,
             refused_at=self._clock.now(),
         )
         if not delivery.proven:
@@ -176,24 +166,20 @@ class RouteLoop:
     async def _park(self, delivery: Delivery, error: Misconfigured) -> None:
         words = str(error)
         self._warn(delivery, "route_parked", words)
-        await self._deliveries.retry(
-            delivery, reason=words, not_before=0.0, answer=error.answer, ambiguous=error.ambiguous
-        )
+        await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
         self._throttle.park(PARKED_S)
         await self._deliveries.set_state(self.name, PARKED, words)
 
     async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
         words = str(error)
         self._warn(delivery, "delivery_retried", words)
-        if error.status is not None and error.status >= 500 and error.status not in _BUSY:
-            self._throttle.suspect(delivery.id)
+        keep_key = error.keep_key and not (error.answered and delivery.doubted)
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.retry(
             delivery,
             reason=words,
             not_before=self._throttle.now() + delay_s,
-            answer=error.answer,
-            ambiguous=error.ambiguous,
+            new_key=not keep_key,
             server_error=error.status is not None and error.status >= 500,
         )
         if self._throttle.fail(began, words, hint_s=error.retry_after_s) and self._throttle.state == RUNNING:

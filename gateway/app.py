@@ -27,7 +27,7 @@ from gateway.receivers.otlp_grpc import GrpcServer, exports
 from gateway.refusing import RefusingListeners
 from spool import disk
 from spool.clock import Clock
-from spool.errors import SpoolUnavailable
+from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.log.protocols import Observer
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -164,6 +164,13 @@ class App:
             raise StartAbandoned
 
     async def _open(self) -> Services:
+        """What is met damaged on the way is remembered, and salvaged by opening again."""
+        try:
+            return await self._open_once()
+        except SpoolDamaged:
+            return await self._open_once()
+
+    async def _open_once(self) -> Services:
         return await self._stack.enter_async_context(
             open_services(
                 self.config,

@@ -50,6 +50,7 @@ from gateway.normalise.reading.emails import Emails
 from gateway.operator.insights import inspector
 from spool import engines
 from spool.clock import Clock
+from spool.errors import SpoolDamaged
 from spool.installation import derived
 from spool.ledger.ledger import CHUNK
 from spool.log.protocols import Log, Observer
@@ -74,8 +75,9 @@ async def open_storage(
     registry_clock: Clock | None = None,
     observer: Observer | None = None,
     is_agent: bool = False,
+    new_registry: bool = False,
 ) -> AsyncIterator[Storage]:
-    """Everything that is kept, see spool.engines; SpoolLocked while another process has it open."""
+    """Everything that is kept, see spool.storage; SpoolLocked while another process has it open."""
     storage = await engines.open_storage(
         StorageOptions(
             directory=config.data_dir,
@@ -86,6 +88,7 @@ async def open_storage(
             ledger_tags=config.ledger.tags,
             ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
             registry_clock=registry_clock,
+            new_registry=new_registry,
         )
     )
     try:
@@ -123,7 +126,8 @@ async def open_services(
     Everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
 
     `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics.
-    ConfigError when what the configuration points to is wrong.
+    ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is remembered:
+    opening again salvages.
     """
     metrics = Metrics()
     observers = Observers([metrics, observer]) if observer else metrics
@@ -137,39 +141,60 @@ async def open_services(
             _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
             storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
         assembler = _Assembler(config, storage, clock, stack)
-        access = await assembler.start_access(local)
-        attribution = Attribution(config, secret=assembler.email_secret)
-        window, intake_tasks = await assembler.start_intake(attribution, metrics)
-        deposits = Deposits(storage.log, attribution)
-        receivers = assembler.receiver_services(access, window, metrics)
-        billing = assembler.billing_sync()
-        # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
-        # upstream.
-        routes = await assembler.start_routes([] if is_agent else assembler.syncs(billing))
-        operators = assembler.operator_services(access, billing, routes, version=version, console_url=console_url)
-        background: Background = {
-            "routes": routes.wait,
-            "retention": lambda: _retain(storage.log),
-            **intake_tasks,
-            "ledger": lambda: storage.ledger.follow(storage.log),
-        }
-        if not is_agent:  # waking ten times a second drains a laptop's battery
-            background["loop lag"] = metrics.lag.run
-        if config.publish:
-            background["publisher"] = assembler.publisher(deposits).run
-        if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
-            background["insights"] = inspector(operators).run
-        yield Services(
-            storage=storage,
-            receivers=receivers,
-            devices=assembler.devices,
-            deposits=deposits,
-            operators=operators,
-            health=assembler.health(receivers, routes),
-            exposition=assembler.exposition(metrics, receivers, routes),
-            poke=routes.poke,
-            background=background,
-        )
+        try:
+            services = await _assemble(assembler, config, metrics, local, version=version, console_url=console_url)
+        except ConfigError:
+            raise
+        except Exception as error:
+            if await storage.is_damage(error):
+                raise SpoolDamaged(f"damage was met at the start: {error}") from error
+            raise
+        yield services
+
+
+async def _assemble(
+    assembler: _Assembler,
+    config: Config,
+    metrics: Metrics,
+    local: Bearer | None,
+    *,
+    version: str,
+    console_url: Callable[[], str],
+) -> Services:
+    storage, is_agent = assembler.storage, local is not None
+    access = await assembler.start_access(local)
+    attribution = Attribution(config, secret=assembler.email_secret)
+    window, intake_tasks = await assembler.start_intake(attribution, metrics)
+    deposits = Deposits(storage.log, attribution)
+    receivers = assembler.receiver_services(access, window, metrics)
+    billing = assembler.billing_sync()
+    # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
+    # upstream.
+    routes = await assembler.start_routes([] if is_agent else assembler.syncs(billing))
+    operators = assembler.operator_services(access, billing, routes, version=version, console_url=console_url)
+    background: Background = {
+        "routes": routes.wait,
+        "retention": lambda: _retain(storage.log),
+        **intake_tasks,
+        "ledger": lambda: storage.ledger.follow(storage.log),
+    }
+    if not is_agent:  # waking ten times a second drains a laptop's battery
+        background["loop lag"] = metrics.lag.run
+    if config.publish:
+        background["publisher"] = assembler.publisher(deposits).run
+    if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
+        background["insights"] = inspector(operators).run
+    return Services(
+        storage=storage,
+        receivers=receivers,
+        devices=assembler.devices,
+        deposits=deposits,
+        operators=operators,
+        health=assembler.health(receivers, routes),
+        exposition=assembler.exposition(metrics, receivers, routes),
+        poke=routes.poke,
+        background=background,
+    )
 
 
 class _Assembler:
@@ -177,7 +202,7 @@ class _Assembler:
 
     def __init__(self, config: Config, storage: Storage, clock: Clock, stack: AsyncExitStack) -> None:
         self._config = config
-        self._storage = storage
+        self.storage = storage
         self._clock = clock
         self._stack = stack
         self._locks = ConnectionLocks()
@@ -192,7 +217,7 @@ class _Assembler:
 
     async def start_access(self, local: Bearer | None = None) -> Access:
         access = Access(
-            self._storage.registry,
+            self.storage.registry,
             self._config.server,
             clock=self._clock,
             devices=self.devices.keys.find,
@@ -204,7 +229,7 @@ class _Assembler:
 
     async def start_intake(self, attribution: Attribution, metrics: Metrics) -> tuple[MergeWindow, Background]:
         """The way in, and what runs beside it."""
-        log, section = self._storage.log, self._config.spool
+        log, section = self.storage.log, self._config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
 
         def default_user(call: Inference) -> str | None:
@@ -214,7 +239,7 @@ class _Assembler:
         await shadows.remember(log)
         prices = PriceBook.load(self._config.prices)
         sessions = WindowSessions(shadows, self._clock)
-        await sessions.start(self._storage.partial_reports)
+        await sessions.start(self.storage.partial_reports)
         counters = WaitingCounters(
             log,
             shadows,
@@ -223,7 +248,7 @@ class _Assembler:
             max_items=section.pending_items,
             max_bytes=section.pending_bytes,
         )
-        await counters.start(self._storage.partial_reports, hold_s=section.hold)
+        await counters.start(self.storage.partial_reports, hold_s=section.hold)
         intake = Intake(
             log,
             attribution=attribution,
@@ -240,7 +265,7 @@ class _Assembler:
             max_reports=section.pending_items,
             max_bytes=section.pending_bytes,
         )
-        window = MergeWindow(self._storage.partial_reports, intake, self._clock, merger)
+        window = MergeWindow(self.storage.partial_reports, intake, self._clock, merger)
         await window.start()
         background: Background = {
             "merge window": window.run,
@@ -269,7 +294,7 @@ class _Assembler:
 
     def billing_sync(self) -> BillingSync:
         """AI cost as billing drops; without `run` it only answers operators."""
-        storage = self._storage
+        storage = self.storage
         settings = self._config.upstream
         client = client_of(settings, clock=self._clock)
         hours = storage.billing_hours
@@ -282,11 +307,11 @@ class _Assembler:
         if not upstream.base_url:
             return []
         client = UpstreamClient.of(upstream, clock=self._clock)
-        devices = DeviceSync(self._storage.devices, client, clock=self._clock, in_flight=upstream.in_flight)
+        devices = DeviceSync(self.storage.devices, client, clock=self._clock, in_flight=upstream.in_flight)
         return [devices, billing] if upstream.connection_id else [devices]
 
     async def start_routes(self, syncs: Sequence[Sync]) -> Forwarder:
-        config, storage = self._config, self._storage
+        config, storage = self._config, self.storage
         context = UpstreamContext(
             log=storage.log,
             streams=storage.streams,
@@ -312,7 +337,7 @@ class _Assembler:
         version: str,
         console_url: Callable[[], str],
     ) -> OperatorServices:
-        config, storage = self._config, self._storage
+        config, storage = self._config, self.storage
         host, _ = split_address(operator_listen(config.server) or config.server.listen)
         return OperatorServices(
             log=storage.log,
@@ -338,18 +363,18 @@ class _Assembler:
     def publisher(self, deposits: Deposits) -> Publisher:
         return Publisher(
             self._config.publish,
-            ledger=self._storage.ledger,
+            ledger=self.storage.ledger,
             deposits=deposits,
-            streams=self._storage.streams,
-            book=self._storage.book,
+            streams=self.storage.streams,
+            book=self.storage.book,
             clock=self._clock,
         )
 
     def health(self, receivers: ReceiverServices, routes: Forwarder) -> Health:
-        registry = self._storage.registry
+        registry = self.storage.registry
         return Health(
-            self._storage.log,
-            self._storage.deliveries,
+            self.storage.log,
+            self.storage.deliveries,
             clock=self._clock,
             keys_read=lambda: registry is not None,
             closing=lambda: receivers.in_hand.closed,
@@ -357,7 +382,7 @@ class _Assembler:
         )
 
     def exposition(self, metrics: Metrics, receivers: ReceiverServices, routes: Forwarder) -> Exposition:
-        storage, devices = self._storage, self.devices
+        storage, devices = self.storage, self.devices
 
         async def snapshot() -> Snapshot:
             stats = await storage.log.stats()

@@ -19,6 +19,10 @@ class SpoolUnavailable(SpoolError):
     """The commit failed or the log is closing: nothing was kept, the sender repeats."""
 
 
+class SpoolDamaged(SpoolUnavailable):
+    """What is kept is damaged, and that is remembered: opening it again salvages what can be read."""
+
+
 class LedgerLost(SpoolUnavailable):
     """The sums were damaged and are counted again from the log: the caller repeats and sees them grow."""
 

@@ -29,7 +29,7 @@ class StorageOptions:
 
     `cache_bytes` bounds the cache of decoded entries, None: the engine's default. `ledger_chunk` is how many numbers
     the ledger counts in one transaction. `registry_clock` gives the times of changes to keys, operators and insights,
-    None: `clock`.
+    None: `clock`. `new_registry`: begin a new one if the registry is damaged or gone, and keep the old file aside.
     """
 
     settings: SpoolSettings
@@ -40,6 +40,11 @@ class StorageOptions:
     ledger_tags: Sequence[str] = ("service",)
     ledger_chunk: int = CHUNK
     registry_clock: Clock | None = None
+    new_registry: bool = False
+
+
+async def _never_damage(error: Exception) -> bool:
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,7 @@ class Storage:
     `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the log
     goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes when the log
     had to be begun anew: progress through a log of another incarnation means nothing. `secret` is the installation's.
+    `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening again salvages.
     """
 
     log: Log
@@ -65,6 +71,7 @@ class Storage:
     secret: bytes
     incarnation: str
     close: Callable[[], Awaitable[None]]
+    is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,5 +130,4 @@ def shown_route(route: RouteState) -> dict[str, object]:
         "queued": route.queued,
         "oldest_age_s": route.oldest_age_s,
         "unknown": route.unknown,
-        "ambiguous": route.ambiguous,
     }

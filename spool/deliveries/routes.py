@@ -95,5 +95,4 @@ def state(
         dead=route.counts["dead"],
         stuck=backlog.stuck,
         unknown=backlog.unknown,
-        ambiguous=route.counts["ambiguous"],
     )

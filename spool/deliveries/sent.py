@@ -63,9 +63,7 @@ class SentDeliveries(ABC):
         *,
         reason: str,
         not_before: float,
-        answer: str | None = None,
-        ambiguous: bool = False,
-        definite: bool = False,
+        new_key: bool,
         refused_at: float | None = None,
         server_error: bool = False,
     ) -> None:
@@ -73,9 +71,7 @@ class SentDeliveries(ABC):
             transitions.retry,
             reason=reason,
             not_before=not_before,
-            answer=answer,
-            ambiguous=ambiguous,
-            definite=definite,
+            new_key=new_key,
             refused_at=refused_at,
             server_error=server_error,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from spool.clock import Clock
 from spool.devices import DeviceTable
+from spool.errors import SpoolDamaged
 from spool.installation import derived, installation_secret
 from spool.log.protocols import Observer
 from spool.settings import SpoolSettings
@@ -67,13 +69,13 @@ async def open_spool(
 ) -> SqliteSpool:
     """SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it."""
     lock = lock_directory(directory)
+    reserve = Reserve(directory, clock)
     try:
-        reserve = Reserve(directory, clock)
         reserve.give_up_when_full()
         secret = installation_secret(directory)
-        database = await recovery.open_database(directory / FILE, clock)
-        try:
-            log = SqliteLog(
+
+        def new_log(database: Database) -> SqliteLog:
+            return SqliteLog(
                 database,
                 settings=settings,
                 clock=clock,
@@ -83,27 +85,58 @@ async def open_spool(
                 observer=observer,
                 cache_bytes=cache_bytes,
             )
-            await log.open()
-            devices = await DeviceTable.open(SqliteDevices(database))
-            streams = await SqliteStreams.open(database, clock)
-            book = StreamBook(await streams.streams())
-            incarnation = await database.read(recovery.incarnation)
-        except BaseException:
-            await database.close()
-            raise
+
+        try:
+            kept = await _Kept.read(directory, clock, new_log)
+        except SpoolDamaged:  # it is marked now, and opening again salvages
+            kept = await _Kept.read(directory, clock, new_log)
     except BaseException:
         lock.release()
         raise
     return SqliteSpool(
         directory=directory,
         lock=lock,
-        database=database,
-        log=log,
-        deliveries=SqliteDeliveries(database, log=log, clock=clock),
-        partial_reports=SqlitePartialReports(database),
-        devices=devices,
-        streams=streams,
-        book=book,
+        database=kept.database,
+        log=kept.log,
+        deliveries=SqliteDeliveries(kept.database, log=kept.log, clock=clock),
+        partial_reports=SqlitePartialReports(kept.database),
+        devices=kept.devices,
+        streams=kept.streams,
+        book=kept.book,
         secret=secret,
-        incarnation=incarnation,
+        incarnation=kept.incarnation,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """What a start reads of the file."""
+
+    database: Database
+    log: SqliteLog
+    devices: DeviceTable
+    streams: SqliteStreams
+    book: StreamBook
+    incarnation: str
+
+    @classmethod
+    async def read(cls, directory: Path, clock: Clock, new_log: Callable[[Database], SqliteLog]) -> _Kept:
+        """SpoolDamaged if damage is met that opening again salvages."""
+        database = await recovery.open_database(directory / FILE, clock)
+        try:
+            devices = await DeviceTable.open(SqliteDevices(database))
+            streams = await SqliteStreams.open(database, clock)
+            book = StreamBook(await streams.streams())
+            incarnation = await database.read(recovery.incarnation)
+            log = new_log(database)
+            await log.open()
+        except Exception as error:
+            is_damage = await recovery.is_damage(database, error)
+            await database.close()
+            if is_damage:
+                raise SpoolDamaged(f"spool.sqlite is damaged: {error}") from error
+            raise
+        except BaseException:
+            await database.close()
+            raise
+        return cls(database=database, log=log, devices=devices, streams=streams, book=book, incarnation=incarnation)

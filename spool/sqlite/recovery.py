@@ -1,68 +1,77 @@
 """
 Opening spool.sqlite whatever state it is in: the log always starts.
 
-A damaged file is moved aside, whole, and what can be read of it goes into a fresh one. A note
-beside it holds the last known counts of its records, for a file of which nothing can be read.
+A damaged file is moved aside, whole, and what can be read of it goes into a fresh one.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import secrets
+import shutil
 import sqlite3
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 from spool.clock import Clock
-from spool.errors import SpoolUnavailable
+from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
+from spool.sqlite.damage import notes, numbers, write_ahead_log
+from spool.sqlite.damage.salvage import Salvaged, salvage
+from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck
+from spool.sqlite.damage.source import KEPT_LOG, PAGE
 from spool.sqlite.database import Database
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, is_corrupt
 from spool.sqlite.migrations import migrate, script, version
-from spool.sqlite.salvage import salvage
 from spool.sqlite.streams import forget_whole
 
-NOTE = "spool.note.json"  # records kept by topic, as of the last upkeep
-DAMAGED = "spool.damaged"  # exists after the running log met damage: the next start salvages
 INCARNATION = "incarnation"
+SALVAGED = "salvaged"  # the name of the damaged file whose rows are here
+VERSION = "version"  # the schema's, as the last migration left it: a damaged header may say another
 SMALL_TABLES = (
     "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",
     "pending", "event_types",
 )  # fmt: skip
+SCRIPTS = (
+    ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
+    ("log/event_types.sql",),
+)  # fmt: skip
+# What the header of every spool.sqlite says, by its place there: pages of 8 KiB, write-ahead log, how full pages are,
+# the form of the tables, text in UTF-8, and that empty pages go back to the disk in steps.
+CONSTANTS = {16: ">H", 18: ">5B", 44: ">I", 56: ">I", 64: ">I"}
+EXPECTED = {16: (PAGE,), 18: (2, 2, 0, 64, 32), 44: (4,), 56: (1,), 64: (1,)}
 
 _log = logging.getLogger(__name__)
 
 
-class _Damaged(Exception):
-    """The file must be salvaged before anything is kept in it."""
+class _NothingRead(Exception):
+    """A damaged file of which not one row can be read, or one that is gone."""
 
 
 async def open_database(path: Path, clock: Clock) -> Database:
     """The spool's file at today's version, salvaged first when it is damaged."""
+    directory = path.parent
+    kept_log = path.with_name(KEPT_LOG)
     try:
-        if (path.parent / DAMAGED).exists():
-            raise _Damaged("damage was met before")
-        return await Database.open(path, lambda connection: _prepare(connection, path))
-    except (_Damaged, sqlite3.Error) as error:
+        if not (name := notes.name_aside(directory)) or not path.with_name(name).exists():
+            _keep_log(path, kept_log)
+        if notes.is_marked(directory):
+            raise SpoolDamaged("damage was met before")
+        _check_header(path)
+        database = await Database.open(path, partial(_prepare, path=path, kept_log=kept_log))
+        kept_log.unlink(missing_ok=True)
+        return database
+    except (SpoolDamaged, sqlite3.Error) as error:
         if isinstance(error, sqlite3.Error) and not is_corrupt(error):
             raise SpoolUnavailable(f"{path} cannot be opened: {error}") from error
-        aside = _move_aside(path, clock, error)
+        aside = _move_aside(path, kept_log, clock, error)
     database = await Database.open(path, partial(_prepare_from, aside=aside))
-    (path.parent / DAMAGED).unlink()
+    notes.unmark(directory)
     return database
-
-
-def met_damage(directory: Path, error: sqlite3.Error) -> None:
-    """Remember across the restart that the file must be salvaged."""
-    marker = directory / DAMAGED
-    if not marker.exists():
-        _write(marker, "")
-        message = "spool.sqlite is damaged (%s): restart to salvage what can be read"
-        _log.error(message, error, extra={"action": "spool_damaged"})
 
 
 def incarnation(connection: sqlite3.Connection) -> str:
@@ -71,43 +80,199 @@ def incarnation(connection: sqlite3.Connection) -> str:
     return name.decode()
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+async def is_damage(database: Database, error: BaseException | None) -> bool:
+    """
+    Whether what went wrong with an open file is damage of it, which is marked then: opening again salvages.
+
+    A value that no reader expects is damage only if SQLite finds some, too: else it is an error of the program.
+    """
+    directory = database.path.parent
+    while error is not None and not notes.is_marked(directory):
+        is_found = isinstance(error, sqlite3.Error) and is_corrupt(error)
+        if is_found or (isinstance(error, VALUE_ERRORS) and not await _passes_quick_check(database)):
+            notes.mark(directory, error)
+        error = error.__cause__
+    return notes.is_marked(directory)
+
+
+async def _passes_quick_check(database: Database) -> bool:
+    def check(connection: sqlite3.Connection) -> bool:
+        return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+
+    try:
+        return await database.read(check)
+    except sqlite3.Error as error:
+        return not is_corrupt(error)
+
+
+@contextmanager
+def damage_remembered(directory: Path) -> Iterator[None]:
+    """What fails over damage sets the marker, so that opening again salvages, and is SpoolDamaged."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not is_corrupt(error):
+            raise
+        notes.mark(directory, error)
+        raise SpoolDamaged(f"spool.sqlite is damaged ({error}): restart to salvage what can be read") from error
+
+
+def _check_header(path: Path) -> None:
+    """SpoolDamaged if the header says what no header of this file ever said: SQLite would believe it."""
+    if not path.exists() or path.stat().st_size <= PAGE:  # all but the first page may still be in the log
+        return
+    with path.open("rb") as file:
+        header = file.read(100)
+    if any(struct.unpack_from(CONSTANTS[at], header, at) != EXPECTED[at] for at in EXPECTED):
+        raise SpoolDamaged("the header of the file is damaged")
+
+
+def _keep_log(path: Path, kept_log: Path) -> None:
+    """
+    A copy of the log from before SQLite opens it.
+
+    A crash since the last copy leaves one beside an empty log: then it is the copy that tells what there was.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        shutil.copyfile(log, kept_log)
+        kept_log.chmod(0o600)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
     """Migrate, and try everything that a start reads or a commit touches: damage there is found now and not later."""
-    if version(connection) == 0 and (known := read_note(path.parent)):
+    with damage_remembered(path.parent):
+        seen = _commits_seen(connection, path, kept_log)
+        known = notes.read_note(path.parent)
+        if version(connection) == 0 and known.kept:
+            _log.error(
+                "the spool begins empty although records were kept here before",
+                extra={"action": "spool_lost", "records": sum(known.kept.values())},
+            )
+            known = notes.Note()
+            notes.write_note(path.parent, known)
+        _check_version(connection)
+        _migrate(connection)
+        _try_everything(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            _settle_what_is_lost(connection, known, seen_all=seen)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+
+def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) -> bool:
+    """Whether SQLite took all that the log holds; damage if it dropped commits that were on disk."""
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not kept_log.exists():
+        return True
+    shared = path.with_name(f"{path.name}-shm")
+    seen = write_ahead_log.count_seen(shared)
+    if seen >= write_ahead_log.count_marked(kept_log, PAGE):
+        return True
+    frames = write_ahead_log.frames(kept_log, PAGE)
+    if frames and not version(connection):
+        raise _damage("the log holds commits and the file beside it is empty")
+    if write_ahead_log.has_hidden_commits(frames, seen):
+        raise _damage("commits in the log lie behind a damaged one")
+    return False
+
+
+def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, seen_all: bool) -> None:
+    try:
+        topic = numbers.do_not_meet(connection)
+    except VALUE_ERRORS as error:
+        raise _damage(f"a value is not of its column ({type(error).__name__})") from error
+    if topic:
+        raise _damage(f"the counters of {topic} and its entries do not belong together")
+    missing = numbers.behind(connection, known.accepted)
+    if missing and not seen_all:
+        raise _damage("commits in the log that were acknowledged cannot be read")
+    if missing:
+        lost = numbers.settle(connection, known)
+        forget_whole(connection)
         _log.error(
-            "the spool begins empty although records were kept here before",
-            extra={"action": "spool_lost", "records": sum(known.values())},
+            "the file ends before what was acknowledged: its last commits are lost, and count as damaged",
+            extra={"action": "commits_lost", "records_lost": sum(lost.values())},
         )
-    _migrate(connection)
-    _try_everything(connection)
+    else:
+        numbers.settle_routes(connection)
 
 
 def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     _migrate(connection)
+    done = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
+    if done is not None and done[0] == aside.name.encode():  # killed before the marker was removed
+        return
+    note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        lost = salvage(connection, aside)
-    except sqlite3.DatabaseError as error:
+        salvaged = _salvaged(connection, aside, note)
+        forget_whole(connection)
+        connection.execute(queries.KEEP_FACT, (SALVAGED, aside.name.encode()))
+        connection.execute("COMMIT")
+    except _NothingRead as error:
         connection.execute("ROLLBACK")
-        known = read_note(aside.parent)
+        notes.write_note(aside.parent, notes.Note())
         _log.error(
             "nothing could be read of the damaged file: an empty one is begun (%s)",
             error,
-            extra={"action": "spool_lost", "records": sum(known.values()) if known else "unknown"},
+            extra={"action": "spool_lost", "records": sum(note.kept.values()) or "unknown"},
         )
     else:
-        forget_whole(connection)
-        _remember_incarnation(connection)
-        connection.execute("COMMIT")
-        _log.warning(
-            "the damaged file was salvaged", extra={"action": "spool_salvaged", "records_lost": sum(lost.values())}
-        )
+        lost = {"records_lost": sum(salvaged.lost.values()), "rows_lost": salvaged.left_out.total()}
+        _log.warning("the damaged file was salvaged", extra={"action": "spool_salvaged", **lost})
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _salvaged(connection: sqlite3.Connection, aside: Path, note: notes.Note) -> Salvaged:
+    with closing(empty_database()) as fresh:
+        try:
+            salvaged = salvage(connection, aside, fresh, note)
+        except (sqlite3.DatabaseError, FileNotFoundError) as error:
+            if isinstance(error, sqlite3.Error) and not is_corrupt(error):
+                raise
+            raise _NothingRead(str(error)) from error
+    if not salvaged.read:
+        raise _NothingRead("no row of it can be read")
+    return salvaged
+
+
+def empty_database() -> sqlite3.Connection:
+    """An empty spool.sqlite of this version in memory: its tables, at the pages where every file has them."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute(f"PRAGMA page_size = {PAGE}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    migrate(connection, _scripts())
+    return connection
+
+
+def _scripts() -> list[str]:
+    """Each leaves its number as a fact, beside the one in the header."""
+    kept = f"INSERT OR REPLACE INTO facts (name, value) VALUES ('{VERSION}', CAST('%d' AS BLOB));"
+    return ["\n".join([*map(script, names), kept % number]) for number, names in enumerate(SCRIPTS, start=1)]
+
+
+def _check_version(connection: sqlite3.Connection) -> None:
+    """Damage if the header names another version than the one that the last migration left."""
+    found = version(connection)
+    if not found:
+        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            raise _damage("the header of the file names no version")
+        return
+    row = connection.execute(queries.FACT, (VERSION,)).fetchone()
+    if row is not None and row[0] != b"%d" % found:
+        raise _damage("the header of the file names a version that it does not have")
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    first = script("schema.sql") + script("deliveries/deliveries.sql")
-    later = ("devices.sql", "streams.sql", "pending.sql", "log/event_types.sql", "deliveries/ambiguous.sql")
-    migrate(connection, (first, *map(script, later)))
+    migrate(connection, _scripts())
+    if connection.execute(queries.FACT, (VERSION,)).fetchone() is None:  # brought here before it was a fact
+        connection.execute(queries.KEEP_FACT, (VERSION, b"%d" % version(connection)))
     _remember_incarnation(connection)
 
 
@@ -120,8 +285,11 @@ def _try_everything(connection: sqlite3.Connection) -> None:
     """Read the small tables whole and write where the next commit will write, then take it back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
+        check = RowCheck(connection)
         for table in SMALL_TABLES:
-            connection.execute(f"SELECT count(*) FROM (SELECT * FROM {table})").fetchone()
+            for row in connection.execute(f"SELECT * FROM {table}"):
+                if problem := check.problem(table, row):
+                    raise _damage(f"a row of {table} is damaged: {problem}")
         connection.execute(queries.ADD_COMMIT, (0.0, 0, b""))
         for topic in TOPICS:
             number = accepted(connection, topic) + 1
@@ -129,49 +297,32 @@ def _try_everything(connection: sqlite3.Connection) -> None:
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))
     except sqlite3.IntegrityError as error:  # a number that is given twice: the tables do not belong together
-        raise _Damaged(str(error)) from error
+        raise _damage(str(error)) from error
+    except VALUE_ERRORS as error:
+        raise _damage(f"a value is not of its column ({type(error).__name__})") from error
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
-def write_note(directory: Path, kept: Mapping[str, int]) -> None:
-    """Beside and renamed, so that a crash leaves the old note or the new one."""
-    draft = directory / f"{NOTE}.new"
-    _write(draft, json.dumps(dict(kept)))
-    draft.rename(directory / NOTE)
+def _damage(why: str) -> sqlite3.DatabaseError:
+    """The error with which SQLite would have found it, had it looked."""
+    error = sqlite3.DatabaseError(why)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
-def read_note(directory: Path) -> dict[str, int]:
-    """Records kept by topic when last noted; empty when nothing is known."""
-    try:
-        note = json.loads((directory / NOTE).read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    if not isinstance(note, dict):
-        return {}
-    return {topic: kept for topic, kept in note.items() if isinstance(kept, int) and kept > 0}
-
-
-def _move_aside(path: Path, clock: Clock, error: Exception) -> Path:
+def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> Path:
     """A crash in between is found by the marker, which names where the rest belongs."""
-    marker = path.parent / DAMAGED
-    name = marker.read_text() if marker.exists() else ""
-    if not name:
-        name = f"{path.name}.damaged-{int(clock.now())}"
-        _write(marker, name)
-    for suffix in ("", "-wal", "-shm"):
-        source, target = path.with_name(path.name + suffix), path.with_name(name + suffix)
-        if source.exists() and not target.exists():
-            source.rename(target)
+    name = notes.choose_name_aside(path.parent, clock.now())
+    moves = {path.with_name(path.name + suffix): name + suffix for suffix in ("", "-wal", "-shm")}
+    moves[kept_log] = f"{name}-wal.kept"
+    for source, target in moves.items():
+        if source.exists() and not path.with_name(target).exists():
+            source.rename(path.with_name(target))
+    notes.sync_directory(path.parent)
     _log.error(
         "spool.sqlite is damaged: it is moved aside",
         extra={"action": "spool_moved_aside", "moved_to": name, "reason": str(error)},
     )
     return path.with_name(name)
-
-
-def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import AsyncExitStack
+from functools import partial
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
-from spool.sqlite import FILE, open_spool
+from spool.registry.registry import Registry
+from spool.sqlite import FILE, SqliteSpool, open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
+from spool.sqlite.recovery import is_damage
+from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
 from spool.sqlite.registry.store import open_registry
 from spool.storage import Engine, Storage, StorageOptions
 
@@ -43,8 +47,7 @@ async def _open(options: StorageOptions) -> Storage:
         spool.log.add_reader(ledger.needs)
         registry, problem = None, ""
         try:
-            clock = options.registry_clock or options.clock
-            registry = await open_registry(options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch)
+            registry = await _open_registry(options, spool)
             stack.push_async_callback(registry.close)
         except RegistryDamaged as error:
             problem = str(error)
@@ -62,7 +65,22 @@ async def _open(options: StorageOptions) -> Storage:
             secret=spool.secret,
             incarnation=spool.incarnation,
             close=stack.pop_all().aclose,
+            is_damage=partial(is_damage, spool.database),
         )
+
+
+async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registry:
+    clock = options.registry_clock or options.clock
+    try:
+        await check_expected(spool.database, options.directory)
+        registry = await open_registry(options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch)
+    except RegistryDamaged:
+        if not options.new_registry:
+            raise
+        move_aside(options.directory, clock)
+        registry = await open_registry(options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch)
+    await remember_registry(spool.database)
+    return registry
 
 
 ENGINE = Engine(

@@ -160,7 +160,7 @@ def follow(connection: sqlite3.Connection, plan: Plan) -> None:
 def forget_whole(connection: sqlite3.Connection) -> None:
     """The file was salvaged: what was lost of it may be part of any total, so none may replace the service's."""
     connection.execute("UPDATE stream_totals SET whole = 0")
-    connection.execute("DELETE FROM facts WHERE name = ?", (SINCE,))
+    connection.execute(queries.FORGET_FACT, (SINCE,))
 
 
 def _row(total: Total) -> tuple[object, ...]:

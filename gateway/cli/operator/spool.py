@@ -9,6 +9,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.recover import recover
 from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
 from spool.log.books import LEFT_OUT
@@ -29,6 +30,9 @@ def spool() -> None:
     """Show the spool, and settle what needs a person."""
 
 
+spool.add_command(recover)
+
+
 @spool.command()
 @as_json
 @with_client
@@ -41,8 +45,6 @@ def status(client: OperatorClient, as_json: bool) -> None:
     show_table([_summed(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
     click.echo()
     show_table(payload["routes"], ROUTE_COLUMNS)
-    if ambiguous := sum(route["ambiguous"] for route in payload["routes"]):
-        click.echo(f"\n{ambiguous} records were sent without a clear answer so far, and again under the same key")
     if unknown := sum(route["unknown"] for route in payload["routes"]):
         click.echo(f"\n{unknown} records may or may not have arrived: tollhouse streams list --unknown")
     if any(topic["topic"] == USAGE_EVENTS for topic in payload["topics"]):

@@ -22,6 +22,8 @@ from spool.log.values import Entry
 from spool.record import Inference, Record
 from spool.sqlite.log import queries
 
+_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
+
 _log = logging.getLogger(__name__)
 
 
@@ -136,8 +138,8 @@ def checked_fields(topic: str, number: int, checksum: int, packed: bytes) -> dic
 def is_corrupt(error: sqlite3.Error) -> bool:
     """Whether the file itself is wrong, as opposed to the disk under it or a lock of another process."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # A header that names a format from the future has no code of its own.
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error) == "unsupported file format"
+    # A header that names a format from the future, a row that is not of its table and text that is none have no code.
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 
 def accepted(connection: sqlite3.Connection, topic: str) -> int:

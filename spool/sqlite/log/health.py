@@ -11,10 +11,10 @@ from collections.abc import Callable
 from spool import disk
 from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
+from spool.sqlite.damage import notes
 from spool.sqlite.database import Database
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import is_corrupt
-from spool.sqlite.recovery import met_damage
 from spool.sqlite.reserve import Reserve
 
 DISK_FULL = "the disk is full"
@@ -82,7 +82,7 @@ class LogHealth:
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
             if isinstance(error, sqlite3.Error) and is_corrupt(error):
-                met_damage(self._database.path.parent, error)
+                notes.mark(self._database.path.parent, error)
             if self._disk_full:
                 self._reserve.give_up()
         except OSError as further:  # no descriptor, a read-only mount: the submitters wait for the same recovery

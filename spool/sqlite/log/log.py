@@ -29,14 +29,15 @@ from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.mounts import FSYNC, mount_of
 from spool.record import TOPICS
 from spool.settings import SpoolSettings
+from spool.sqlite.damage import notes
 from spool.sqlite.database import WAL_BYTES, Database
 from spool.sqlite.log import queries, store
 from spool.sqlite.log.entries import Damage, EntryCache, is_corrupt, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import border, recount
+from spool.sqlite.log.rest import Rest
 from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_series, space
 from spool.sqlite.log.writer import GroupWriter, IndexOutOfStep
-from spool.sqlite.recovery import met_damage, write_note
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 from spool.steady_clock import SteadyClock, settled_now
@@ -76,6 +77,7 @@ class SqliteLog:
         self._write_cache = EntryCache(cache_bytes)
         self._drain = DrainRate()
         self._health = LogHealth(database, reserve, clock, self._retry_after_s)
+        self._rest = Rest(database)
         self._retention = Retention(database, routes, max_bytes=settings.max_bytes, retention_s=settings.retention)
         self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
@@ -100,6 +102,7 @@ class SqliteLog:
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
         )
+        self._rest.begin()
 
     def _load(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[Committed]]:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
@@ -160,6 +163,7 @@ class SqliteLog:
             self._horizon.thaw(plan.next_numbers())
         except Exception as error:
             raise IndexOutOfStep(receipts) from error
+        self._rest.committed()
         self._notify(plan, time.perf_counter() - began)
         return receipts
 
@@ -237,16 +241,8 @@ class SqliteLog:
         removed = await self._retention.run(now, self._limits, wanted=wanted)
         progress = await self._database.read(self._retention.progress)
         self._drain.note(self._clock.monotonic(), progress)
-        await self._note()
+        await self._rest.note()
         return removed
-
-    async def _note(self) -> None:
-        """Note what is kept, for a start that finds the file damaged; on a full disk the last note has to do."""
-        kept = await self._database.read(store.kept)
-        try:
-            write_note(self._database.path.parent, {topic: n for (topic, _), n in kept.items()})
-        except OSError as error:
-            _log.warning("the spool's note was not written: %s", error, extra={"action": "note_not_written"})
 
     def _limits(self) -> dict[str, int]:
         """By topic, the lowest number that must stay: it is open, its id is in no run yet, or a reader needs it."""
@@ -421,7 +417,7 @@ class SqliteLog:
             yield
         except sqlite3.Error as error:
             if is_corrupt(error):
-                met_damage(self._database.path.parent, error)
+                notes.mark(self._database.path.parent, error)
             raise SpoolUnavailable(f"the spool cannot be read or written: {error}") from error
 
     @contextmanager
@@ -435,10 +431,11 @@ class SqliteLog:
     async def close(self) -> None:
         """Commit what waits, fold the newest ids so that the next start reads little."""
         await self._writer.close()
+        await self._rest.end()
         if self._writer.died:  # more may be on disk than is known here: the next start reads it there
             return
         try:
             await self._fold_all(self._horizon.closed())  # what is open can still be amended after a start
-            await self._note()
+            await self._rest.note()
         except sqlite3.Error as error:  # the next start reads them from the entries instead
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

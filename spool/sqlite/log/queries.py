@@ -153,3 +153,4 @@ REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
 
 FACT = "SELECT value FROM facts WHERE name = ?"
 KEEP_FACT = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"
+FORGET_FACT = "DELETE FROM facts WHERE name = ?"

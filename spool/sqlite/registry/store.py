@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,11 +13,17 @@ from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.registry.rows import RegistryRows
 from spool.sqlite.database import Database, Watch
+from spool.sqlite.log.entries import is_corrupt
 from spool.sqlite.migrations import migrate, script
 from spool.sqlite.registry.rows import SqliteRegistryRows
 
 T = TypeVar("T")
+ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
 FILE = "registry.sqlite"
+BEGIN_ANEW = (
+    "The spool is untouched. Restore this file from a backup, or begin a new one with `tollhouse spool recover "
+    "--new-registry`: keys and operators must then be created anew"
+)
 
 
 class SqliteRegistry:
@@ -51,6 +58,8 @@ class SqliteRegistry:
             return await running
         except sqlite3.DatabaseError as error:
             raise _translated(error, self._database.path) from error
+        except ROW_ERRORS as error:  # no rule of keys raises these: a row is not what was written
+            raise RegistryDamaged(f"{self._database.path} is damaged ({type(error).__name__}). {BEGIN_ANEW}") from error
 
 
 async def open_registry(directory: Path, *, secret: bytes, clock: Clock, watch: Watch | None = None) -> Registry:
@@ -72,9 +81,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
-    if isinstance(error, sqlite3.OperationalError):  # disk full, no permission: the file itself is whole
+    if isinstance(error, sqlite3.OperationalError) and not is_corrupt(
+        error
+    ):  # disk full, no permission: the file itself is whole
         return SpoolUnavailable(f"{path.name} cannot be used: {error}")
-    return RegistryDamaged(
-        f"{path} is damaged ({error}). The spool is untouched. Restore this file from a backup, or move it away and "
-        "start again: keys and operators must then be created anew"
-    )
+    return RegistryDamaged(f"{path} is damaged ({error}). {BEGIN_ANEW}")

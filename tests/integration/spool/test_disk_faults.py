@@ -139,7 +139,7 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("spool.sqlite.log.log.write_note", full)
+    monkeypatch.setattr("spool.sqlite.log.rest.write_note", full)
     assert 1 == await spool.log.retain()
     await spool.close()
 
@@ -369,12 +369,12 @@ async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytes
 
 
 async def test_a_file_that_cannot_be_opened_is_moved_aside(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged header: the file is kept under another name, a fresh one takes submissions, and it is said how many."""
+    """No page can be read: the file is kept under another name, a fresh one takes submissions, and how many is said."""
     first = await start()
     await add(first.log, call(1), call(2))
     await first.close()
     file = first.directory / "spool.sqlite"
-    file.write_bytes(b"not a database at all" * 40 + file.read_bytes()[840:])
+    file.write_bytes(b"not a database at all" * (file.stat().st_size // 21))
 
     with caplog.at_level(logging.ERROR):
         spool = await start()

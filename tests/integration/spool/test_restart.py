@@ -241,6 +241,7 @@ async def test_a_file_from_the_future_is_refused(start: Starter) -> None:
     await first.close()
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.execute("PRAGMA user_version = 99")
+        connection.execute("UPDATE facts SET value = CAST('99' AS BLOB) WHERE name = 'version'")
     connection.close()
 
     with pytest.raises(SpoolFromTheFuture, match="version 99"):

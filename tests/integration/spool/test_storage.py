@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,45 @@ async def test_what_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
         await open_storage(options(tmp_path))
     (tmp_path / "ledger.sqlite").rmdir()
     await (await open_storage(options(tmp_path))).close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("left", ["gone", "empty"])
+async def test_a_registry_that_is_gone_is_damaged(tmp_path: Path, left: str) -> None:
+    """Nobody's key is called wrong over a deleted file; a new one is begun only on purpose."""
+    first = await open_storage(options(tmp_path))
+    assert first.registry is not None
+    await first.registry.keys.create(name="search", scopes=[INGEST], actor=Actor("ada", "local"))
+    await first.close()
+    for path in tmp_path.glob("registry.sqlite*"):
+        path.unlink()
+    if left == "empty":
+        (tmp_path / "registry.sqlite").touch()
+    for _ in range(2):
+        storage = await open_storage(options(tmp_path))
+        assert storage.registry is None
+        assert "registry.sqlite is missing" in storage.registry_problem
+        await storage.close()
+    again = await open_storage(replace(options(tmp_path), new_registry=True))
+    assert again.registry is not None
+    assert [] == again.registry.keys.all()
+    await again.close()
+    last = await open_storage(options(tmp_path))
+    assert "" == last.registry_problem
+    await last.close()
+
+
+@pytest.mark.asyncio
+async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> None:
+    """A bit flipped in a text that is JSON: the registry is None, the rest is open."""
+    first = await open_storage(options(tmp_path))
+    assert first.registry is not None
+    await first.registry.keys.create(name="search", scopes=[INGEST], actor=Actor("ada", "local"))
+    await first.close()
+    with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
+        connection.execute("UPDATE keys SET scopes = '{['")
+    connection.close()
+    storage = await open_storage(options(tmp_path))
+    assert storage.registry is None
+    assert "registry.sqlite is damaged" in storage.registry_problem
+    await storage.close()

@@ -1,0 +1,230 @@
+"""
+Numbers, books and routes of a log of which something was lost, made to agree again.
+
+Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not become
+damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+
+from spool.deliveries.rules import TERMS, new_key
+from spool.log import books
+from spool.record import TOPICS
+from spool.sqlite.damage.notes import Note
+from spool.sqlite.deliveries.routes import route_terms
+from spool.sqlite.log import queries
+from spool.sqlite.log.entries import accepted, oldest
+
+MOST_UNKNOWN = 1 << 24  # numbers above all that are known of: a counter that says more is itself damaged
+
+_log = logging.getLogger(__name__)
+
+_Terms = Counter[tuple[str, str]]
+
+
+def do_not_meet(connection: sqlite3.Connection) -> str:
+    """The topic whose counters and entries disagree on where they begin or end; "" if they all agree."""
+    counters = _counters(connection)
+    for topic in TOPICS:
+        gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
+        given = counters[topic, books.ACCEPTED]
+        end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
+        if oldest(connection, topic) != gone + 1 or (end is not None and end[0] != given + 1):
+            return topic
+    return ""
+
+
+def behind(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
+    """How many numbers were acknowledged, as the note says, and are not in the log."""
+    return sum(max(0, noted.get(topic, 0) - accepted(connection, topic)) for topic in TOPICS)
+
+
+def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
+    """
+    Damaged entries for what is lost, counters and routes that balance; returns the numbers lost by topic.
+
+    Every entry that is not marked as damaged must be whole.
+    """
+    explained = _explained(connection)
+    highest = _highest_numbers(connection)
+    lost = {}
+    for topic in TOPICS:
+        known = max(highest[topic], note.accepted.get(topic, 0))
+        lost[topic] = _fill(connection, topic, known, note.kept.get(topic, 0))
+    connection.execute(queries.RECOUNT_ENTRIES)
+    _carry_lost_commits(connection, explained)
+    for topic in TOPICS:
+        _balance(connection, topic)
+    settle_routes(connection)
+    return {topic: n for topic, n in lost.items() if n}
+
+
+def settle_routes(connection: sqlite3.Connection) -> bool:
+    """
+    Whether a route's terms had to be mended. Numbers of deliveries that are lost are sent again.
+
+    Deliveries are cut in the order of the numbers: those that are missing are the newest below `next`.
+    """
+    mended = False
+    for name, terms in route_terms(connection).items():
+        topic = books.topic_of(name)
+        given = accepted(connection, topic)
+        if sum(terms.values()) == given and terms["queued"] >= 0:
+            continue
+        mended = True
+        upto: int = connection.execute("SELECT next FROM routes WHERE name = ?", (name,)).fetchone()[0]
+        upto = min(max(upto, 1), given + 1)
+        connection.execute("UPDATE routes SET next = ? WHERE name = ?", (upto, name))
+        connection.execute("DELETE FROM deliveries WHERE route = ? AND last >= ?", (name, upto))
+        missing = given - sum(route_terms(connection)[name].values())
+        _log.error(
+            "%s: what became of some records is not known",
+            name,
+            extra={"action": "route_mended", "route": name, "records": missing},
+        )
+        if missing > 0:
+            missing -= _send_again(connection, name, upto, missing)
+        for term in ("damaged", *TERMS):
+            (n,) = connection.execute(f"SELECT {term} FROM routes WHERE name = ?", (name,)).fetchone()
+            change = max(missing, -n)
+            connection.execute(f"UPDATE routes SET {term} = {term} + ? WHERE name = ?", (change, name))
+            missing -= change
+    return mended
+
+
+def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
+    """Open deliveries for the highest numbers that no delivery holds; how many they are."""
+    spans = "SELECT first, last FROM deliveries WHERE route = ? AND NOT replay ORDER BY last DESC"
+    taken: list[tuple[int, int]] = [
+        (upto, upto),
+        *connection.execute(spans, (route,)),
+        (0, oldest(connection, books.topic_of(route)) - 1),
+    ]
+    again = 0
+    for (above, _), (_, below) in pairwise(taken):
+        first = max(below + 1, above - (missing - again))
+        if first < above:
+            row = (route, first, above - 1, new_key())
+            connection.execute(
+                "INSERT INTO deliveries (route, first, last, idempotency_key, passed) VALUES (?, ?, ?, ?, 0)", row
+            )
+            again += int(above) - int(first)
+    return again
+
+
+def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
+    """Damaged entries for the numbers that are gone; returns how many are newly lost."""
+    found = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
+    rows = connection.execute(found, (topic,)).fetchall()
+    kept = [(first, count, at) for first, count, at, damaged in rows if not damaged]
+    counters = _counters(connection)
+    gone, given = _ends(counters, topic, known, noted, first=kept[0][0] if kept else 0)
+    for term, n in ((books.ACCEPTED, given), (books.RETIRED, gone - counters[topic, books.EXPIRED])):
+        if n != counters[topic, term]:
+            _count(connection, topic, term, n - counters[topic, term])
+    connection.execute("DELETE FROM entries WHERE topic = ? AND damaged", (topic,))
+    holes = []
+    expected, committed_at = gone + 1, kept[0][2] if kept else 0.0
+    for first, count, at in [*kept, (given + 1, 0, 0.0)]:
+        if first > expected:
+            holes.append((expected, first - 1))
+            row = (topic, expected, first - expected, committed_at, 0, 0, b"")
+            connection.execute(queries.ADD_ENTRY, row)
+            connection.execute(queries.MARK_DAMAGED, (topic, expected))
+        expected, committed_at = max(expected, first + count), at or committed_at
+    before = [(first, first + count - 1) for first, count, _, damaged in rows if damaged]
+    lost: int = sum(last - first + 1 for first, last in holes) - _shared(holes, before)
+    if lost:
+        _count(connection, topic, books.DAMAGED, lost)
+    return lost
+
+
+def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -> tuple[int, int]:
+    """
+    The highest number that retention took, and the highest that was given; `first` is the lowest kept, or 0.
+
+    What came before is not known where the counters are lost: then the note tells how many were kept, if anything does.
+    """
+    gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
+    given = counters[topic, books.ACCEPTED]
+    if not known <= given <= known + MOST_UNKNOWN:
+        given = known
+    if (topic, books.ACCEPTED) not in counters or not 0 <= gone <= given or (first and gone >= first):
+        gone = max(0, given - noted) if noted or not first else first - 1
+        gone = min(gone, first - 1) if first else gone
+    return gone, given
+
+
+def _shared(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
+    return sum(max(0, min(last, end) - max(first, begin) + 1) for first, last in holes for begin, end in before)
+
+
+def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
+    """By topic, the highest number of which a whole entry or the row of a commit tells."""
+    highest: Counter[str] = Counter()
+    ends = "SELECT topic, max(first + count - 1) FROM entries WHERE NOT damaged GROUP BY topic"
+    for topic, last in connection.execute(ends):
+        highest[topic] = last
+    for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
+        if zlib.crc32(packed) == checksum:
+            for terms in books.unpack_terms(packed):
+                if terms.accepted:
+                    highest[terms.topic] = max(highest[terms.topic], terms.last)
+    return highest
+
+
+def _explained(connection: sqlite3.Connection) -> _Terms:
+    """What the rows of commits say of the counters."""
+    explained: _Terms = Counter()
+    for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
+        if zlib.crc32(packed) == checksum:
+            explained.update(books.totals(books.unpack_terms(packed)))
+    return explained
+
+
+def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> None:
+    """
+    What the counters hold and no commit row explains any more is carried forward, so that the books balance.
+
+    A counter that is lost, or lower than its rows say, is what they say.
+    """
+    found = {(topic, term): (n, carried) for topic, term, n, carried in connection.execute(queries.BOOKS)}
+    for topic, term in {**found, **explained}:
+        if term in books.BY_KEEPING:
+            continue
+        n, carried = found.get((topic, term), (0, 0))
+        missing = n - carried - explained[topic, term]
+        if not 0 <= missing <= MOST_UNKNOWN and term not in (books.ACCEPTED, books.PENDING):
+            _count(connection, topic, term, -missing)
+        elif missing:
+            _log.warning(
+                "commit rows are lost, their counts are carried forward",
+                extra={"action": "commits_lost", "topic": topic, "term": term, "count": missing},
+            )
+            connection.execute(queries.CARRY, {"topic": topic, "term": term, "n": missing})
+
+
+def _balance(connection: sqlite3.Connection, topic: str) -> None:
+    """What came in is at least what became of it: where a counter was lost, `received` follows the others."""
+    terms = {term: n for (of, term), n in _counters(connection).items() if of == topic}
+    went = sum(terms.get(term, 0) for term in (books.ACCEPTED, books.DUPLICATES, books.PENDING))
+    went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))
+    missing = went - terms.get(books.RECEIVED, 0) - terms.get(books.SPLIT, 0)
+    if missing:
+        _count(connection, topic, books.RECEIVED, missing)
+        connection.execute(queries.CARRY, {"topic": topic, "term": books.RECEIVED, "n": missing})
+
+
+def _counters(connection: sqlite3.Connection) -> _Terms:
+    return Counter({(topic, term): n for topic, term, n, _ in connection.execute(queries.BOOKS)})
+
+
+def _count(connection: sqlite3.Connection, topic: str, term: str, n: int) -> None:
+    connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": n})

@@ -1,0 +1,161 @@
+"""From a damaged file into a fresh one: every row that can still be read, at the numbers it had."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spool.sqlite.damage import numbers, source
+from spool.sqlite.damage.notes import Note
+from spool.sqlite.damage.soundness import RowCheck
+from spool.sqlite.log.entries import is_corrupt
+
+FARTHEST = 1 << 40  # rows to leap over at once before the rest of a table is given up
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Salvaged:
+    """Rows read by table, rows that nobody can have written by table, and numbers lost by topic."""
+
+    read: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    lost: dict[str, int] = field(default_factory=dict)
+
+
+def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note) -> Salvaged:
+    """
+    Copy from the damaged file within the caller's transaction.
+
+    `fresh` is an empty database of this version. sqlite3.DatabaseError when nothing at all can be read.
+    """
+    salvaged = Salvaged()
+    check = RowCheck(fresh)
+    with source.opened(damaged, fresh) as old:
+        _make_tables(connection, old)
+        for table in _tables(connection):
+            for row in _rows(old, table):
+                problem = check.problem(table, row) or _copy(connection, table, row, check)
+                if problem:
+                    salvaged.left_out[table] += 1
+                else:
+                    salvaged.read[table] += 1
+    for table, count in salvaged.left_out.items():
+        _log.warning("damaged rows are left out", extra={"action": "rows_lost", "table": table, "rows": count})
+    salvaged.lost.update(numbers.settle(connection, note))
+    return salvaged
+
+
+def _copy(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
+    """Why it could not be written, or ""."""
+    columns = f" ({', '.join(check.names(table, len(row)))})" if table in check.tables else ""
+    marks = ", ".join("?" * len(row))
+    try:
+        connection.execute(f"INSERT OR REPLACE INTO {table}{columns} VALUES ({marks})", row)
+    except (sqlite3.IntegrityError, sqlite3.OperationalError) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+            raise
+        return str(error)
+    return ""
+
+
+def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> None:
+    """Tables that others keep in the file, beside those of this version."""
+    known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    schema = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type DESC"
+    for name, statement in _until_damaged(old, schema):
+        if name not in known:
+            try:
+                connection.execute(statement)
+            except (sqlite3.DatabaseError, sqlite3.Warning, TypeError):
+                _log.warning("a table cannot be made again", extra={"action": "table_lost", "table": str(name)})
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    return [name for (name,) in connection.execute(tables)]
+
+
+def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """
+    Rows from the front, leaping over what is damaged; without row ids from both ends.
+
+    None of a table that the damaged file does not have, because it is of an earlier version or its line is lost.
+    """
+    try:
+        columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
+    except sqlite3.DatabaseError:
+        return
+    if not columns:
+        return
+    try:
+        old.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchall()
+    except sqlite3.OperationalError:  # WITHOUT ROWID
+        key = next(name for name, place in columns if place == 1)
+        for direction in ("ASC", "DESC"):
+            yield from _until_damaged(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
+    except sqlite3.DatabaseError as error:
+        _check(error)
+        yield from _leaping(old, table)
+    else:
+        yield from _leaping(old, table)
+
+
+def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+    try:
+        yield from old.execute(query)
+    except sqlite3.DatabaseError as error:
+        _check(error)
+
+
+def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """
+    Rows in their order, but for those between some damage and where the leap over it ended, which come backwards.
+
+    The row before a damaged one is read on its own: reading on, Python would drop it for the error behind it.
+    """
+    upwards = f"SELECT rowid, * FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid"
+    downwards = f"SELECT rowid, * FROM {table} NOT INDEXED WHERE rowid > ? AND rowid < ? ORDER BY rowid DESC LIMIT 1"
+    begin = last = 0
+    leap = 1
+    while leap < FARTHEST:
+        try:
+            for number, *row in old.execute(upwards, (last,)):
+                above = number
+                while leap > 1 and (found := _one(old, downwards, (begin, above))):
+                    above = found[0]
+                    yield found[1:]
+                begin, last, leap = number, number, 1
+                yield tuple(row)
+        except sqlite3.DatabaseError as error:
+            _check(error)
+            found = _one(old, f"{upwards} LIMIT 1", (last,)) if leap == 1 else None
+            if found:
+                begin = last = found[0]
+                yield found[1:]
+            else:
+                last += leap
+                leap *= 2
+        else:
+            return
+
+
+def _one(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> tuple[Any, ...] | None:
+    try:
+        row: tuple[Any, ...] | None = old.execute(query, values).fetchone()
+    except sqlite3.DatabaseError as error:
+        _check(error)
+        return None
+    return row
+
+
+def _check(error: sqlite3.DatabaseError) -> None:
+    """What is wrong with the file ends here; what is wrong with the disk does not."""
+    if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):
+        raise error

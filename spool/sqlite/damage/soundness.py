@@ -1,0 +1,175 @@
+"""
+Whether a row is one that Tollhouse wrote: the types of its columns, its sums, and what can be decoded of it.
+
+A damaged page can yield rows that nobody wrote, and SQLite looks at the types of a table only when it writes.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
+from spool.log import books, codec, runs
+from spool.log.conflicts import Conflict
+from spool.record import TOPICS, unpack
+from spool.sqlite.log.entries import place_name
+
+# What reading a value raises that is not what it was written as.
+VALUE_ERRORS = (
+    TypeError, ValueError, KeyError, AttributeError, ArithmeticError, struct.error, msgspec.MsgspecError
+)  # fmt: skip
+LARGEST = 1 << 53  # no count, number or time in seconds is larger
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "INTEGER": (int,), "REAL": (float,), "TEXT": (str,), "BLOB": (bytes,)
+}  # fmt: skip
+
+Row = Mapping[str, Any]
+
+
+class RowCheck:
+    """Rows of the tables of this version, as `fresh` has them; tables of others pass unseen."""
+
+    def __init__(self, fresh: sqlite3.Connection) -> None:
+        self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}
+        tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+        for (table,) in fresh.execute(tables).fetchall():
+            info = fresh.execute(f"SELECT name, type, \"notnull\" OR pk > 0 FROM pragma_table_info('{table}')")
+            self._columns[table] = [(name, _TYPES[type], bool(required)) for name, type, required in info]
+
+    @property
+    def tables(self) -> list[str]:
+        return list(self._columns)
+
+    def names(self, table: str, width: int) -> list[str]:
+        """The first columns of a table: earlier versions had fewer."""
+        return [name for name, _, _ in self._columns[table]][:width]
+
+    def problem(self, table: str, row: Sequence[Any]) -> str:
+        """Why nobody can have written this row; "" for one that is sound."""
+        columns = self._columns.get(table)
+        if columns is None:
+            return ""
+        for value, (name, types, required) in zip(row, columns, strict=False):
+            if value is None:
+                if required:
+                    return f"{name} is missing"
+            elif not isinstance(value, types):
+                return f"{name} has another type"
+        named = {name: value for value, (name, _, _) in zip(row, columns, strict=False)}
+        check = _CHECKS.get(table)
+        try:
+            return "" if check is None or check(named) else "its values do not belong together"
+        except VALUE_ERRORS as error:
+            return f"it cannot be decoded ({type(error).__name__})"
+
+
+def _fact(row: Row) -> bool:
+    reader = _FACTS.get(row["name"])
+    if reader is not None:
+        reader(row["value"])
+    return True
+
+
+def _entry(row: Row) -> bool:
+    if row["damaged"]:
+        return row["topic"] in TOPICS and 0 < row["first"] < LARGEST and 0 < row["count"] < LARGEST
+    checksum: int = row["checksum"]
+    return codec.checksum(row["body"], place_name(row["topic"], row["first"], row["count"])) == checksum
+
+
+def _amendment(row: Row) -> bool:
+    checksum: int = row["checksum"]
+    return codec.checksum(row["fields"], f"{row['topic']}:{row['number']}") == checksum
+
+
+def _commit(row: Row) -> bool:
+    checksum: int = row["checksum"]
+    books.unpack_terms(row["terms"])
+    return zlib.crc32(row["terms"]) == checksum
+
+
+def _counter(row: Row) -> bool:
+    return row["topic"] in TOPICS and abs(row["n"]) < LARGEST and abs(row["carried"]) < LARGEST
+
+
+def _ids(row: Row) -> bool:
+    return runs.unpacked(row["ids"], row["checksum"]) is not None
+
+
+def _series(row: Row) -> bool:
+    return Decimal(row["value"]).is_finite()
+
+
+def _conflict(row: Row) -> bool:
+    msgspec.msgpack.decode(row["sums"], type=Conflict)
+    return _count(row)
+
+
+def _route(row: Row) -> bool:
+    counts = [value for value in row.values() if isinstance(value, int)]
+    named_rightly = row["topic"] in TOPICS and books.topic_of(row["name"]) == row["topic"]
+    return named_rightly and row["state"] in ROUTE_STATES and all(abs(n) < LARGEST for n in counts)
+
+
+def _delivery(row: Row) -> bool:
+    if row["kept"] is not None:
+        unpack(row["kept"])
+    return row["state"] in (OPEN, UNKNOWN) and 0 < row["first"] <= row["last"] < LARGEST
+
+
+def _dead_letter(row: Row) -> bool:
+    return row["topic"] in TOPICS and len(unpack(row["record"])) == 1
+
+
+def _device(row: Row) -> bool:
+    return isinstance(json.loads(row["labels"]), dict) and isinstance(json.loads(row["operator_labels"]), dict)
+
+
+def _stream(row: Row) -> bool:
+    return row["keys"] is None or isinstance(json.loads(row["keys"]), list)
+
+
+def _total(row: Row) -> bool:
+    return isinstance(json.loads(row["dimensions"]), dict) and Decimal(row["value"]).is_finite()
+
+
+def _count(row: Row) -> bool:
+    count: int = row["count"]
+    return 0 <= count < LARGEST
+
+
+_FACTS: Mapping[str, Callable[[bytes], object]] = {
+    "ids": partial(msgspec.msgpack.decode, type=dict[str, Any]),
+    "incarnation": lambda value: bytes.fromhex(value.decode()),
+    "streams since": lambda value: float(value.decode()),
+    "version": int,
+}
+_CHECKS: Mapping[str, Callable[[Row], bool]] = {
+    "facts": _fact,
+    "entries": _entry,
+    "amendments": _amendment,
+    "commits": _commit,
+    "books": _counter,
+    "id_runs": _ids,
+    "series": _series,
+    "conflicts": _conflict,
+    "unrecognised": _count,
+    "event_types": _count,
+    "routes": _route,
+    "deliveries": _delivery,
+    "dead": _dead_letter,
+    "devices": _device,
+    "unenrolled": _count,
+    "streams": _stream,
+    "stream_totals": _total,
+}

@@ -1,0 +1,140 @@
+"""
+The write-ahead log of a database as SQLite's file format describes it, read without SQLite.
+
+SQLite takes the first frame whose checksum is wrong for the end of the log, and drops every commit behind it. After a
+power cut that is right: only the last transaction was not flushed. Whole commits behind a wrong frame are damage, and
+their pages can still be read.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, two salts, two sums
+FRAME = struct.Struct(">6I")  # page, pages after a commit or 0, two salts, two sums
+SHARED = struct.Struct("=16xI")  # of the index beside the log: the last frame of a whole transaction
+LITTLE, BIG = 0x377F0682, 0x377F0683  # magic numbers, by the byte order of the sums
+WORD = 0xFFFFFFFF
+
+_Sums = tuple[int, int]
+
+
+class Frame(NamedTuple):
+    """One page in the log. Unsound: its sum is wrong, so that the page or what is said of it may be."""
+
+    page: int
+    pages_after: int  # of a commit: how many pages the database has; else 0
+    at: int  # where its page begins in the file
+    is_sound: bool
+
+
+def frames(path: Path, page_size: int) -> Sequence[Frame]:
+    """The frames of the newest generation, up to the last that its own salts still mark; none without a log."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    step = FRAME.size + page_size
+    places = range(HEADER.size, len(data) - step + 1, step)
+    if not places:
+        return []
+    order, salts, sums = _begin(data)
+    found: list[Frame] = []
+    last = 0
+    for at in places:
+        page, pages_after, *marks, first, second = FRAME.unpack_from(data, at)
+        content = memoryview(data)[at + FRAME.size : at + step]
+        computed = {_add(_add(one, data[at : at + 8], order), content, order) for one in sums}
+        is_own = tuple(marks) == salts
+        is_sound = is_own and (first, second) in computed
+        sums = {(first, second)} if is_sound else {(first, second), *computed}
+        found.append(Frame(page, pages_after, at + FRAME.size, is_sound))
+        if is_own:
+            last = len(found)
+    return found[:last]
+
+
+def is_whole(path: Path, page_size: int) -> bool:
+    """Whether SQLite reads all of it; also without a log."""
+    if not path.exists() or path.stat().st_size < HEADER.size:
+        return True
+    with path.open("rb") as log:
+        head = log.read(HEADER.size)
+    order = {LITTLE: "<", BIG: ">"}.get(HEADER.unpack(head)[0])
+    if order is None or _add((0, 0), head[:24], order) != HEADER.unpack(head)[6:]:
+        return False
+    return all(frame.is_sound for frame in frames(path, page_size))
+
+
+def count_marked(path: Path, page_size: int) -> int:
+    """How many frames the newest generation has by its salts alone: a look at their headers."""
+    step = FRAME.size + page_size
+    count = 0
+    with path.open("rb") as log:
+        head = log.read(HEADER.size + FRAME.size)
+        if len(head) < HEADER.size + FRAME.size:
+            return 0
+        _, salts, _ = _begin(head)
+        size = log.seek(0, 2)
+        for number, at in enumerate(range(HEADER.size, size - step + 1, step), start=1):
+            log.seek(at)
+            if FRAME.unpack(log.read(FRAME.size))[2:4] == salts:
+                count = number
+    return count
+
+
+def count_seen(shared: Path) -> int:
+    """How many frames SQLite found in the log when it opened the database, from the index that it keeps beside."""
+    try:
+        head = shared.read_bytes()[: SHARED.size]
+    except FileNotFoundError:
+        return 0
+    return SHARED.unpack(head)[0] if len(head) == SHARED.size else 0
+
+
+def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
+    """Whether commits that were flushed lie behind the frames that SQLite has seen; one alone may be a torn one."""
+    behind = found[seen:]
+    commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
+    return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))
+
+
+def lay_over(log: Path, database: Path, page_size: int) -> None:
+    """Write the pages of every commit in the log into the database, unsound ones too: rows have sums of their own."""
+    found = list(frames(log, page_size))
+    while found and not found[-1].pages_after:  # a transaction without its end was never committed
+        found.pop()
+    if not found:
+        return
+    sizes = [frame.pages_after for frame in found if frame.is_sound and frame.pages_after]
+    most = max(sizes, default=database.stat().st_size // page_size + len(found))
+    with log.open("rb") as source, database.open("r+b") as target:
+        for frame in found:
+            if 1 <= frame.page <= most:
+                source.seek(frame.at)
+                target.seek((frame.page - 1) * page_size)
+                target.write(source.read(page_size))
+
+
+def _begin(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
+    """Byte order, salts and sums of the header; if that is damaged, of the first frame."""
+    magic, *_, one, two, first, second = HEADER.unpack_from(data)
+    order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
+    computed = _add((0, 0), data[:24], order)
+    if computed == (first, second):
+        return order, (one, two), {computed}
+    _, _, *salts, _, _ = FRAME.unpack_from(data, HEADER.size)
+    return order, tuple(salts), {(first, second), computed}
+
+
+def _add(sums: _Sums, data: bytes | memoryview, order: str) -> _Sums:
+    first, second = sums
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & WORD
+        second = (second + odd + first) & WORD
+    return first, second

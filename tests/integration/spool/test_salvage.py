@@ -1,0 +1,361 @@
+"""A damaged spool.sqlite: all that is readable of it is there after the start, and what is lost is counted."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spool.deliveries.values import RouteSpec, Settlement
+from spool.record import AI_TELEMETRY
+from spool.sqlite import SqliteSpool
+from spool.sqlite.damage import notes
+from spool.sqlite.damage.source import PAGE
+from tests.integration.spool.conftest import Starter
+from tests.spool.contract.disk import killed
+from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission, topic_terms
+
+pytestmark = pytest.mark.asyncio
+CALLS = 240
+ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
+
+
+def flip(file: Path, at: int, bit: int = 0) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1 << bit
+    file.write_bytes(data)
+
+
+def cut_last_page(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[:-PAGE])
+
+
+def cut_within_last_page(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[:-100])
+
+
+def zero_first_page(file: Path) -> None:
+    file.write_bytes(bytes(PAGE) + file.read_bytes()[PAGE:])
+
+
+def damage_schema_text(file: Path) -> None:
+    data = file.read_bytes()
+    assert data.count(b"CREATE TABLE entries") == 1
+    file.write_bytes(data.replace(b"CREATE TABLE entries", b"CREATE TABLf entries"))
+
+
+async def fill(spool: SqliteSpool, calls: int = CALLS) -> None:
+    """Some entries, then a last page that holds none of their records."""
+    for first in range(0, calls, 40):
+        await spool.log.append(submission([call(number) for number in range(first, first + 40)]))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut_last_page, cut_within_last_page, zero_first_page, damage_schema_text]
+    + [pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}") for at in (16, 18, 28, 31, 44, 47, 56, 60)]
+    + [pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}") for at in (63, 100, 103, 105, 108, 111, 112)],
+)
+async def test_a_file_that_is_nearly_whole_keeps_its_records(start: Starter, damage: Callable[[Path], None]) -> None:
+    """A cut end, a damaged header or list of tables costs no record that is on another page."""
+    first = await start()
+    await first.deliveries.declare([ROUTE])
+    await fill(first)
+    filler = "CREATE TABLE filler (data BLOB); INSERT INTO filler VALUES (zeroblob(20000)); "
+    await first.database.run(lambda connection: connection.executescript(filler).close())
+    await first.close()
+    damage(first.directory / "spool.sqlite")
+
+    spool = await start()
+
+    assert [call(number)[0] for number in range(CALLS)] == await everything(spool.log)
+    (route,) = await spool.deliveries.routes()
+    assert CALLS == route.queued
+    await add(spool.log, call(1000))
+    await assert_books_balance(spool.log)
+
+
+async def test_rows_between_the_damage_and_where_a_leap_ended_are_read(start: Starter) -> None:
+    """One damaged leaf of the entries costs its own entries alone."""
+    first = await start()
+    for number in range(120):
+        await add(first.log, (call(number)[0], call(number)[1]))
+    await first.close()
+    file = first.directory / "spool.sqlite"
+    with sqlite3.connect(file) as connection:
+        leaves = "SELECT pageno, ncell FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf' ORDER BY path"
+        found = connection.execute(leaves).fetchall()
+    connection.close()
+    page, cells = found[len(found) // 2]
+    data = bytearray(file.read_bytes())
+    data[(page - 1) * PAGE : page * PAGE] = bytes(PAGE)
+    file.write_bytes(data)
+    notes.mark(first.directory, ValueError("test"))
+
+    spool = await start()
+
+    assert cells == (await everything(spool.log)).count(None) == (await topic_terms(spool.log))["damaged"]
+    await assert_books_balance(spool.log)
+
+
+# -- the log beside the file -------------------------------------------------------------------------------------------
+
+
+async def test_commits_behind_a_flipped_bit_in_the_log_are_read(start: Starter, tmp_path: Path) -> None:
+    """SQLite drops what lies behind a wrong frame. It is found, and the entry with the flipped bit alone is lost."""
+    first = await start()
+    for number in range(60):
+        await add(first.log, call(number))
+    directory = killed(first.directory, tmp_path / "damaged")
+    log = directory / "spool.sqlite-wal"
+    flip(log, log.stat().st_size // 2, bit=3)
+
+    spool = await start(directory)
+
+    found = await everything(spool.log)
+    lost = found.count(None)
+    assert lost <= 1
+    assert {call(number)[0].id for number in range(60)} >= {record.id for record in found if record}
+    assert 60 - lost == len([record for record in found if record])
+    await add(spool.log, call(1000))
+    await assert_books_balance(spool.log)
+
+
+@pytest.mark.parametrize("at", [0, 8, 16, 24, 28, 31])
+async def test_a_damaged_header_of_the_log_hides_no_commit(start: Starter, tmp_path: Path, at: int) -> None:
+    """The frames tell which of them belong together."""
+    first = await start()
+    for number in range(10):
+        await add(first.log, call(number))
+    directory = killed(first.directory, tmp_path / "damaged")
+    flip(directory / "spool.sqlite-wal", at, bit=2)
+
+    spool = await start(directory)
+
+    assert [call(number)[0] for number in range(10)] == await everything(spool.log)
+    await assert_books_balance(spool.log)
+
+
+async def test_a_transaction_that_was_cut_off_is_no_damage(
+    start: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A power cut leaves the last transaction torn: it was never acknowledged, and nothing is salvaged over it."""
+    first = await start()
+    for number in range(10):
+        await add(first.log, call(number))
+    directory = killed(first.directory, tmp_path / "cut")
+    log = directory / "spool.sqlite-wal"
+    log.write_bytes(log.read_bytes()[: -(PAGE + 24) // 2])
+    (directory / notes.NOTE).unlink(missing_ok=True)
+
+    spool = await start(directory)
+
+    assert [call(number)[0] for number in range(9)] == await everything(spool.log)
+    assert not list(directory.glob("*.damaged-*"))
+    assert not list(directory.glob("*.kept"))
+    await assert_books_balance(spool.log)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "last bit"])
+async def test_acknowledged_commits_that_the_log_lost_are_counted(
+    start: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """The note names the highest number that was acknowledged: what is missing of it counts as damaged, and is said."""
+    first = await start()
+    await first.database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+    for number in range(10):
+        await add(first.log, call(number))
+    await first.log.retain()  # writes the note
+    directory = killed(first.directory, tmp_path / "damaged")
+    log = directory / "spool.sqlite-wal"
+    if damage == "cut":
+        log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+    elif damage == "gone":
+        log.unlink()
+    else:
+        flip(log, log.stat().st_size - 9, bit=1)
+
+    with caplog.at_level(logging.WARNING):
+        spool = await start(directory)
+
+    found = await everything(spool.log)
+    assert 10 == len(found)
+    lost = found.count(None)
+    assert (lost > 0) == (damage != "last bit")
+    assert lost == (await topic_terms(spool.log)).get("damaged", 0)
+    assert {"commits_lost", "spool_salvaged"} & {getattr(record, "action", "") for record in caplog.records}
+    await add(spool.log, call(1000))
+    await assert_books_balance(spool.log)
+
+
+async def test_an_emptied_file_is_made_again_from_its_log(start: Starter, tmp_path: Path) -> None:
+    """The log beside it still holds what was not moved into the file."""
+    first = await start()
+    for number in range(10):
+        await add(first.log, call(number))
+    directory = killed(first.directory, tmp_path / "damaged")
+    (directory / "spool.sqlite").write_bytes(b"")
+
+    spool = await start(directory)
+
+    assert [call(number)[0] for number in range(10)] == await everything(spool.log)
+
+
+# -- the marker, versions, routes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", ["gone", "moved by hand", "empty marker", "strange marker"])
+async def test_a_marker_without_its_file_stops_no_start(start: Starter, left: str) -> None:
+    """The marker is there and the file is not: a new one is begun."""
+    first = await start()
+    await add(first.log, call(1))
+    await first.close()
+    file, marker = first.directory / "spool.sqlite", first.directory / notes.MARKER
+    marker.write_bytes({"strange marker": b"\xff/../../etc", "empty marker": b""}.get(left, b"spool.sqlite.damaged-7"))
+    if left == "moved by hand":
+        file.rename(first.directory / "elsewhere")
+    elif left == "gone":
+        file.unlink()
+
+    spool = await start()
+
+    assert not marker.exists()
+    await add(spool.log, call(2))
+    expected = [call(2)[0]] if left in ("gone", "moved by hand") else [call(1)[0], call(2)[0]]
+    assert expected == await everything(spool.log)
+
+
+async def test_a_salvage_that_was_killed_after_its_commit_is_not_done_again(start: Starter, tmp_path: Path) -> None:
+    """The marker is still there: the rows are not copied a second time over what came since."""
+    first = await start()
+    await add(first.log, call(1))
+    await first.close()
+    notes.mark(first.directory, ValueError("test"))
+    second = await start()
+    await add(second.log, call(2))
+    await second.close()
+    (aside,) = (path.name for path in first.directory.glob("spool.sqlite.damaged-*") if path.suffix[-1].isdigit())
+    (first.directory / notes.MARKER).write_text(aside)
+
+    spool = await start()
+
+    assert [call(1)[0], call(2)[0]] == await everything(spool.log)
+    await assert_books_balance(spool.log)
+
+
+@pytest.mark.parametrize("number", [0, 1, 4, 7, 1 << 30])
+async def test_a_flipped_version_is_damage(start: Starter, number: int) -> None:
+    """The header names another version than the last migration left: neither refused nor migrated again."""
+    first = await start()
+    await add(first.log, call(1))
+    await first.close()
+    with sqlite3.connect(first.directory / "spool.sqlite") as connection:
+        connection.execute(f"PRAGMA user_version = {number}")
+    connection.close()
+
+    spool = await start()
+
+    assert [call(1)[0]] == await everything(spool.log)
+
+
+async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
+    """What became of their numbers is not known: the newest below the next are open again, and the terms balance."""
+    first = await start()
+    await first.deliveries.declare([ROUTE])
+    for number in range(10):
+        await add(first.log, call(number))
+    done = await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    assert done is not None
+    await first.deliveries.settle(done, Settlement(delivered=4))
+    assert await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    await first.close()
+    with sqlite3.connect(first.directory / "spool.sqlite") as connection:
+        connection.execute("DELETE FROM deliveries")
+    connection.close()
+
+    spool = await start()
+    await spool.deliveries.declare([ROUTE])
+
+    again = await spool.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    assert again is not None
+    assert (5, 8) == (again.first, again.last)
+    await assert_books_balance(spool.log)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "UPDATE routes SET next = 1 << 40",
+        "UPDATE routes SET delivered = -5",
+        "UPDATE routes SET next = 3",
+        "UPDATE books SET n = 1 << 40 WHERE term = 'accepted'",
+        "UPDATE books SET n = 0 WHERE term = 'received'",
+        "UPDATE books SET carried = 1 << 50",
+        "DELETE FROM books",
+        "DELETE FROM commits",
+    ],
+)
+async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> None:
+    """No counter that was changed stops a start or makes it long, and the records are all there."""
+    first = await start()
+    await first.deliveries.declare([ROUTE])
+    for number in range(10):
+        await add(first.log, call(number))
+    await first.close()
+    with sqlite3.connect(first.directory / "spool.sqlite") as connection:
+        connection.execute(wrong)
+    connection.close()
+
+    spool = await start()
+    await spool.deliveries.declare([ROUTE])
+
+    assert [call(number)[0] for number in range(10)] == await everything(spool.log)
+    (route,) = await spool.deliveries.routes()
+    assert 0 <= route.queued <= 10
+    await add(spool.log, call(1000))
+
+
+def write_other_types(file: Path, table: str) -> None:
+    """Every value that is no number of a row, as a BLOB: what a damaged row header makes of it."""
+    with sqlite3.connect(file) as connection:
+        (text,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+        loose = text.replace(") STRICT, WITHOUT ROWID", ") WITHOUT ROWID").replace(") STRICT", ")")
+        replace_schema(connection, table, loose)
+    connection.close()
+    with sqlite3.connect(file) as connection:
+        columns = connection.execute(f"SELECT name FROM pragma_table_info('{table}') WHERE name != 'id'").fetchall()
+        for (column,) in columns:
+            connection.execute(f"UPDATE OR IGNORE {table} SET {column} = x'ff'")
+        replace_schema(connection, table, text)
+    connection.close()
+
+
+def replace_schema(connection: sqlite3.Connection, table: str, text: str) -> None:
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (text, table))
+
+
+@pytest.mark.parametrize(
+    "table", ["devices", "conflicts", "pending", "books", "routes", "facts", "id_runs", "entries", "commits", "streams"]
+)
+async def test_values_of_another_type_stop_no_start(start: Starter, table: str) -> None:
+    """A damaged row header makes numbers of texts: such rows are left out, and the start goes on."""
+    first = await start()
+    await first.deliveries.declare([ROUTE])
+    for number in range(10):
+        await add(first.log, call(number))
+    await first.close()
+    write_other_types(first.directory / "spool.sqlite", table)
+
+    spool = await start()
+    await spool.deliveries.declare([ROUTE])
+
+    assert 10 == len(await everything(spool.log))
+    await add(spool.log, call(1000))
+    assert call(1000)[0] == (await everything(spool.log))[-1]
+    assert isinstance((await spool.log.verify()).imbalances, list)
