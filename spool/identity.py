@@ -28,12 +28,21 @@ class Identity(NamedTuple):
 
     `also` are names that the call is looked up and remembered under besides: reports that do not have its id know it
     by one of them.
+
+    `links` are pairs of names, own and other, of two sides that each tell the call once: the report is the call that is
+    known under `other`, unless another report is known under `own`; it is remembered under `own`.
     """
 
     id: bytes
     lookups: tuple[bytes, ...] = ()
     certain: bool = True
     also: tuple[bytes, ...] = ()
+    links: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """Further names under which the call is remembered."""
+        return (*self.also, *[own for own, _ in self.links])
 
 
 def digest(rule: int, *parts: object) -> bytes:
@@ -107,6 +116,12 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     moment = (record.start_time + 500) // 1000
     call = f"{model}\0{record.status == 'error'}\0{tokens}\0at\0{moment}"
     return tuple([digest(3, f"{group}\0{call}") for group in groups if group is not None])
+
+
+def of_link(trace_id: str, span_id: str) -> tuple[bytes, bytes]:
+    """Names for a call by the span from which it is made: as who makes it tells it, and as who answers it does."""
+    made = f"{trace_id}\0{span_id}"
+    return digest(4, made, "made"), digest(4, made, "answered")
 
 
 def of_point(series: bytes, start_time: int, time: int) -> bytes:

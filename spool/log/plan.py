@@ -8,7 +8,7 @@ a commit that fails leaves no trace.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
@@ -24,6 +24,8 @@ from spool.log.event_types import types_of
 from spool.log.partial_reports import PartialReport
 from spool.log.values import CounterPoint, Submission
 from spool.record import NS, TOPICS, USAGE_EVENTS, Inference, Record
+
+MOST_NAMES = 64  # that are kept with a record
 
 _source = attrgetter("source")
 
@@ -169,25 +171,35 @@ class _Work:
                 place = index.find(identity, id, near, now)
             if place is None and (identity.lookups or identity.also):
                 place = self._near(identity)
+            if place is None and identity.links:
+                place = self._other_side(identity.links, near)
             if place is None:
                 place = duplicates.place(topic, first + len(records))
                 ids[id] = place
                 hours.append(hour)
                 records.append(record)
-                if identity.also and isinstance(record, Inference):
-                    record.also = b"".join(identity.also)
+                if (identity.also or identity.links) and isinstance(record, Inference):
+                    record.also = b"".join(identity.names)
             else:
                 self._known(record, place)
-            if identity.also and place != IN_A_RUN:
-                self._remember_names((identity.id, *identity.also), place, hour)
+            if (identity.also or identity.links) and place != IN_A_RUN:
+                self._remember_names(record, identity, place, hour)
 
-    def _remember_names(self, names: Sequence[bytes], place: int, hour: int) -> None:
+    def _remember_names(self, record: Record, identity: Identity, place: int, hour: int) -> None:
         """Further names of the call at a place. A name that is known is that of another report of it."""
-        for name in names:
+        more = []
+        for name in (identity.id, *identity.names):
             id = self._index.id_of(name)
             if id not in self._plan.ids and not self._index.knows(id):
                 self._plan.ids[id] = place
                 self._plan.hours.append(hour)
+                more.append(name)
+        topic, number = duplicates.place_of(place)
+        if more and self._may_amend(topic, number):  # a start finds them with the record
+            known = self._record(topic, number)
+            if isinstance(known, Inference) and known is not record:
+                names = (known.also or b"") + b"".join(more)
+                self._amend(topic, number, known, {"also": names[: 16 * MOST_NAMES]})
 
     def _near(self, identity: Identity) -> int | None:
         """The place of the same call in this commit, by another of its names."""
@@ -196,6 +208,18 @@ class _Work:
             if place is not None:
                 return place
         return None
+
+    def _other_side(self, links: Iterable[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
+        """The place of a call that its other side told, where nobody on this side has told it."""
+        for own, other in links:
+            if self._place(own, hours) is None and (place := self._place(other, hours)) is not None:
+                return place
+        return None
+
+    def _place(self, name: bytes, hours: Iterable[int]) -> int | None:
+        id = self._index.id_of(name)
+        place = self._plan.ids.get(id)
+        return self._index.find(Identity(name), id, hours, self._plan.at) if place is None else place
 
     def _known(self, record: Record, place: int) -> None:
         """A duplicate: see what it adds to the first report, and whether the two agree."""
@@ -215,7 +239,7 @@ class _Work:
         if not fields:
             return
         self._estimate_anew(known, fields)
-        if self._amends and topic == self._terms.topic and number >= self._open_from:
+        if self._may_amend(topic, number):
             self._amend(topic, number, known, fields)
             self._terms.amended += 1
             self._plan.observed[topic, books.AMENDED, record.source] += 1
@@ -233,6 +257,9 @@ class _Work:
         if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
             price(as_it_is)
             fields |= {name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")}
+
+    def _may_amend(self, topic: str, number: int) -> bool:
+        return self._amends and topic == self._terms.topic and number >= self._open_from
 
     def _record(self, topic: str, number: int) -> Record | None:
         begin = self._plan.first.get(topic, 1)

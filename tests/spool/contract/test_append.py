@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from itertools import permutations
 
 import pytest
 
@@ -444,3 +446,37 @@ async def test_a_failing_observer_undoes_nothing(
     assert [1, 1, 1] == [receipt.records for receipt in receipts]
     assert 3 == len(await everything(log))
     assert "an observer of the log failed" in caplog.text
+
+
+@pytest.mark.parametrize("order", list(permutations(["made", "answered 1", "answered 2"])))
+@pytest.mark.parametrize("together", [False, True])
+async def test_two_sides_of_a_call_are_one_record(open_spool: Opener, order: Sequence[str], together: bool) -> None:
+    """Under the names that link them; a second report of one side is another call, whichever comes first."""
+    log = (await open_spool()).log
+    sides = {"made": (b"made", b"answered"), "answered": (b"answered", b"made")}
+    calls = []
+    for number, name in enumerate(order):
+        record, known_as = call(number)
+        calls.append((record, known_as._replace(links=(sides[name.partition(" ")[0]],))))
+    for group in [calls] if together else [[one] for one in calls]:
+        await add(log, *group)
+    await add(log, *calls)  # each repeats itself
+    terms = await topic_terms(log)
+    assert (2, 4) == (terms["accepted"], terms["duplicates"])
+    await assert_books_balance(log)
+
+
+@pytest.mark.parametrize("order", list(permutations(["caller", "between", "answerer"])))
+async def test_a_chain_of_sides_is_one_record(open_spool: Opener, order: Sequence[str]) -> None:
+    """Who is between answers one side and makes the call to the other; without him the ends are two calls."""
+    log = (await open_spool()).log
+    links: dict[str, tuple[tuple[bytes, bytes], ...]] = {
+        "caller": ((b"made", b"answered"),),
+        "between": ((b"made on", b"answered on"), (b"answered", b"made")),
+        "answerer": ((b"answered on", b"made on"),),
+    }
+    for number, name in enumerate(order):
+        record, known_as = call(number)
+        await add(log, (record, known_as._replace(links=links[name])))
+    expected = 2 if order[-1] == "between" else 1  # what is on record stays on record
+    assert expected == (await topic_terms(log))["accepted"]

@@ -25,7 +25,7 @@ from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
-from spool.identity import of_call
+from spool.identity import of_call, of_link
 
 
 class SpanReader:
@@ -112,6 +112,8 @@ class SpanReader:
         dropped = yield from tree.drop_twins()
         if self._has_runs:
             dropped |= _repeated_runs([call for call, _ in calls])
+        if any(call.record.status == "error" for call, _ in calls):
+            yield from tree.find_last_below()
         for number, (call, parent) in enumerate(calls, start=1):
             if number % TURN == 0:
                 yield
@@ -168,7 +170,7 @@ class SpanReader:
             return None
         is_agent = product.spans.is_agent
         is_border = is_tool_or_agent(span, shape) or (is_agent is not None and is_agent(span))
-        return Node(parent, caller, agent, is_border, None, began)
+        return Node(parent, caller, agent, is_border, None, began, ended=span.end_time or 0)
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
         # A dialect or a kind of span that is known is understood: it is no call, or repeats one.
@@ -208,7 +210,22 @@ class SpanReader:
         )
         if call.also:
             identity = identity._replace(also=call.also)
+        if record.status == "error":
+            identity = identity._replace(links=_links(call, parent, tree))
         self._outcome.add(record, identity, call.why, device=call.device)
+
+
+def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
+    """Names that a failed call shares with the report of it by who is at the other end, a gateway or its client."""
+    trace_id, span_id = call.record.trace_id, call.record.span_id
+    if trace_id is None or span_id is None:
+        return ()
+    made, answered = of_link(*tree.made_from(call, (trace_id, span_id)))
+    links = [(made, answered)]
+    if (above := tree.outside(parent)) is not None:
+        made, answered = of_link(*above)
+        links.append((answered, made))
+    return tuple(links)
 
 
 def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:

@@ -7,7 +7,7 @@ long as a payload is large.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -41,6 +41,7 @@ class Node(Struct, gc=False):
     call: SpanCall | None
     began: int | None = None  # when the stream began that this span stands for, ...
     stream: SpanCall | None = None  # ... and the report of it
+    ended: int = 0  # of spans that are no calls
     below: Above | None = None  # what the spans under this one inherit, once it was asked for
 
 
@@ -49,6 +50,8 @@ class TraceTree:
 
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
+        self._outside: dict[Key, Key | None] = {}  # what `outside` found, by the spans on the way
+        self._last_below: dict[int, tuple[int, Key]] = {}  # by the place of a call, when it ended and which it is
 
     def above(self, parent: Key | None) -> Above:
         """What a span under `parent` inherits."""
@@ -85,6 +88,37 @@ class TraceTree:
                 calls.sort(key=lambda call: call.record.start_time or 0)
                 for node, call in zip(sorted(nodes, key=lambda node: node.began or 0), calls, strict=True):
                     node.stream = call
+
+    def outside(self, parent: Key | None) -> Key | None:
+        """The span of another payload under which a span stands; None if there is none, or a tool or agent between."""
+        chain: list[Key] = []
+        top = parent
+        while top is not None and (node := self.nodes.get(top)) is not None:
+            if top in self._outside:  # None for what is on the chain already: a circle has no top
+                top = self._outside[top]
+                break
+            self._outside[top] = None
+            chain.append(top)
+            top = None if node.is_border else node.parent
+        self._outside.update(dict.fromkeys(chain, top))
+        return top
+
+    def find_last_below(self) -> Iterator[None]:
+        """Find for every call the innermost span below it that ends last, which is no call: its last attempt."""
+        parents = {node.parent for node in self.nodes.values()}
+        for number, (key, node) in enumerate(self.nodes.items(), start=1):
+            if number % TURN == 0:
+                yield
+            if node.call is not None or node.is_border or key in parents:
+                continue
+            for call in self.above(node.parent).calls:
+                if call is not None and (node.ended, key) > self._last_below.get(call.place, (0, key)):
+                    self._last_below[call.place] = node.ended, key
+
+    def made_from(self, call: SpanCall, own: Key) -> Key:
+        """The span from which a call was made: the last below it, else its own."""
+        found = self._last_below.get(call.place)
+        return own if found is None else found[1]
 
     def drop_twins(self) -> Generator[None, None, set[int]]:
         """Settle calls within calls; returns the places of those that another one describes better."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from random import Random
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.normalise.otlp.decoding import slices, trace_ends, wire_cut
 from gateway.normalise.otlp.spans import reader as spans_module
 from gateway.normalise.payload import slices as payload_slices
+from spool.identity import of_link
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_protobuf, normalised, only, records, span, traces
 from tests.gateway.normalise.outcomes import inferences
 
@@ -293,3 +295,24 @@ def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version() -> None:
     run = {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 12}
     payload = traces(span(1, USED), span(2, run, parent=1), span(3, USED, parent=2), scope="pydantic-ai")
     assert 2 == len(normalised(payload).records)
+
+
+def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
+    """Each is linked to the span above the whole payload; the way there is walked once."""
+    depth = 12_000
+    chain = [span(number, HTTP, parent=number + 1) for number in range(1, depth + 1)]
+    failed = [span(depth + 10 + number, FAILED, parent=1) for number in range(depth)]
+    began = perf_counter()
+    outcome = normalised(traces(*failed, *chain))
+    assert 15 > perf_counter() - began
+    linked = {identity.links[1] for identity in outcome.identities}
+    made, answered = of_link(f"{1:032x}", f"{depth + 1:016x}")
+    assert {(answered, made)} == linked
+
+
+@pytest.mark.parametrize("parents", [(2, 1), (1, None)])
+def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) -> None:
+    """A failure below it is linked by itself alone."""
+    circle = [span(number, HTTP, parent=parent) for number, parent in enumerate(parents, start=1)]
+    (identity,) = normalised(traces(*circle, span(3, FAILED, parent=1))).identities
+    assert [of_link(f"{1:032x}", f"{3:016x}")] == list(identity.links)

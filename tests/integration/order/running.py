@@ -1,0 +1,160 @@
+"""A gateway that is told requests, with restarts between them: what came of them, without their order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import spool.memory
+import spool.sqlite
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.merge_window import MergeWindow
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import Shadows
+from gateway.intake.waiting_counters import WaitingCounters
+from gateway.intake.window_sessions import WindowSessions
+from gateway.normalise import any_format
+from gateway.normalise.formats.langfuse.merger import Merger
+from gateway.normalise.options import Options
+from spool.record import AI_TELEMETRY, as_json
+from spool.settings import SpoolSettings
+from tests.gateway.normalise.formats.payloads import run
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import NOON, assert_books_balance, everything
+
+HOLD_S = 10
+WINDOW_S = 600
+WAIT_S = 90
+SETTINGS = SpoolSettings(hold=HOLD_S)
+SENDER = Bearer("sender", frozenset())
+prices = cache(PriceBook.load)
+
+SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "3"))  # of each case, and a fifth of those of mixed reports
+
+Row = dict[str, Any]
+Told = tuple[list[Row], int]  # the records without their order, and how many conflicts there were
+
+
+@dataclass(frozen=True)
+class Request:
+    format: str
+    body: bytes
+
+
+class Gateway:
+    """The way from a body to the log, which is on disk or in memory."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._clock = MovedClock(NOON)
+        self._spool: Any = None
+
+    async def start(self) -> None:
+        if self._directory is None:
+            self._spool = await spool.memory.open_spool(settings=SETTINGS, clock=self._clock)
+        else:
+            self._spool = await spool.sqlite.open_spool(self._directory, settings=SETTINGS, clock=self._clock)
+        log, stored = self._spool.log, self._spool.partial_reports
+        self._shadows = Shadows(self._clock)
+        await self._shadows.remember(log)
+        sessions = WindowSessions(self._shadows, self._clock)
+        await sessions.start(stored)
+        limits = {"max_items": 1000, "max_bytes": 2**24}
+        self._counters = WaitingCounters(log, self._shadows, self._clock, wait_s=WAIT_S, **limits)
+        await self._counters.start(stored, hold_s=HOLD_S)
+        intake = Intake(
+            log,
+            attribution=Attribution(Config()),
+            prices=prices(),
+            shadows=self._shadows,
+            counters=self._counters,
+            sessions=sessions,
+        )
+        merger = Merger(window_s=WINDOW_S, hold_s=HOLD_S, max_reports=1000, max_bytes=2**24)
+        self._window = MergeWindow(stored, intake, self._clock, merger)
+        await self._window.start()
+
+    async def restart(self) -> None:
+        """A stop in good order, where there is something to start from again."""
+        if self._directory is not None:
+            await self._spool.close()
+            await self.start()
+
+    async def take(self, request: Request) -> None:
+        normalised, _ = run(any_format.normalise(request.format, request.body, options=Options()))
+        outcome, reports = normalised
+        await self._window.take(outcome, SENDER, reports)
+
+    async def pass_time(self, seconds: float) -> None:
+        """With what runs in the background."""
+        self._clock.move(seconds)
+        await self._shadows.remember(self._spool.log)
+        await self._counters.release()
+
+    async def end(self) -> Told:
+        """Everything was told: what is still open or waiting is closed."""
+        self._clock.move(WINDOW_S + 1)
+        await self._window.release()
+        for _ in range(2):  # what is put on record is closed, and then taken back where calls came meanwhile
+            await self.pass_time(HOLD_S + 1)
+        self._clock.move(HOLD_S + 1)
+        await assert_books_balance(self._spool.log)
+        rows = [as_json(record) for record in await everything(self._spool.log) if record is not None]
+        conflicts = (await self._spool.log.books()).topics.get(AI_TELEMETRY, {}).get("conflict", 0)
+        await self._spool.close()
+        return in_order(rows), conflicts
+
+
+async def _told(
+    requests: Sequence[Request], restarts: Sequence[bool], pauses: Sequence[float], directory: Path | None
+) -> Told:
+    gateway = Gateway(directory)
+    await gateway.start()
+    for place, request in enumerate(requests):
+        await gateway.take(request)
+        if pauses:
+            await gateway.pass_time(pauses[place % len(pauses)])
+        if restarts and restarts[place % len(restarts)]:
+            await gateway.restart()
+    return await gateway.end()
+
+
+def told_in_memory(requests: Sequence[Request], pauses: Sequence[float] = ()) -> Told:
+    return asyncio.run(_told(requests, (), pauses, None))
+
+
+def told_on_disk(requests: Sequence[Request], restarts: Sequence[bool], pauses: Sequence[float] = ()) -> Told:
+    with tempfile.TemporaryDirectory() as directory:
+        return asyncio.run(_told(requests, restarts, pauses, Path(directory)))
+
+
+def cut(items: Sequence[Any], cuts: Sequence[bool]) -> Iterator[list[Any]]:
+    """The items in groups; True begins another one."""
+    group: list[Any] = []
+    for item, begins in zip(items, cuts, strict=True):
+        if begins and group:
+            yield group
+            group = []
+        group.append(item)
+    yield group
+
+
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """The same however they came."""
+    return sorted(rows, key=lambda found: json.dumps(found, sort_keys=True))
+
+
+def without(told: Told, *names: str) -> Told:
+    return in_order([{name: row[name] for name in row if name not in names} for row in told[0]]), told[1]

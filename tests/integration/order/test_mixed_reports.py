@@ -1,0 +1,137 @@
+"""
+Mixed reports of one call, by up to four sources, in every order, with restarts between them: what they agree on is
+in the record, and what they state differently is what one of them states.
+
+docs/ordering.md names what depends on order by design; each exception below is one of its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.gateway.normalise.otlp.payloads import traces
+from tests.integration.order.running import ORDERS, SEED, Request, Row, cut, told_in_memory, told_on_disk
+from tests.integration.reports import (
+    MadeCall,
+    Report,
+    callback,
+    cloud_event,
+    generation,
+    log_event,
+    proxy_span,
+    row,
+    sdk_span,
+    webhook,
+)
+
+Reporter = Callable[..., Report]
+REPORTERS: tuple[Reporter, ...] = (callback, row, proxy_span, sdk_span, generation, webhook, log_event, cloud_event)
+
+
+def as_request(reports: Sequence[Report]) -> Request:
+    """A payload of one format and scope."""
+    format, scope, items = reports[0].format, reports[0].scope, [report.item for report in reports]
+    body: Any = items
+    if format == "otlp/traces":
+        body = traces(*items, scope=scope, resource={"service.name": "litellm" if scope == "litellm" else "shop"})
+    elif format == "otlp/logs":
+        body = {"resourceLogs": [{"scopeLogs": [{"scope": {"name": scope}, "logRecords": items}]}]}
+    elif format == "langfuse":
+        body = {"batch": items}
+    return Request(format, json.dumps(body).encode())
+
+
+def as_requests(reports: Sequence[Report], cuts: Sequence[bool]) -> list[Request]:
+    """Neighbours of one format and scope share a request unless they are cut."""
+    kinds = [(report.format, report.scope) for report in reports]
+    begins = [cut or place == 0 or kinds[place] != kinds[place - 1] for place, cut in enumerate(cuts)]
+    return [as_request(group) for group in cut(reports, begins)]
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Reports of some calls in two orders."""
+
+    reports: list[Report]
+    other: list[Report]
+    cuts: list[bool]
+    restarts: set[int]  # after which requests
+    off: int  # of how many calls one report counts differently
+
+
+@st.composite
+def tellings(draw: st.DrawFn) -> Telling:
+    reports: list[Report] = []
+    off = 0
+    for number in range(1, draw(st.integers(1, 3)) + 1):
+        call = MadeCall(number, f"chatcmpl-{number:024x}", f"{number:08x}-aaaa-4bbb-8ccc-{number:012x}")
+        reporters = draw(st.lists(st.sampled_from(REPORTERS), min_size=2, max_size=4, unique=True))
+        odd = draw(st.sampled_from([None, None, *range(len(reporters))]))
+        off += odd is not None
+        reports += [reporter(call, off=int(place == odd)) for place, reporter in enumerate(reporters)]
+    many = st.lists(st.booleans(), min_size=len(reports), max_size=len(reports))
+    restarts = st.sets(st.integers(0, len(reports) - 1), min_size=1, max_size=2)
+    return Telling(reports, draw(st.permutations(reports)), draw(many), draw(restarts), off)
+
+
+def stated(reports: Sequence[Report]) -> dict[str, list[Row]]:
+    """By id of a call, the records that its reports would be alone."""
+    alone: dict[str, list[Row]] = {}
+    for report in reports:
+        ((found,), _) = told_in_memory([as_request([report])])
+        alone.setdefault(found["id"], []).append(found)
+    return alone
+
+
+def may_be_left_out(name: str, said: Sequence[Row]) -> bool:
+    """A part of a total that two count differently, and an end that is before another clock's start."""
+    if name == "reasoning_tokens":
+        return len({record["output_tokens"] for record in said}) > 1
+    ends = [record["end_time"].rstrip("Z") for record in said if record["end_time"]]
+    starts = [record["start_time"].rstrip("Z") for record in said if record["start_time"]]
+    return name == "end_time" and bool(ends) and bool(starts) and min(ends) < max(starts)
+
+
+def flat(record: Row) -> Row:
+    """Tags beside the fields: they are filled name by name."""
+    return {**record, "tags": None, **{f"tag {name}": value for name, value in record["tags"].items()}}
+
+
+@seed(SEED)
+@settings(max_examples=ORDERS * 5, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(tellings())
+def test_reports_of_a_call_by_many_sources_in_any_order(telling: Telling) -> None:
+    """What they agree on is in the record; what they state differently is what one of them states."""
+    print(f"TOLLHOUSE_ORDER_SEED={SEED}")
+    alone = stated(telling.reports)
+    first, conflicts = told_in_memory(as_requests(telling.reports, [True] * len(telling.reports)))
+    requests = as_requests(telling.other, telling.cuts)
+    other, other_conflicts = told_in_memory(requests)
+    assert (other, other_conflicts) == told_on_disk(requests, [])
+    assert alone.keys() == {one["id"] for one in first} == {one["id"] for one in other}
+    assert len(alone) == len(first) == len(other)
+    assert (telling.off > 0) == (conflicts > 0) == (other_conflicts > 0)
+    for one, two in zip(by_id(first), by_id(other), strict=True):
+        said = [flat(record) for record in alone[one["id"]]]
+        for name in {name for record in said for name in record}:
+            values = {record.get(name) for record in said} - {None}
+            found = {flat(one).get(name), flat(two).get(name)}
+            if may_be_left_out(name, said):
+                assert found <= values | {None}
+            else:
+                assert found <= (values or {None})
+                assert len(found) == 1 or len(values) > 1
+
+    # What is open stays open over a restart.
+    restarts = [place in telling.restarts for place in range(len(requests))]
+    assert (other, other_conflicts) == told_on_disk(requests, restarts)
+
+
+def by_id(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda one: str(one["id"]))

@@ -1,0 +1,130 @@
+"""
+Failed calls that a client and the gateway behind it both tell by spans of one trace, in any order, with restarts
+between them: one call is one record, and two calls are never joined.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.gateway.normalise.otlp.items import SECOND
+from tests.gateway.normalise.otlp.payloads import span
+from tests.integration.order.running import ORDERS, SEED, Request, Row, cut, told_in_memory, told_on_disk
+from tests.spool.contract.examples import NOON
+
+START = NOON * SECOND
+HTTP = {"http.request.method": "POST"}
+LLM = {"openinference.span.kind": "LLM", "llm.model_name": "toll-1"}
+SDK = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "toll-1"}
+PROXY = {"gen_ai.operation.name": "acompletion", "gen_ai.system": "openai", "gen_ai.request.model": "toll-1"}
+FAILED = {"status": {"code": 2}}
+SCOPES = {
+    "application": "shop", "openinference": "openinference.instrumentation.openai",
+    "sdk": "opentelemetry.instrumentation.openai_v2", "http": "opentelemetry.instrumentation.httpx",
+    "litellm": "litellm",
+}  # fmt: skip
+
+Spans = list[tuple[str, dict[str, Any]]]  # with their scopes
+
+
+def made(number: int, sender: str, attributes: dict[str, Any], at_s: float, long_s: float, **more: Any) -> Any:
+    start = START + int(at_s * SECOND)
+    return sender, span(number, attributes, start=start, end=start + int(long_s * SECOND), **more)
+
+
+def client(number: int, *, attempts: int, traces_http: bool, wraps: bool) -> Spans:
+    """A call that failed after some attempts, by a library's spans, and those of its SDK and HTTP client below."""
+    at, name = number * 100.0, number * 100
+    inner = name + wraps
+    spans = [made(name, "openinference", LLM, at, 9, parent=1, **FAILED)]
+    if wraps:
+        spans.append(made(inner, "sdk", SDK, at, 8.9, parent=name, **FAILED))
+    if traces_http:
+        for attempt in range(1, attempts + 1):
+            spans.append(made(name + 10 + attempt, "http", HTTP, at + 2 * attempt, 1, parent=inner))
+    return spans
+
+
+def gateway(number: int, attempt: int, *, traces_http: bool, wraps: bool) -> Spans:
+    """An attempt as LiteLLM tells it; what it sends on is traced, too."""
+    at, name = number * 100 + 2.0 * attempt, number * 100 + 20 + 5 * attempt
+    parent = number * 100 + (10 + attempt if traces_http else wraps)
+    call_id = {"litellm.call_id": f"00000000-0000-4000-8000-{name:012d}"}
+    return [
+        made(name, "litellm", HTTP, at + 0.1, 0.9, parent=parent, name="Received Proxy Server Request"),
+        made(name + 1, "litellm", PROXY | call_id, at + 0.2, 0.7, parent=name, **FAILED),
+        made(name + 2, "http", HTTP, at + 0.3, 0.5, parent=name + 1),
+    ]
+
+
+def request(spans: Spans) -> Request:
+    resources = []
+    for scope, one in spans:
+        service = {"key": "service.name", "value": {"stringValue": "litellm" if scope == "litellm" else "shop"}}
+        scoped = [{"scope": {"name": SCOPES[scope]}, "spans": [one]}]
+        resources.append({"resource": {"attributes": [service]}, "scopeSpans": scoped})
+    return Request("otlp/traces", json.dumps({"resourceSpans": resources}).encode())
+
+
+def calls_of(rows: list[Row]) -> list[int]:
+    """How many failed calls there are of each that the client made."""
+    numbers = [(int(row["span_id"], 16)) // 100 for row in rows]
+    assert {"error"} == {row["status"] for row in rows}
+    return [numbers.count(number) for number in sorted(set(numbers))]
+
+
+@seed(SEED)
+@settings(max_examples=ORDERS * 10, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(data=st.data(), traces_http=st.booleans(), wraps=st.booleans())
+def test_failures_of_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool, wraps: bool) -> None:
+    """As many calls as the gateway tells attempts, whether the client's spans or the gateway's came first."""
+    print(f"TOLLHOUSE_ORDER_SEED={SEED}")
+    attempts = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    pieces = [[made(1, "application", {}, 0, 900)]]
+    for number, count in enumerate(attempts, start=1):
+        pieces.append(client(number, attempts=count, traces_http=traces_http, wraps=wraps))
+        pieces += [gateway(number, attempt, traces_http=traces_http, wraps=wraps) for attempt in range(1, count + 1)]
+    order = data.draw(st.permutations(pieces))
+    cuts = data.draw(st.lists(st.booleans(), min_size=len(order), max_size=len(order)))
+    requests = [request([one for piece in group for one in piece]) for group in cut(order, cuts)]
+    restarts = data.draw(st.lists(st.booleans(), min_size=len(order), max_size=len(order)))
+    rows, _ = told_in_memory(requests)
+    assert attempts == calls_of(rows)
+    assert rows == told_on_disk(requests, restarts)[0]
+
+
+@pytest.mark.parametrize("order", list(permutations(["client", "gateway", "gateway again", "client again"], 4)))
+def test_one_failed_call_has_what_both_sides_know(order: tuple[str, ...]) -> None:
+    """Whoever comes first, and however often."""
+    sides = {
+        "client": client(1, attempts=1, traces_http=True, wraps=False),
+        "gateway": gateway(1, 1, traces_http=True, wraps=False),
+    }
+    ((row,), conflicts) = told_in_memory([request(sides[name.partition(" ")[0]]) for name in order])
+    assert 0 == conflicts
+    assert ("error", "openai", "toll-1") == (row["status"], row["provider"], row["request_model"])
+
+
+def test_calls_of_a_loop_stay_apart() -> None:
+    """They stand under one span of another request, which failed as well: it is one of them, never both."""
+    loop = [made(number, "sdk", SDK, number, 1, parent=1, **FAILED) for number in (2, 3, 4)]
+    outer = made(1, "openinference", LLM, 0, 9, **FAILED)
+    for requests in permutations([request([one]) for one in (outer, *loop)]):
+        assert 3 == len(told_in_memory(requests)[0])
+
+
+@pytest.mark.parametrize("kind", ["TOOL", "AGENT"])
+def test_a_call_below_a_tool_is_another_call(kind: str) -> None:
+    """What a gateway's tool calls is not the call that reached the gateway."""
+    server = made(3, "http", HTTP, 1, 5, parent=2)
+    tool = made(4, "openinference", {"openinference.span.kind": kind}, 2, 3, parent=3)
+    below = made(5, "sdk", SDK, 3, 1, parent=4, **FAILED)
+    outer = made(2, "openinference", LLM, 0, 9, **FAILED)
+    for requests in permutations([request([server, tool, below]), request([outer])]):
+        assert 2 == len(told_in_memory(requests)[0])
