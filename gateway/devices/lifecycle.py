@@ -30,6 +30,7 @@ from spool.registry.scopes import ENROLL
 ENROLMENTS = 2000  # of a key at once, then one a second
 ENROLMENTS_PER_S = 1.0
 FULL_RETRY_S = 3600
+FIRST_KEY_S = 3600.0  # how long after its enrolment a device without a fingerprint may ask for its first key
 HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
 
 _log = logging.getLogger(__name__)
@@ -84,14 +85,14 @@ class DeviceLifecycle:
     async def enrol(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, str | None]:
         """Enrols; returns the device, and its key the one time that it may have it."""
         report = self._private(report)
-        device = self.table.find(report.id)
+        known = self.table.find(report.id)
         change = None
-        if device is None:
+        if known is None:
             device, change = self._new(report, bearer, address)
         else:
-            device = await self._known(device, report, bearer, address)
+            device = await self._known(known, report, bearer, address)
         key = None
-        if report.want_key and self._may_have_key(device, report):
+        if report.want_key and self._may_have_key(known or device, report):
             key = self.keys.key_of(device)
             if not device.has_key:
                 device = replace(device, has_key=True)
@@ -170,7 +171,11 @@ class DeviceLifecycle:
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after={"state": state})
 
     async def _known(self, device: Device, report: DeviceReport, bearer: Bearer, address: str) -> Device:
-        """Returns the device with new facts; Refusal if it is revoked or if another machine uses its id."""
+        """
+        Returns the device with new facts, if the report is from it; Refusal if it is revoked or another machine's.
+
+        The fleet's key lies on every laptop: it alone does not move another device's spend to another team.
+        """
         if device.state == REVOKED:
             raise revoked()
         if device.fingerprint and report.fingerprint and device.fingerprint != report.fingerprint:
@@ -182,6 +187,8 @@ class DeviceLifecycle:
                 "tollhouse devices reset ID",
             )
         current = self.table.find(device.id) or device
+        if (device.fingerprint or device.has_key) and not _is_from(device, report, bearer):
+            return replace(current, last_seen=self._clock.now())
         facts = {name: value for name, value in report.facts().items() if getattr(current, name) != value}
         now = self._clock.now()
         return current.updated(facts=True, last_seen=now, **facts) if facts else replace(current, last_seen=now)
@@ -193,15 +200,19 @@ class DeviceLifecycle:
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
         await self.table.keep(replace(device, flagged_at=self._clock.now()), change)
 
-    @staticmethod
-    def _may_have_key(device: Device, report: DeviceReport) -> bool:
+    def _may_have_key(self, device: Device, report: DeviceReport) -> bool:
         """
         Whether the key may be handed out: once, and until its first use again to the same fingerprint,
         because the answer may have been lost.
+
+        A device that was known for a while without a fingerprint gives its key to nobody until an operator resets it:
+        whoever asks first need not be the device.
         """
         if device.state != ENROLLED:
             return False
-        return not device.has_key or bool(report.fingerprint and not device.key_used)
+        if device.fingerprint:
+            return report.fingerprint == device.fingerprint and not device.key_used
+        return not device.has_key and self._clock.now() - device.enrolled_at < FIRST_KEY_S
 
     # -- what operators ask ----------------------------------------------------------------------------------------
 
@@ -210,7 +221,7 @@ class DeviceLifecycle:
         device = self._named(id)
         if device.state == ENROLLED:
             raise NotAllowed(f"the device {id} is enrolled already")
-        after = device.updated(facts=True, state=ENROLLED, held=None)
+        after = device.updated(facts=True, state=ENROLLED, held=None, enrolled_at=self._clock.now())
         return await self._change(device, after, "device.approve", actor)
 
     async def revoke(self, id: str, actor: Actor) -> Device:
@@ -223,7 +234,7 @@ class DeviceLifecycle:
     async def reset(self, id: str, actor: Actor) -> Device:
         """Forgets fingerprint and key, so that another machine may enrol under this id."""
         device = self._named(id)
-        after = _without_key(device, fingerprint="", flagged_at=None, held=None)
+        after = _without_key(device, fingerprint="", flagged_at=None, held=None, enrolled_at=self._clock.now())
         return await self._change(device, after, "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
@@ -252,6 +263,13 @@ def revoked() -> Refusal:
 def _without_key(device: Device, **changes: Any) -> Device:
     generation = device.generation + device.has_key
     return device.updated(facts=True, generation=generation, has_key=False, key_used=False, **changes)
+
+
+def _is_from(device: Device, report: DeviceReport, bearer: Bearer) -> bool:
+    """Whether the device itself reports: under its own key, or with its fingerprint."""
+    if bearer.device is not None:
+        return bearer.device == device.id
+    return bool(device.fingerprint) and report.fingerprint == device.fingerprint
 
 
 def _own(bearer: Bearer, id: str) -> None:

@@ -18,12 +18,13 @@ from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.devices import lifecycle as rules
-from gateway.devices.lifecycle import DeviceReport
+from gateway.devices.lifecycle import FIRST_KEY_S, DeviceReport
 from spool.devices import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Answer, Serve, Serving
 from tests.integration.payloads import json_span, proto_span
+from tests.moved_clock import MovedClock
 from tests.spool.kept import audit_rows
 
 PLANE = "/v1/ai-control-plane/"
@@ -203,6 +204,50 @@ async def test_a_device_key_is_told_once(serving: Serving) -> None:
     assert first == again
     assert 200 == (await serving.send("/v1/traces", traces(), key=first)).status
     assert "key" not in said(await ask(serving, "enroll", known, key))
+
+
+async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving) -> None:
+    """The fleet's key lies on every laptop: it alone moves no other device's spend to another team or user."""
+    fleet = await serving.make_key("fleet", scopes=ALL)
+    mine = {"device_id": "laptop-1", "labels": {"team": "search"}, "user": "ada", "hostname": "mill"}
+    own = said(await ask(serving, "enroll", {**mine, "fingerprint": "a", "want_key": True}, fleet))["key"]
+    theirs = {**mine, "labels": {"team": "ads"}, "user": "eve", "hostname": "evil"}
+    for what in ("enroll", "heartbeat"):
+        answer = await ask(serving, what, {**theirs, "want_key": True}, fleet)
+        assert (200, False) == (answer.status, "key" in said(answer))
+    device = found(serving)
+    assert ({"team": "search"}, "ada", "mill") == (device.labels, device.user, device.hostname)
+    await ask(serving, "heartbeat", {**mine, "user": "ben"}, own)
+    assert "ben" == found(serving).user
+    await ask(serving, "heartbeat", {**mine, "user": "cid", "fingerprint": "a"}, fleet)
+    assert "cid" == found(serving).user
+
+
+async def test_a_key_without_a_fingerprint_is_its_devices_alone(serving: Serving) -> None:
+    """Who asks later, with a fingerprint of one's own, changes nothing and is told no key."""
+    fleet = await serving.make_key("fleet", scopes=ALL)
+    bare = {"device_id": "laptop-1", "want_key": True}
+    assert "key" in said(await ask(serving, "enroll", bare, fleet))
+    assert "key" not in said(await ask(serving, "enroll", {**bare, "fingerprint": "evil"}, fleet))
+    assert "" == found(serving).fingerprint
+
+
+async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: Path) -> None:
+    """An hour after telemetry enrolled it, its first key needs an operator's reset."""
+    clock = MovedClock()
+    settings = replace(config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""))
+    server = App(settings, version="0", clock=clock)
+    await server.start()
+    lifecycle, bearer = server.services.devices, Bearer("fleet", frozenset(ALL))
+    asked = DeviceReport(id="laptop-1", fingerprint="f", want_key=True)
+    try:
+        await lifecycle.first_contact("laptop-1", bearer)
+        clock.move(FIRST_KEY_S)
+        assert (await lifecycle.enrol(asked, bearer, ""))[1] is None
+        await lifecycle.reset("laptop-1", ACTOR)
+        assert (await lifecycle.enrol(asked, bearer, ""))[1] is not None
+    finally:
+        await server.stop()
 
 
 @pytest.mark.parametrize("id", ["a_b_c", "thd_1_2", "x" * 128, "ada@mill:3._-"])
