@@ -80,9 +80,10 @@ class Engine:
     What an engine consists of for those outside its folder. `docs/storage-engines.md` lists what it owes.
 
     `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to put into
-    a bug report.
+    a bug report. `known_faults`: of that version, each with what it means here.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]
     is_new: Callable[[Path], bool]
     version: Callable[[], str]
+    known_faults: Callable[[], Sequence[str]] = tuple

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "serve": "gateway.cli.serve",
     "check": "gateway.cli.check",
+    "doctor": "gateway.cli.doctor.command",
     "explain": "gateway.cli.explain",
     "send": "gateway.cli.send.command",
     "keys": "gateway.cli.operator.keys",

@@ -39,8 +39,8 @@ def check(config: Path | None, as_json: bool) -> None:
     that leaves nothing behind, so those are marked unverified. Exit 1 when something would not work.
     """
     settings = configured(config)
-    problems = list(_file_problems(settings))
-    streams, destinations = asyncio.run(_check(settings))
+    problems = list(file_problems(settings))
+    streams, destinations = asyncio.run(try_receivers(settings))
     tried = [stream.status for stream in streams if stream.key] + [each.status for each in destinations]
     failed = bool(problems) or any(status in _EFFECTS for status in tried)
     mount = mount_of(settings.data_dir)
@@ -58,13 +58,14 @@ def check(config: Path | None, as_json: bool) -> None:
     sys.exit(1 if failed else 0)
 
 
-async def _check(config: Config) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
+async def try_receivers(config: Config) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
+    """Whether the upstream and the destinations would take what is sent to them."""
     clock = SystemClock()
     streams = await check_upstream(config.upstream, clock=clock)
     return streams, await check_destinations(config.destinations, clock=clock)
 
 
-def _file_problems(config: Config) -> Iterator[str]:
+def file_problems(config: Config) -> Iterator[str]:
     """What the configuration names on this machine and cannot be used."""
     directory = config.data_dir if config.data_dir.exists() else config.data_dir.parent
     if not os.access(directory, os.W_OK):

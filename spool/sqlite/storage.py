@@ -83,8 +83,18 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
     return registry
 
 
+def _known_faults() -> list[str]:
+    if sqlite3.sqlite_version_info >= (3, 51, 3):
+        return []
+    return [
+        f"SQLite {sqlite3.sqlite_version}, as all before 3.51.3, can damage a log that two connections write at once. "
+        "Tollhouse has one that writes; change the files with no other program while it runs"
+    ]
+
+
 ENGINE = Engine(
     open=open_storage,
     is_new=lambda directory: not (directory / FILE).exists(),
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
+    known_faults=_known_faults,
 )

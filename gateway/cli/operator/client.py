@@ -51,7 +51,7 @@ class OperatorClient:
     ) -> dict[str, Any]:
         """One call of the operator API. The command ends when it is refused or not answered."""
         try:
-            status, payload = asyncio.run(self._request(method, path, body, query))
+            status, payload = asyncio.run(self.ask(method, path, body=body, query=query))
         except ConfigError as error:
             fail("; ".join(error.problems), 2)
         except TimeoutError:
@@ -64,9 +64,10 @@ class OperatorClient:
             fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
         return payload
 
-    async def _request(
-        self, method: str, path: str, body: object, query: Sequence[tuple[str, str]]
+    async def ask(
+        self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, dict[str, Any]]:
+        """The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one."""
         parameters = f"?{urlencode(query)}" if query else ""
         url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
         headers = {AS: quote(self.actor)}

@@ -1,0 +1,49 @@
+"""`tollhouse doctor`: looks at everything, says what is wrong, and packs a bundle for bug reports."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli.doctor.bundle import write_bundle
+from gateway.cli.doctor.diagnosis import OK, PROBLEM, Diagnosis
+from gateway.cli.doctor.installation import installation, read_state, receivers
+from gateway.cli.doctor.machine import machine
+from gateway.cli.output import printable, show_json
+
+MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
+
+
+@click.command()
+@config_option
+@data_option
+@click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), help="Pack what was found for a bug report.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json: bool) -> None:
+    """
+    Look at the machine, the data directory, the configuration, and where records go.
+
+    It works beside a running server and without one. The bundle holds no secret, no header and
+    no record. Exit code 1 when something does not work.
+    """
+    settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+    found: list[Diagnosis] = list(machine(settings))  # first: opening the data directory makes it private
+    state, trouble = read_state(settings)
+    found += [*installation(settings, state, trouble), *receivers(settings)]
+    problems = sum(one.status == PROBLEM for one in found)
+    if as_json:
+        show_json({"doctor": {"problems": problems, "found": [asdict(one) for one in found]}})
+    else:
+        for one in found:
+            click.echo(f"{MARKS[one.status]:8} {one.about:24} {printable(one.words)}")
+    if bundle is not None:
+        try:
+            write_bundle(bundle, settings, found, state)
+        except OSError as error:
+            fail(f"{bundle}: {error.strerror}")
+        click.echo(f"wrote {bundle}", err=as_json)
+    sys.exit(1 if problems else 0)

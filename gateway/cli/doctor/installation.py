@@ -1,0 +1,122 @@
+"""What is known of this installation: its configuration, its state, its keys, and where its records go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from exporters.check import StreamCheck
+from exporters.probe import OK as TAKEN
+from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
+from gateway.cli.check import file_problems, try_receivers
+from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, Diagnosis
+from gateway.cli.operator.client import OperatorClient
+from gateway.configuration.sections import Config, ConfigError
+from spool.engines import SQLITE, engine_of
+from spool.errors import SpoolError
+from spool.registry.keys import ENABLED
+
+State = dict[str, Mapping[str, Any]]  # path of the operator API -> its answer
+
+
+def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
+    """Looks at the configuration, and at the answers of the operator API; `trouble` says why there are none."""
+    problems = list(file_problems(config))
+    for problem in problems:
+        yield Diagnosis(about="configuration", status=PROBLEM, words=problem)
+    if not problems:
+        yield Diagnosis(about="configuration", status=OK, words="every file that it names can be read")
+    if trouble:
+        yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
+    if "/status" in state:
+        yield from _status(state["/status"])
+    if "/verify" in state:
+        yield _books(state["/verify"])
+    if "/keys" in state:
+        yield from _keys(state["/keys"]["keys"])
+
+
+def read_state(config: Config) -> tuple[State, str]:
+    """The operator API's answers, from the running server or from the data directory; else why there are none."""
+    try:
+        if engine_of(SQLITE).is_new(config.data_dir):
+            return {}, ""
+    except OSError as error:
+        return {}, f"{config.data_dir}: {error.strerror}"
+    client = OperatorClient(config, "tollhouse doctor")
+    state: State = {}
+    for path, query in (("/status", []), ("/verify", []), ("/keys", [("limit", "1000")])):
+        try:
+            status, payload = asyncio.run(client.ask("GET", path, query=query))
+        except ConfigError as error:
+            return state, "; ".join(error.problems)
+        except (SpoolError, OSError, aiohttp.ClientError) as error:
+            return state, str(error)
+        except SystemExit:
+            return state, "Tollhouse is starting or stopping, or does not answer"
+        if status >= 400:
+            return state, str(payload["error"]["message"])
+        state[path] = payload
+    return state, ""
+
+
+def receivers(config: Config) -> Iterator[Diagnosis]:
+    """Tries the upstream and the destinations; an empty export goes to those that speak OTLP."""
+    streams, destinations = asyncio.run(try_receivers(config))
+    if not streams:
+        yield Diagnosis(about="upstream", status=NOTE, words="none: records are kept, priced and shown here")
+    for stream in streams:
+        yield Diagnosis(about=f"upstream {stream.stream}", status=_verdict(stream), words=_words(stream))
+    for each in destinations:
+        status = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}.get(each.status, NOTE)
+        words = f"{each.to}: {each.words or each.status}"
+        yield Diagnosis(about=f"destination {each.name}", status=status, words=words)
+
+
+def _verdict(stream: StreamCheck) -> str:
+    if stream.status == UNUSED or stream.key is None:
+        return NOTE
+    return {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}.get(stream.status, NOTE)
+
+
+def _words(stream: StreamCheck) -> str:
+    if stream.status == UNUSED:
+        return f"not sent: {stream.words}"
+    if stream.key is None:
+        return f"no key grants {stream.scope}: its records would be parked"
+    return f"{stream.words or stream.status}, under the key {stream.key} for {stream.scope}"
+
+
+def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
+    space = status["space"]
+    used = f"{space['entries']} entries, {space['bytes'] / space['max_bytes']:.1%} of spool.max_bytes"
+    if space["writable"]:
+        yield Diagnosis(about="storage", status=OK, words=used)
+    else:
+        words = f"{used}: {space['last_error'] or 'nothing can be kept: the spool is full'}"
+        yield Diagnosis(about="storage", status=PROBLEM, words=words)
+    for route in status["routes"]:
+        if route["state"] != "running":
+            words = f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
+            yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=words)
+
+
+def _books(books: Mapping[str, Any]) -> Diagnosis:
+    if books["balanced"]:
+        return Diagnosis(about="books", status=OK, words="recounted, they balance")
+    return Diagnosis(about="books", status=PROBLEM, words="; ".join(books["imbalances"][:3]))
+
+
+def _keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
+    enabled = [key for key in keys if key["status"] == ENABLED]
+    wide = [key["name"] for key in enabled if key["scope_count"] > 1]
+    if not enabled:
+        yield Diagnosis(about="keys", status=NOTE, words="no key is enabled: nobody can send")
+    elif wide:
+        words = f"of {len(enabled)} keys these have more than one scope: {', '.join(sorted(wide)[:10])}"
+        yield Diagnosis(about="keys", status=NOTE, words=words)
+    else:
+        yield Diagnosis(about="keys", status=OK, words=f"{len(enabled)} enabled, each with one scope")

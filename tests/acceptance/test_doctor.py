@@ -1,0 +1,76 @@
+"""`tollhouse doctor`: what it finds, and what its bundle does not hold."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.payloads import post, request, span
+
+SECRETS = ("s3cr3t-in-a-file", "s3cr3t-in-a-header", "s3cr3t-in-a-url", "s3cr3t-in-a-query", "s3cr3t-path")
+MORE = """
+[[destinations]]
+name = "hook"
+type = "webhook"
+url = "https://user:s3cr3t-in-a-url@127.0.0.1:9/s3cr3t-path?token=s3cr3t-in-a-query"
+headers = {{ "X-Auth" = "s3cr3t-in-a-header" }}
+[upstream]
+base_url = "http://127.0.0.1:9"
+[[upstream.keys]]
+name = "telemetry"
+secret_file = "{key}"
+use_cases = ["Send AI Telemetry"]
+"""
+
+
+def test_a_sound_installation_has_no_problem(installations: Any) -> None:
+    """Exit code 0, without a server and beside one; nothing is made where nothing was."""
+    tollhouse = installations()
+    found = tollhouse.json("doctor")["doctor"]
+    assert 0 == found["problems"], found
+    assert {"versions", "data_dir", "mount", "room", "flush", "clock", "descriptors", "modes"} <= {
+        one["about"] for one in found["found"]
+    }
+    assert not (tollhouse.directory / "tollhouse-data").exists()
+    key = tollhouse.key("sender")
+    url = tollhouse.start()
+    assert 200 == post(url, request([span("chatcmpl-000000000000000000000001")]), key).status
+    words = {one["about"]: one for one in tollhouse.json("doctor")["doctor"]["found"]}
+    assert ("ok", "ok", "1 enabled, each with one scope") == (
+        words["storage"]["status"],
+        words["books"]["status"],
+        words["keys"]["words"],
+    )
+    tollhouse.stop()
+
+
+def test_what_does_not_work_is_a_problem(installations: Any, tmp_path: Path) -> None:
+    """An upstream that is not there, a secret that cannot be read, a directory that others can read: exit code 1."""
+    tollhouse = installations(more=MORE.format(key=tmp_path / "missing"))
+    tollhouse.key("sender")
+    data = tollhouse.directory / "tollhouse-data"
+    data.chmod(0o755)
+    found = {one["about"]: one["status"] for one in tollhouse.json("doctor", code=1)["doctor"]["found"]}
+    assert ("problem", "warning") == (found["configuration"], found["modes"])
+    assert "PROBLEM" in tollhouse.run("doctor", code=1)
+
+
+def test_the_bundle_holds_no_secret(installations: Any, tmp_path: Path) -> None:
+    """Keys in and out, headers, user info, paths and queries of addresses; only its owner can read it."""
+    secret = tmp_path / "upstream.key"
+    secret.write_text("s3cr3t-in-a-file")
+    tollhouse = installations(more=MORE.format(key=secret))
+    key = tollhouse.key("sender")
+    tollhouse.run("doctor", "--bundle", "bundle.tar.gz", code=1)
+    bundle = tollhouse.directory / "bundle.tar.gz"
+    assert 0o600 == bundle.stat().st_mode & 0o777
+    with tarfile.open(bundle) as archive:
+        contents = {member.name: archive.extractfile(member) for member in archive.getmembers()}
+        texts = {name: file.read().decode() for name, file in contents.items() if file is not None}
+    assert {"diagnosis", "configuration", "files", "status", "books"} == {Path(name).stem for name in texts}
+    everything = "\n".join(texts.values())
+    for planted in (*SECRETS, key):
+        assert planted not in everything, planted
+    assert '"idempotency_header"' in everything
+    assert "exists" in tollhouse.attempt("doctor", "--bundle", "bundle.tar.gz").stderr
