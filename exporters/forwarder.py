@@ -12,6 +12,7 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.log.protocols import Log
+from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
 
@@ -40,6 +41,8 @@ class Forwarder:
         clock: Clock,
         specs: Sequence[RouteConfig],
         syncs: Sequence[Sync] = (),
+        *,
+        max_dead_letters: int = MAX_DEAD_LETTERS,
     ) -> None:
         self._deliveries = deliveries
         self._configs = list(specs)
@@ -51,6 +54,7 @@ class Forwarder:
                 log=log,
                 clock=clock,
                 backoff=config.backoff,
+                max_dead_letters=max_dead_letters,
             )
             for config in self._configs
         ]

@@ -24,6 +24,7 @@ from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
 from spool.log.protocols import Log
 from spool.log.values import Entry
+from spool.settings import MAX_DEAD_LETTERS
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class RouteLoop:
         log: Log,
         clock: Clock,
         backoff: Backoff | None = None,
+        max_dead_letters: int = MAX_DEAD_LETTERS,
     ) -> None:
         self.name = spec.name
         self._topic = spec.topic
@@ -52,6 +54,7 @@ class RouteLoop:
         self._log = log
         self._clock = clock
         self._backoff = backoff or Backoff()
+        self._max_dead_letters = max_dead_letters
         self._throttle = RouteThrottle(clock, self._backoff)
         self._news = asyncio.Event()
 
@@ -145,10 +148,19 @@ class RouteLoop:
         elif delivery.count > 1:  # sent before the route began to refuse: halving it would prove nothing now
             await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
         elif delivery.refusals and delivery.proven:
-            await self._deliveries.set_aside(delivery, error=words, status=str(error.status or "unsendable"))
-            await self._worked()  # `proven`: others were accepted
+            await self._set_aside(delivery, error)
         else:
             await self._suspect(delivery, error)
+
+    async def _set_aside(self, delivery: Delivery, error: SendError) -> None:
+        """Keep the record as a dead letter; the route parks when it has as many as it may, so that none is lost."""
+        dead = next(state.dead for state in await self._deliveries.routes() if state.name == self.name)
+        if dead >= self._max_dead_letters:
+            full = f"{dead} dead letters wait for a decision (spool.max_dead_letters): retry or discard them"
+            await self._park(delivery, Misconfigured(f"{full}; the last refusal: {error}", answered=error.answered))
+            return
+        await self._deliveries.set_aside(delivery, error=str(error), status=str(error.status or "unsendable"))
+        await self._worked()  # `proven`: others were accepted
 
     async def _suspect(self, delivery: Delivery, error: SendError) -> None:
         """Retry a single refused record later; unless others passed since, send one at a time until then."""

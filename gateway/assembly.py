@@ -323,7 +323,8 @@ class _Assembler:
             configs = build_routes(config.upstream, config.destinations, clock=self._clock, context=context)
         except ValueError as error:
             raise ConfigError([str(error)]) from error
-        routes = Forwarder(storage.deliveries, storage.log, self._clock, configs, syncs)
+        most = config.spool.max_dead_letters
+        routes = Forwarder(storage.deliveries, storage.log, self._clock, configs, syncs, max_dead_letters=most)
         self._stack.push_async_callback(routes.stop)
         await routes.start()
         return routes
@@ -387,19 +388,20 @@ class _Assembler:
         async def snapshot() -> Snapshot:
             stats = await storage.log.stats()
             step_s, held_s = doubts(self._clock)
+            states = await storage.deliveries.routes()
             return Snapshot(
                 clock_step_s=step_s,
                 clock_held_s=held_s,
                 stats=stats,
-                routes=[*await storage.deliveries.routes(), *routes.syncs()],
+                routes=[*states, *routes.syncs()],
                 devices=devices.counts(),
                 failed_attempts=receivers.access.failed_attempts,
-                limits=self._limits(stats, receivers),
+                limits=self._limits(stats, receivers, states),
             )
 
         return Exposition(metrics, snapshot, self._clock.monotonic)
 
-    def _limits(self, stats: LogStats, receivers: ReceiverServices) -> list[Limit]:
+    def _limits(self, stats: LogStats, receivers: ReceiverServices, routes: Sequence[RouteState]) -> list[Limit]:
         server, section = self._config.server, self._config.spool
         budget = receivers.budget
         return [
@@ -407,6 +409,7 @@ class _Assembler:
             Limit("server.small_body_reserve", server.small_body_reserve, budget.reserve.held),
             Limit("server.max_connections", receivers.connections.limit, receivers.connections.count),
             Limit("spool.max_bytes", section.max_bytes, stats.bytes),
+            Limit("spool.max_dead_letters", section.max_dead_letters, max((route.dead for route in routes), default=0)),
             Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
             Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
             Limit("devices.max", self._config.devices.max, len(self.devices.table)),

@@ -11,6 +11,9 @@ Size = Annotated[int, "size"]  # bytes, written as 64MiB, 4MiB, 10GiB or a plain
 Duration = Annotated[float, "duration"]  # seconds, written as 10s, 500ms, 5m, 1h, 7d or a plain number
 
 
+MAX_DEAD_LETTERS = 10_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolSettings:
     """
@@ -35,3 +38,4 @@ class SpoolSettings:
     waiting_submissions: int = 10_000
     clock_step: Duration = 300.0
     clock_hold: Duration = 3600.0
+    max_dead_letters: int = MAX_DEAD_LETTERS  # of one route

@@ -26,6 +26,8 @@ def problems(config: Config) -> Iterator[str]:
         yield "spool.max_bytes must be at least 16MiB"
     if config.spool.duplicate_ids < 1:
         yield "spool.duplicate_ids must be at least 1"
+    if config.spool.max_dead_letters < 1:
+        yield "spool.max_dead_letters must be at least 1"
     if config.spool.pending_items < 1:
         yield "spool.pending_items must be at least 1"
     if config.spool.commit_wait < 1:

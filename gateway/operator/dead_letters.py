@@ -101,10 +101,13 @@ async def retry_dead(request: OperatorRequest[Letters]) -> Result:
 
 
 async def discard_dead(request: OperatorRequest[Letters]) -> Result:
+    services = request.services
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited("dead.discard", _target(letters), _shown_ids(ids)):
-        discarded = await request.services.deliveries.dead_discard(ids)
+        discarded = await services.deliveries.dead_discard(ids)
+    for route in {letter.route for letter in letters}:
+        services.wake(route)  # it may have parked with all the dead letters that it may have
     return {"discarded": discarded}
 
 

@@ -154,6 +154,39 @@ async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(spool: Spo
     assert {"delivered": 2} == await spool.terms()
 
 
+class Picky(Capture):
+    """Refuses every delivery that holds a record of some."""
+
+    refused = frozenset(map(record_id, (3, 7)))
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        numbers = range(delivery.first, delivery.last + 1)
+        if any(record_id(number) in self.refused for number in numbers):
+            raise BAD
+        return await super().send(delivery, entries)
+
+
+@pytest.mark.asyncio
+async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(spool: Spooled, clock: StoppedClock) -> None:
+    """At spool.max_dead_letters the next record stays queued, with the reason; room for it lets the route go on."""
+    await spool.add(calls(1, 10))
+    route = RouteLoop(
+        SPEC, Picky(), deliveries=spool.deliveries, log=spool.log, clock=clock, backoff=Backoff(), max_dead_letters=1
+    )
+    for _ in range(60):
+        clock.move(61)
+        await route.forward_once()
+    state = await spool.state()
+    assert ("parked", 1, 3) == (state.state, state.dead, state.queued)
+    assert "spool.max_dead_letters" in (state.reason or "")
+    await spool.deliveries.dead_discard([letter.id for letter in await spool.deliveries.dead()])
+    route.poke()
+    for _ in range(10):
+        clock.move(61)
+        await route.forward_once()
+    assert {"delivered": 8, "dead": 1, "discarded": 1} == await spool.terms()
+
+
 @pytest.mark.asyncio
 async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock: StoppedClock) -> None:
     """One refused record, unproven: the newest others are tried one at a time, and refused ones again when due."""
