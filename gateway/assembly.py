@@ -38,6 +38,7 @@ from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
 from gateway.intake.shadows import Shadows
+from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.health import Health
@@ -50,6 +51,7 @@ from gateway.normalise.reading.emails import Emails
 from gateway.operator.insights import inspector
 from spool import engines
 from spool.clock import Clock
+from spool.deliveries.values import RouteState
 from spool.errors import SpoolDamaged
 from spool.installation import derived
 from spool.ledger.ledger import CHUNK
@@ -58,6 +60,7 @@ from spool.log.values import LogStats
 from spool.record import Inference
 from spool.steady_clock import SteadyClock, doubts
 from spool.storage import Storage, StorageOptions
+from spool.streams import StreamSize
 
 _log = logging.getLogger(__name__)
 
@@ -189,6 +192,7 @@ async def _assemble(
         receivers=receivers,
         devices=assembler.devices,
         deposits=deposits,
+        stream_admission=assembler.stream_admission(),
         operators=operators,
         health=assembler.health(receivers, routes),
         exposition=assembler.exposition(metrics, receivers, routes),
@@ -291,6 +295,9 @@ class _Assembler:
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
         )
+
+    def stream_admission(self) -> StreamAdmission:
+        return StreamAdmission(self.storage.streams, self.storage.book, self._clock, self._config.spool)
 
     def billing_sync(self) -> BillingSync:
         """AI cost as billing drops; without `run` it only answers operators."""
@@ -396,12 +403,14 @@ class _Assembler:
                 routes=[*states, *routes.syncs()],
                 devices=devices.counts(),
                 failed_attempts=receivers.access.failed_attempts,
-                limits=self._limits(stats, receivers, states),
+                limits=self._limits(stats, receivers, states, await storage.streams.sizes()),
             )
 
         return Exposition(metrics, snapshot, self._clock.monotonic)
 
-    def _limits(self, stats: LogStats, receivers: ReceiverServices, routes: Sequence[RouteState]) -> list[Limit]:
+    def _limits(
+        self, stats: LogStats, receivers: ReceiverServices, routes: Sequence[RouteState], streams: Sequence[StreamSize]
+    ) -> list[Limit]:
         server, section = self._config.server, self._config.spool
         budget = receivers.budget
         return [
@@ -410,6 +419,8 @@ class _Assembler:
             Limit("server.max_connections", receivers.connections.limit, receivers.connections.count),
             Limit("spool.max_bytes", section.max_bytes, stats.bytes),
             Limit("spool.max_dead_letters", section.max_dead_letters, max((route.dead for route in routes), default=0)),
+            Limit("spool.max_streams", section.max_streams, len(streams)),
+            Limit("spool.max_stream_bytes", section.max_stream_bytes, sum(stream.bytes for stream in streams)),
             Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
             Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
             Limit("devices.max", self._config.devices.max, len(self.devices.table)),

@@ -22,7 +22,8 @@ class SpoolSettings:
     `pending_items` and `pending_bytes` bound what waits in the merge window, and as much again of counters, which
     wait `counter_wait` for the calls of their reporter. `commit_wait` and `waiting_submissions` bound what waits for a
     disk that does not answer: after so long, and beyond so many, submissions are refused with 503. A move of the wall
-    clock by more than `clock_step` is not believed until it has stood for `clock_hold`.
+    clock by more than `clock_step` is not believed until it has stood for `clock_hold`. `max_stream_bytes`
+    bounds the totals of unit-cost streams, which are not part of `max_bytes`.
     """
 
     max_bytes: Size = 10 * GIB
@@ -39,3 +40,6 @@ class SpoolSettings:
     clock_step: Duration = 300.0
     clock_hold: Duration = 3600.0
     max_dead_letters: int = MAX_DEAD_LETTERS  # of one route
+    max_streams: int = 1000
+    max_stream_bytes: Size = GIB
+    stream_retention: Duration = 400 * 86400.0

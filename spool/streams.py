@@ -59,6 +59,15 @@ class Total:
     updated_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class StreamSize:
+    """`bytes` that its totals take up; `created_by` is the name of a key, "" when no key created the stream."""
+
+    name: str
+    created_by: str
+    bytes: int
+
+
 class StreamRows(Protocol):
     """The rows of streams and totals, within one transaction."""
 
@@ -92,6 +101,14 @@ class StreamReader(Protocol):
 
     async def page(self, stream: str, query: ListQuery) -> ListPage[Total]:
         """Totals of a stream, for a list."""
+        ...
+
+    async def sizes(self) -> Sequence[StreamSize]:
+        """How much the totals of each stream take up, and which key created it."""
+        ...
+
+    async def own(self, stream: str, key: str) -> None:
+        """Note the key that created a stream; nothing changes where one is noted."""
         ...
 
 

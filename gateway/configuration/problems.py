@@ -28,6 +28,12 @@ def problems(config: Config) -> Iterator[str]:
         yield "spool.duplicate_ids must be at least 1"
     if config.spool.max_dead_letters < 1:
         yield "spool.max_dead_letters must be at least 1"
+    if config.spool.max_streams < 2:
+        yield "spool.max_streams must be at least 2"
+    if config.spool.max_stream_bytes < MIB:
+        yield "spool.max_stream_bytes must be at least 1MiB"
+    if config.spool.stream_retention < config.spool.retention:
+        yield "spool.stream_retention must not be shorter than spool.retention"
     if config.spool.pending_items < 1:
         yield "spool.pending_items must be at least 1"
     if config.spool.commit_wait < 1:

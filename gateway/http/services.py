@@ -19,6 +19,7 @@ from gateway.http.in_hand import RequestsInHand
 from gateway.intake.deposits import Deposits
 from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
+from gateway.intake.stream_admission import StreamAdmission
 from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.normalise.options import Options
@@ -139,6 +140,7 @@ class Services:
     receivers: ReceiverServices
     devices: DeviceLifecycle
     deposits: Deposits
+    stream_admission: StreamAdmission
     operators: OperatorServices
     health: Health
     exposition: Exposition

@@ -123,6 +123,8 @@ async def _keep(
     after: Mapping[str, Stream],
 ) -> Receipt:
     """On disk when it returns. What the streams are from now on is claimed before anybody waits."""
+    admission, name = request.services.stream_admission, request.bearer.name
+    created = await admission.check(name, records, after)
     key = request.http.headers.get(IDEMPOTENCY_KEY)
     identities = []
     for place, (record, given) in enumerate(zip(records, ids, strict=True)):
@@ -132,7 +134,9 @@ async def _keep(
     with ExitStack() as claims:
         for stream in after.values():
             claims.enter_context(request.services.storage.book.claim(stream))
-        return await request.services.deposits.operations(records, identities)
+        receipt = await request.services.deposits.operations(records, identities)
+    await admission.created(created, name)
+    return receipt
 
 
 def _identity(given: bytes | None, bearer: Bearer, path: str, key: str | None, place: int) -> Identity:

@@ -31,7 +31,7 @@ from spool.log.shapes import Shapes
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.memory.partial_reports import MemoryPartialReports
 from spool.memory.streams import MemoryStreams
-from spool.record import TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
+from spool.record import NS, TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
 from spool.settings import SpoolSettings
 
 
@@ -276,7 +276,15 @@ class MemoryLog:
         ):
             self._series.popitem(last=False)
         self.repeated_ids = count_repeats([run.ids for run in self._index.runs()])
+        self._trim_streams(now)
         return removed
+
+    def _trim_streams(self, now: float) -> None:
+        kept = self._kept.get(UNIT_COST, [])
+        settled = min(now - self._settings.retention, kept[0].committed_at if kept else now)
+        old = int((now - self._settings.stream_retention) * NS)
+        if newest := self.streams.trim(settled=settled, old=old, max_bytes=self._settings.max_stream_bytes):
+            self._streams_since = max(self._streams_since, newest / NS + 1)
 
     def _remove(self) -> int:
         """Entries that age and space allow, then the commit rows."""

@@ -34,11 +34,11 @@ SALVAGED = "salvaged"  # the name of the damaged file whose rows are here
 VERSION = "version"  # the schema's, as the last migration left it: a damaged header may say another
 SMALL_TABLES = (
     "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",
-    "pending", "event_types",
+    "pending", "event_types", "stream_sizes",
 )  # fmt: skip
 SCRIPTS = (
     ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
-    ("log/event_types.sql",),
+    ("log/event_types.sql",), ("stream_sizes.sql",),
 )  # fmt: skip
 # What the header of every spool.sqlite says, by its place there: pages of 8 KiB, write-ahead log, how full pages are,
 # the form of the tables, text in UTF-8, and that empty pages go back to the disk in steps.

@@ -4,8 +4,8 @@ CREATE TABLE stream_sizes (
     created_by TEXT    NOT NULL,
     bytes      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO stream_sizes
-     SELECT name, '', (SELECT coalesce(sum(2 * length(CAST(stream AS BLOB)) + length(CAST(coalesce(element_name, '') AS BLOB))
-                                           + length(CAST(dimensions AS BLOB)) + length(value) + 192), 0)
-                         FROM stream_totals WHERE stream = name)
-       FROM streams;
+INSERT INTO stream_sizes SELECT name, '', 0 FROM streams;
+UPDATE stream_sizes
+   SET bytes = (SELECT coalesce(sum(192 + 2 * length(CAST(stream AS BLOB)) + length(coalesce(element_name, ''))
+                                    + length(dimensions) + length(value)), 0)
+                  FROM stream_totals WHERE stream = stream_sizes.name);

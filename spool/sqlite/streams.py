@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,19 +13,32 @@ from spool.clock import Clock
 from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
 from spool.log.plan import Plan
-from spool.record import UNIT_COST, UnitCostOperation
+from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.settings import SpoolSettings
 from spool.sqlite.database import Database
 from spool.sqlite.lists import read_page
 from spool.sqlite.log import queries
-from spool.streams import Stream, Total
+from spool.stream_limits import size_of, to_free
+from spool.streams import Stream, StreamSize, Total
 
 T = TypeVar("T")
 SINCE = "streams since"
+TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
+_NEVER = 2**63 - 1  # nanoseconds since 1970
 
 _STREAM = "SELECT name, type, granularity, keys, created_at FROM streams"
 _PUT_STREAM = "INSERT OR REPLACE INTO streams (name, type, granularity, keys, created_at) VALUES (?, ?, ?, ?, ?)"
 _COLUMNS = "stream, key, start_time, granularity, element_name, dimensions, value, whole, updated_at"
 _TOTAL = f"SELECT {_COLUMNS} FROM stream_totals WHERE stream = ?"
+_SIZES = "SELECT name, created_by, bytes FROM stream_sizes"
+_GROW = """
+    INSERT INTO stream_sizes (name, created_by, bytes) VALUES (?, '', ?)
+        ON CONFLICT (name) DO UPDATE SET bytes = bytes + excluded.bytes"""
+_OWN = """
+    INSERT INTO stream_sizes (name, created_by, bytes) VALUES (?, ?, 0)
+        ON CONFLICT (name) DO UPDATE SET created_by = excluded.created_by WHERE created_by = ''"""
+# What no operation in the log is about any more.
+_SETTLED = f"{_TOTAL} AND updated_at < ? AND start_time < ? ORDER BY start_time LIMIT ?"
 _PUT_TOTAL = f"INSERT OR REPLACE INTO stream_totals ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -40,6 +54,8 @@ class SqliteStreamRows:
         self._streams: dict[str, Stream | None] = {}
         self._totals: dict[tuple[str, str], Total | None] = {}
         self._changed: set[tuple[str, str]] = set()
+        self._on_disk: dict[tuple[str, str], int] = {}  # sizes of totals that were read
+        self._growth: Counter[str] = Counter()
 
     def stream(self, name: str) -> Stream | None:
         if name not in self._streams:
@@ -56,6 +72,8 @@ class SqliteStreamRows:
         self.flush()
         self._connection.execute("DELETE FROM streams WHERE name = ?", (name,))
         self._connection.execute("DELETE FROM stream_totals WHERE stream = ?", (name,))
+        self._connection.execute("DELETE FROM stream_sizes WHERE name = ?", (name,))
+        self._on_disk.clear()
         self._streams.clear()
         self._totals.clear()
 
@@ -63,11 +81,13 @@ class SqliteStreamRows:
         place = (stream, key)
         if place not in self._totals:
             row = self._connection.execute(f"{_TOTAL} AND key = ?", place).fetchone()
-            self._totals[place] = _total(row) if row else None
+            found = self._totals[place] = _total(row) if row else None
+            self._on_disk[place] = size_of(found) if found else 0
         return self._totals[place]
 
     def put_total(self, total: Total) -> None:
         place = (total.stream, total.key)
+        self.total(*place)  # for the size that it had
         self._totals[place] = total
         self._changed.add(place)
 
@@ -77,14 +97,22 @@ class SqliteStreamRows:
         return [_total(row) for row in rows]
 
     def remove_total(self, stream: str, key: str) -> None:
+        self.total(stream, key)
         self._changed.discard((stream, key))
         self._totals[stream, key] = None
+        self._growth[stream] -= self._on_disk.pop((stream, key), 0)
         self._connection.execute("DELETE FROM stream_totals WHERE stream = ? AND key = ?", (stream, key))
 
     def flush(self) -> None:
-        changed = (total for place in self._changed if (total := self._totals[place]) is not None)
+        changed = [total for place in self._changed if (total := self._totals[place]) is not None]
         self._connection.executemany(_PUT_TOTAL, [_row(total) for total in changed])
         self._changed.clear()
+        for total in changed:
+            place, size = (total.stream, total.key), size_of(total)
+            self._growth[total.stream] += size - self._on_disk.get(place, 0)
+            self._on_disk[place] = size
+        self._connection.executemany(_GROW, [(name, n) for name, n in self._growth.items() if n])
+        self._growth.clear()
 
 
 class SqliteStreams:
@@ -134,6 +162,12 @@ class SqliteStreams:
             )
         )
 
+    async def sizes(self) -> Sequence[StreamSize]:
+        return await self._read(_sizes)
+
+    async def own(self, stream: str, key: str) -> None:
+        await self._guarded(self._database.transaction(lambda connection: connection.execute(_OWN, (stream, key))))
+
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._guarded(self._database.read(work))
 
@@ -157,10 +191,62 @@ def follow(connection: sqlite3.Connection, plan: Plan) -> None:
     table.flush()
 
 
+def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings) -> bool:
+    """
+    Remove some of the oldest totals that may go; False when none went.
+
+    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is about it:
+    once it is older than `stream_retention`, or when its key has nearly what it may hold. What comes later for the same
+    record begins anew and is no longer whole, so it never replaces the service's.
+    """
+    oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
+    settled = min(now - settings.retention, oldest[0] if oldest else now)
+    sizes = _sizes(connection)
+    wanted = to_free(sizes, settings.max_stream_bytes)
+    old = int((now - settings.stream_retention) * NS)
+    table = SqliteStreamRows(connection)
+    newest = 0
+    for stream in sizes:
+        excess = wanted.get(stream.name, 0)
+        before = _NEVER if excess else old
+        for row in connection.execute(_SETTLED, (stream.name, settled, before, TRIMMED_AT_ONCE)).fetchall():
+            total = _total(row)
+            if total.start_time >= old and excess <= 0:
+                break
+            excess -= size_of(total)
+            newest = max(newest, total.start_time)
+            table.remove_total(total.stream, total.key)
+    table.flush()
+    if newest:
+        _begin_after(connection, newest)
+    return newest > 0
+
+
+def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
+    """From now on totals that start at `start_time` or before are taken for parts of longer histories."""
+    row = connection.execute(queries.FACT, (SINCE,)).fetchone()
+    since = max(float(row[0]) if row else 0.0, start_time / NS + 1)
+    connection.execute(queries.KEEP_FACT, (SINCE, repr(since).encode()))
+
+
 def forget_whole(connection: sqlite3.Connection) -> None:
-    """The file was salvaged: what was lost of it may be part of any total, so none may replace the service's."""
+    """
+    The file was salvaged: what was lost of it may be part of any total, so none may replace the service's.
+
+    Sizes are counted again, because rows of either table may be lost.
+    """
     connection.execute("UPDATE stream_totals SET whole = 0")
     connection.execute(queries.FORGET_FACT, (SINCE,))
+    sizes = Counter({name: 0 for (name,) in connection.execute("SELECT name FROM streams")})
+    for row in connection.execute(f"SELECT {_COLUMNS} FROM stream_totals"):
+        total = _total(row)
+        sizes[total.stream] += size_of(total)
+    connection.execute("UPDATE stream_sizes SET bytes = 0")
+    connection.executemany(_GROW, sizes.items())
+
+
+def _sizes(connection: sqlite3.Connection) -> list[StreamSize]:
+    return [StreamSize(*row) for row in connection.execute(_SIZES)]
 
 
 def _row(total: Total) -> tuple[object, ...]:

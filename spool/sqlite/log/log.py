@@ -40,6 +40,7 @@ from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_se
 from spool.sqlite.log.writer import GroupWriter, IndexOutOfStep
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
+from spool.sqlite.streams import trim
 from spool.steady_clock import SteadyClock, settled_now
 
 CACHE_BYTES = 16 << 20  # packed records kept for the next reader, about fifty thousand; twice at most
@@ -404,6 +405,8 @@ class SqliteLog:
         now = settled_now(self._clock)
         removed = await self._remove()
         await self._database.transaction(partial(drop_old_series, now=now))
+        while await self._database.transaction(partial(trim, now=now, settings=self._settings)):
+            pass
         if self._clock.monotonic() >= self._repeats_at:
             self._repeats_at = self._clock.monotonic() + REPEATS_EVERY_S
             runs = [run.ids for run in self._index.runs()]

@@ -154,3 +154,6 @@ REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
 FACT = "SELECT value FROM facts WHERE name = ?"
 KEEP_FACT = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"
 FORGET_FACT = "DELETE FROM facts WHERE name = ?"
+
+# What the totals of unit-cost streams take up: not part of spool.max_bytes.
+STREAM_BYTES = "SELECT coalesce(sum(bytes), 0) FROM stream_sizes"

@@ -51,11 +51,12 @@ class Space(NamedTuple):
 
 
 def space(connection: sqlite3.Connection) -> Space:
-    """Room in the file, without the log beside it."""
+    """Room in the file, without the log beside it and the totals of streams, which have a limit of their own."""
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]
-    return Space((pages - free) * size, free * size)
+    (totals,) = connection.execute(queries.STREAM_BYTES).fetchone()
+    return Space(max(0, (pages - free) * size - totals), free * size)
 
 
 class Retention:

@@ -10,7 +10,10 @@ from spool.deliveries.values import RouteSpec
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.stream_limits import size_of
+from spool.streams import period_start
 from tests.exporters.spools import record_id
+from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool
 from tests.spool.contract.examples import NOON
 
@@ -106,3 +109,67 @@ async def test_totals_are_found_by_their_keys(open_spool: Opener) -> None:
     total, _ = await spool.streams.totals("calls")
     place = (total.stream, total.key)
     assert {place: total} == dict(await spool.streams.find([place, ("calls", "nothing"), ("nothing", total.key)]))
+
+
+async def sizes(spool: Spool) -> dict[str, tuple[str, int]]:
+    return {size.name: (size.created_by, size.bytes) for size in await spool.streams.sizes()}
+
+
+async def measured(spool: Spool) -> int:
+    return sum(size_of(total) for total in await spool.streams.totals("calls"))
+
+
+@pytest.mark.asyncio
+async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
+    """Whatever operations do to totals, the size of a stream is that of its totals; its creator is noted once."""
+    spool = await open_spool()
+    await add(spool, operation(1), operation(2, element_name="other"), operation(3, value="123456789.123"))
+    await spool.streams.own("calls", "first key")
+    await spool.streams.own("calls", "second key")
+    assert {"calls": ("first key", await measured(spool))} == await sizes(spool)
+    await add(spool, operation(4, "delete", None, element_name="other"), operation(5, "replace", "1"))
+    assert {"calls": ("first key", await measured(spool))} == await sizes(spool)
+    assert await measured(spool) > 0
+    await add(spool, operation(6, "drop", None))
+    assert {} == await sizes(spool)
+
+
+@pytest.mark.asyncio
+async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock: MovedClock) -> None:
+    """
+    Over its limit a key's oldest totals go, but none that the log still has an operation on.
+
+    What comes later for a record that went is a part of a longer history, so it is not whole.
+    """
+    spool = await open_spool(max_stream_bytes=8000)
+    hours = [operation(n, start_time=(NOON + n * HOUR) * NS) for n in range(1, 31)]
+    await add(spool, *hours)
+    await spool.log.retain()
+    assert 30 == len(await spool.streams.totals("calls"))
+    clock.move(8 * 86_400)
+    await add(spool, operation(31, element_name="new"))
+    await spool.log.retain()
+    left = await spool.streams.totals("calls")
+    gone = 31 - len(left)
+    assert 10 < gone < 30
+    assert [one.start_time // NS // HOUR for one in left if one.element_name == "acme"] == [
+        hour.start_time // NS // HOUR for hour in hours[gone:] if hour.start_time
+    ]
+    assert {"calls": ("", await measured(spool))} == await sizes(spool)
+    await add(spool, operation(40, start_time=hours[0].start_time))
+    (again,) = [one for one in await spool.streams.totals("calls") if one.start_time == period_start(
+        hours[0].start_time or 0, "HOURLY")]  # fmt: skip
+    assert ("1", False) == (again.value, again.whole)
+
+
+@pytest.mark.asyncio
+async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: MovedClock) -> None:
+    """After spool.stream_retention, and no sooner."""
+    spool = await open_spool(stream_retention=30 * 86_400)
+    await add(spool, operation(1), operation(2, start_time=(NOON + 10 * 86_400) * NS))
+    clock.move(29 * 86_400)
+    await spool.log.retain()
+    assert 2 == len(await spool.streams.totals("calls"))
+    clock.move(2 * 86_400)
+    await spool.log.retain()
+    assert 1 == len(await spool.streams.totals("calls"))

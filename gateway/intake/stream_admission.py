@@ -1,0 +1,68 @@
+"""Whose unit-cost streams may still grow: the totals are bounded, and shared by the keys that created the streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from gateway.errors import Refusal
+from spool.clock import Clock
+from spool.record import UnitCostOperation
+from spool.settings import SpoolSettings
+from spool.stream_limits import has_room, may_create
+from spool.streams import REPLACE, SUM, Stream, StreamBook, StreamReader, StreamSize, key_of
+
+FRESH_S: Final = 1.0  # sizes are read at most this often
+RETRY_S: Final = 300  # upkeep frees what is settled every minute
+
+
+class StreamAdmission:
+    """Refuses, to the key that asks alone, streams and totals beyond what is allowed."""
+
+    def __init__(self, reader: StreamReader, book: StreamBook, clock: Clock, settings: SpoolSettings) -> None:
+        self._reader = reader
+        self._book = book
+        self._clock = clock
+        self._settings = settings
+        self._sizes: dict[str, StreamSize] = {}
+        self._good_until = float("-inf")
+
+    async def check(self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]) -> list[str]:
+        """The streams that the operations create. Refusal 429 when they are too many, or when their totals are."""
+        sizes = await self._fresh()
+        new = [name for name in after if self._book.find(name) is None]
+        if new and not may_create(list(sizes.values()), key, len(new), self._settings.max_streams):
+            raise _refusal("too_many_streams", "spool.max_streams", "delete some that are no longer used")
+        changed = [one for one in operations if one.operation in (SUM, REPLACE)]
+        crowded = {name for name in {one.stream for one in changed} if not self._has_room(sizes, key, name)}
+        full = [one for one in changed if one.stream in crowded]
+        if full and await self._has_new(full):
+            advice = "old ones go once they are sent; until then change only records that are there"
+            raise _refusal("too_many_records", "spool.max_stream_bytes", advice)
+        for name in new:
+            sizes[name] = StreamSize(name, key, 0)
+        return new
+
+    async def created(self, names: Iterable[str], key: str) -> None:
+        """Note whose the streams are that were created."""
+        for name in names:
+            await self._reader.own(name, key)
+
+    def _has_room(self, sizes: Mapping[str, StreamSize], key: str, stream: str) -> bool:
+        owner = sizes[stream].created_by if stream in sizes else key
+        return has_room(list(sizes.values()), owner, self._settings.max_stream_bytes)
+
+    async def _has_new(self, operations: Sequence[UnitCostOperation]) -> bool:
+        places = {(operation.stream, key_of(operation)) for operation in operations}
+        return len(await self._reader.find(sorted(places))) < len(places)
+
+    async def _fresh(self) -> dict[str, StreamSize]:
+        if self._clock.monotonic() >= self._good_until:
+            self._sizes = {size.name: size for size in await self._reader.sizes()}
+            self._good_until = self._clock.monotonic() + FRESH_S
+        return self._sizes
+
+
+def _refusal(type: str, setting: str, advice: str) -> Refusal:
+    message = f"Nothing was kept: this key has as many as it may ({setting}); {advice}."
+    return Refusal(429, type, message, retry_after_s=RETRY_S)

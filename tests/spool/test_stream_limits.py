@@ -1,0 +1,97 @@
+"""Totals of unit-cost streams are bounded, and no key gets more than it leaves free."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spool.clock import SystemClock
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import NS, UNIT_COST, UnitCostOperation
+from spool.settings import MIB, SpoolSettings
+from spool.sqlite import open_spool
+from spool.sqlite.migrations import script
+from spool.stream_limits import has_room, may_create, to_free
+from spool.streams import StreamSize
+from tests.exporters.spools import record_id
+
+
+def test_a_key_has_room_up_to_what_it_leaves_free() -> None:
+    """Half for one key alone, a third each for two: a third key always finds some."""
+    one = [StreamSize("a", "first", 499)]
+    assert (True, False) == (has_room(one, "first", 1000), has_room([StreamSize("a", "first", 500)], "first", 1000))
+    two = [StreamSize("a", "first", 400), StreamSize("b", "second", 300)]
+    assert (False, False, True) == tuple(has_room(two, key, 1000) for key in ("first", "second", "third"))
+
+
+def test_a_key_may_create_as_many_streams_as_it_leaves() -> None:
+    """The bound counts streams of every key, and one key cannot take all."""
+    own = [StreamSize(f"s{n}", "first", 0) for n in range(5)]
+    assert (False, True) == (may_create(own, "first", 1, 10), may_create(own[1:], "first", 1, 10))
+    assert (True, False) == (may_create(own, "second", 5, 10), may_create(own, "second", 6, 10))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000)), max_size=12), st.integers(100, 3000))
+def test_after_freeing_every_key_has_room(held: list[tuple[str, int]], max_bytes: int) -> None:
+    """What is asked to be freed is enough for every key, and no stream is asked for more than it has."""
+    sizes = [StreamSize(f"s{n}", key, size) for n, (key, size) in enumerate(held)]
+    for _ in range(100):
+        wanted = to_free(sizes, max_bytes)
+        if not wanted:
+            break
+        assert all(0 <= wanted.get(size.name, 0) <= size.bytes for size in sizes)
+        sizes = [StreamSize(one.name, one.created_by, one.bytes - wanted.get(one.name, 0)) for one in sizes]
+    assert {} == to_free(sizes, max_bytes)
+    assert all(has_room(sizes, key, max_bytes) for key in "abc")
+
+
+def operations(part: int) -> Submission:
+    records = [
+        UnitCostOperation(
+            id=record_id(part * 10_000 + n), stream="calls", stream_type="allocation", operation="sum", value="1.25",
+            start_time=(1_790_000_000 + n * 3600) * NS, granularity="HOURLY", element_name=f"élément {part}",
+            dimensions={"Region": ["eu"], "Team": ["search"]},
+        )
+        for n in range(3000)
+    ]  # fmt: skip
+    identities = [Identity(one.id) for one in records]
+    return Submission(topic=UNIT_COST, received=3000, records=records, identities=identities)
+
+
+@pytest.mark.asyncio
+async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
+    """The size that is kept is about what the totals take up on disk, so they leave the log its space."""
+    spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0, max_bytes=16 * MIB), clock=SystemClock())
+    for part in range(10):
+        await spool.log.append(operations(part))
+    (size,) = await spool.streams.sizes()
+    stats = await spool.log.stats()
+    await spool.close()
+    connection = sqlite3.connect(tmp_path / "spool.sqlite", isolation_level=None)
+    connection.execute("DELETE FROM stream_totals")
+    connection.execute("VACUUM")
+    (pages,), (page,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    connection.close()
+    assert 0.7 < size.bytes / (stats.bytes + size.bytes - pages * page) < 1.3
+
+
+@pytest.mark.asyncio
+async def test_a_file_of_the_schema_before_is_measured(tmp_path: Path) -> None:
+    """The migration works out the same sizes as commits do."""
+    settings = SpoolSettings(hold=0)
+    spool = await open_spool(tmp_path, settings=settings, clock=SystemClock())
+    await spool.log.append(operations(1))
+    before = await spool.streams.sizes()
+    await spool.close()
+    connection = sqlite3.connect(tmp_path / "spool.sqlite", isolation_level=None)
+    connection.execute("DROP TABLE stream_sizes")
+    connection.executescript(script("stream_sizes.sql"))
+    connection.close()
+    spool = await open_spool(tmp_path, settings=settings, clock=SystemClock())
+    assert list(before) == list(await spool.streams.sizes())
+    await spool.close()
