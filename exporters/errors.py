@@ -4,12 +4,24 @@ from __future__ import annotations
 
 
 class SendError(Exception):
-    """`answered`: the destination answered, so its idempotency key is spent."""
+    """
+    `answered`: the destination answered, and may answer the same again under this idempotency key.
 
-    def __init__(self, message: str, *, status: int | None = None, answered: bool = True) -> None:
+    `ambiguous`: the request left and may have been taken: no answer came, or one that a gateway gave in its place.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, answered: bool = True, ambiguous: bool = False
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.answered = answered
+        self.ambiguous = ambiguous
+
+    @property
+    def answer(self) -> str | None:
+        """What was answered, to be compared with other answers; None where nothing was."""
+        return str(self.status or "refused") if self.answered else None
 
 
 class Retryable(SendError):
@@ -21,12 +33,11 @@ class Retryable(SendError):
         *,
         status: int | None = None,
         answered: bool = True,
+        ambiguous: bool = False,
         retry_after_s: float | None = None,
-        keep_key: bool = False,
     ) -> None:
-        super().__init__(message, status=status, answered=answered)
+        super().__init__(message, status=status, answered=answered, ambiguous=ambiguous)
         self.retry_after_s = retry_after_s
-        self.keep_key = keep_key  # no answer; or the first 502 or 504 under this key
 
 
 class Rejected(SendError):

@@ -54,7 +54,7 @@ class InOrder:
         waiting = self._waiting[sequence]
         if not delivery.replay and any(first < delivery.first for first in waiting):
             waiting.add(delivery.first)  # later ones wait for this one too, whichever is due first
-            raise Retryable("an earlier request must arrive first", answered=False, keep_key=True)
+            raise Retryable("an earlier request must arrive first", answered=False)
         try:
             yield
         except (Retryable, Misconfigured):

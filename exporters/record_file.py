@@ -98,7 +98,7 @@ class FileExporter:
         except OSError as error:
             words = f"{self._file.path}: {error.strerror or error}"
             if error.errno in _TEMPORARY:
-                raise Retryable(words, answered=False, keep_key=True) from error
+                raise Retryable(words, answered=False) from error
             raise Misconfigured(words, answered=False) from error
 
 

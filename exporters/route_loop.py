@@ -31,6 +31,10 @@ _log = logging.getLogger(__name__)
 PARKED_S = 60.0
 LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
+# The refusals that are never given to a request that was taken under the same key: a service that honours keys would
+# have repeated its first answer. Every other one may come from somebody in between, or while the first is worked on.
+_NOT_TAKEN = (400, 413)
+_BUSY = (502, 503, 504)  # these say nothing of the request
 
 
 class RouteLoop:
@@ -89,7 +93,7 @@ class RouteLoop:
             Rejected,
             DeliveryTooLarge,
         ) as error:  # refused as it was sent: look for the record at fault
-            await self._search(delivery, error)
+            await self._search(delivery, error, began)
         except Misconfigured as error:  # the data is not at fault: keep it and wait
             await self._park(delivery, error)
         except Retryable as error:
@@ -98,7 +102,7 @@ class RouteLoop:
             await self._deliveries.unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
             _log.exception("%s: a delivery failed inside", self.name, extra={"action": "delivery_fault"})
-            fault = Retryable(f"fault: {type(error).__name__}", answered=False, keep_key=True)
+            fault = Retryable(f"fault: {type(error).__name__}", answered=False, ambiguous=True)
             await self._retry(delivery, fault, began)
         else:
             await self._deliveries.settle(delivery, settlement)
@@ -116,7 +120,8 @@ class RouteLoop:
         return await self._deliveries.due(self.name, now=waited, max_records=self._exporter.max_records)
 
     async def _send(self, delivery: Delivery) -> Settlement:
-        if delivery.count > 1 and delivery.server_errors >= STUCK_AFTER:
+        to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery.id)
+        if delivery.count > 1 and to_blame and not delivery.ambiguous:
             middle = delivery.first + delivery.count // 2
             raise Divide(delivery.last_error or "5xx while others passed", at=middle)
         entries: Sequence[Entry]
@@ -135,9 +140,12 @@ class RouteLoop:
             _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
             await self._deliveries.set_state(self.name, RUNNING, None)
 
-    async def _search(self, delivery: Delivery, error: SendError) -> None:
+    async def _search(self, delivery: Delivery, error: SendError, began: int) -> None:
         """Split what was refused; set a single record aside once the route is proven to work without it."""
         words = str(error)
+        if delivery.ambiguous and error.answered and error.status not in _NOT_TAKEN:
+            await self._retry(delivery, Retryable(words, status=error.status), began)
+            return
         if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
             await self._deliveries.split(delivery, reason=words)
             return
@@ -146,7 +154,8 @@ class RouteLoop:
             self._throttle.search()
             await self._deliveries.split(delivery, reason=words, refused=True)
         elif delivery.count > 1:  # sent before the route began to refuse: halving it would prove nothing now
-            await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
+            definite = error.status in _NOT_TAKEN
+            await self._deliveries.retry(delivery, reason=words, not_before=0.0, answer=error.answer, definite=definite)
         elif delivery.refusals and delivery.proven:
             await self._set_aside(delivery, error)
         else:
@@ -168,7 +177,8 @@ class RouteLoop:
             delivery,
             reason=str(error),
             not_before=self._throttle.now() + self._backoff.delay_s(delivery.refusals + 1),
-            new_key=error.answered,
+            answer=error.answer,
+            definite=error.status in _NOT_TAKEN,
             refused_at=self._clock.now(),
         )
         if not delivery.proven:
@@ -178,20 +188,24 @@ class RouteLoop:
     async def _park(self, delivery: Delivery, error: Misconfigured) -> None:
         words = str(error)
         self._warn(delivery, "route_parked", words)
-        await self._deliveries.retry(delivery, reason=words, not_before=0.0, new_key=error.answered)
+        await self._deliveries.retry(
+            delivery, reason=words, not_before=0.0, answer=error.answer, ambiguous=error.ambiguous
+        )
         self._throttle.park(PARKED_S)
         await self._deliveries.set_state(self.name, PARKED, words)
 
     async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
         words = str(error)
         self._warn(delivery, "delivery_retried", words)
-        keep_key = error.keep_key and not (error.answered and delivery.doubted)
+        if error.status is not None and error.status >= 500 and error.status not in _BUSY:
+            self._throttle.suspect(delivery.id)
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.retry(
             delivery,
             reason=words,
             not_before=self._throttle.now() + delay_s,
-            new_key=not keep_key,
+            answer=error.answer,
+            ambiguous=error.ambiguous,
             server_error=error.status is not None and error.status >= 500,
         )
         if self._throttle.fail(began, words, hint_s=error.retry_after_s) and self._throttle.state == RUNNING:

@@ -6,10 +6,12 @@ Pure except for the clock. Timers are monotonic: a step of the wall clock change
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 
 from exporters.backoff import Backoff
 from spool.clock import Clock
+from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING
 
 # While everything is refused, that many single records are tried; one more for every ten minutes of it, so
@@ -31,6 +33,7 @@ class RouteThrottle:
         self._waits_until = 0.0
         self._asked_until = 0.0  # by the destination: another delivery's success does not shorten it
         self._refusing_since = clock.monotonic()
+        self._suspects: Counter[int] = Counter()  # errors of each delivery since the last success, by id
 
     def now(self) -> float:
         """Seconds since the epoch as of start, moved on by the monotonic clock."""
@@ -56,7 +59,21 @@ class RouteThrottle:
         self._failures = self._refusals = 0
         self._shown = None
         self._waits_until = 0.0
+        self._suspects.clear()
         return recovered
+
+    def suspect(self, delivery: int) -> None:
+        """A delivery met an error that it may be the cause of."""
+        self._suspects[delivery] += 1
+
+    def is_suspect(self, delivery: int) -> bool:
+        """
+        Whether it met as many of them as others need, though nothing else passed meanwhile.
+
+        On a quiet route nothing ever passes beside it. Where the destination is to blame, halving costs little: one
+        request goes out at a time, and the halves must meet as many errors again.
+        """
+        return self._suspects[delivery] >= STUCK_AFTER
 
     def search(self) -> None:
         """A batch was refused: until one is accepted, one request at a time looks for the record at fault."""

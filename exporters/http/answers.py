@@ -52,7 +52,7 @@ def problem(answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float) -> S
             message,
             status=status,
             retry_after_s=retry_after_s(answer.headers.get("retry-after"), now=now),
-            keep_key=status in (502, 504),
+            ambiguous=status in (502, 504),
         )
     return DeliveryTooLarge(message, status=status) if status == 413 else Rejected(message, status=status)
 

@@ -103,12 +103,13 @@ class Client:
             raise Misconfigured(f"{redact(url, secrets)} is not an address", answered=False) from error
         except TimeoutError as error:
             message = f"no answer within {self._settings.timeout_s:g} s"
-            raise Retryable(message, answered=False, keep_key=True) from error
+            raise Retryable(message, answered=False, ambiguous=True) from error
         except (aiohttp.ClientError, OSError) as error:
             # The text of an answer's error has the URL, which may hold a secret.
             words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
             message = f"no answer: {redact(words or type(error).__name__, secrets)}"
-            raise Retryable(message, answered=False, keep_key=True) from error
+            arrived = not isinstance(error, aiohttp.ClientConnectorError)
+            raise Retryable(message, answered=False, ambiguous=arrived) from error
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -141,7 +142,7 @@ async def _read_beginning(response: aiohttp.ClientResponse) -> bytes:
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if 200 <= response.status < 300:
             message = f"{response.status}, but the answer broke off"
-            raise Retryable(message, status=response.status, answered=False, keep_key=True) from error
+            raise Retryable(message, status=response.status, answered=False, ambiguous=True) from error
         return b""
     response.close()  # the rest is not read
     return answer

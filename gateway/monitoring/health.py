@@ -130,4 +130,5 @@ def shown_route(route: RouteState) -> dict[str, object]:
         "queued": route.queued,
         "oldest_age_s": route.oldest_age_s,
         "unknown": route.unknown,
+        "ambiguous": route.ambiguous,
     }

@@ -223,6 +223,7 @@ class _SnapshotCollector:
         delivered = _route_counter("delivered", "Records that arrived")
         dead = _route_counter("dead", "Records set aside")
         refused = _route_counter("refused", "Records a partial success refused")
+        ambiguous = _route_counter("ambiguous", "Records sent without a clear answer, and again under the same key")
         queued = _route_gauge("queued_records", "Records on their way")
         oldest = _route_gauge("oldest_age_seconds", "Age of the oldest of them")
         unknown = _route_gauge("unknown", "Records whose arrival is not known: settle them by hand")
@@ -231,12 +232,13 @@ class _SnapshotCollector:
             delivered.add_metric([route.name], route.delivered)
             dead.add_metric([route.name], route.dead)
             refused.add_metric([route.name], route.refused)
+            ambiguous.add_metric([route.name], route.ambiguous)
             queued.add_metric([route.name], route.queued)
             oldest.add_metric([route.name], route.oldest_age_s or 0.0)
             unknown.add_metric([route.name], route.unknown)
             for name in ROUTE_STATES:
                 state.add_metric([route.name, name], float(name == route.state))
-        yield from (delivered, dead, refused, queued, oldest, unknown, state)
+        yield from (delivered, dead, refused, ambiguous, queued, oldest, unknown, state)
 
 
 def _storage(stats: LogStats) -> Iterator[Metric]:

@@ -50,6 +50,7 @@ ROUTES: List[RouteState] = List(
         "queued": Sort(value=lambda route: route.queued),
         "oldest_age_s": Sort(value=lambda route: route.oldest_age_s),
         "unknown": Sort(value=lambda route: route.unknown),
+        "ambiguous": Sort(value=lambda route: route.ambiguous),
     },
     default_sort=("route", "asc"),
     filters={

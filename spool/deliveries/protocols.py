@@ -29,7 +29,8 @@ class Deliveries(Protocol):
         """
         The configuration's routes: new ones begin where `start` says, missing ones become orphaned.
 
-        Nothing is in hand afterwards, and everything that waited is due.
+        Nothing is in hand afterwards, and everything that waited is due. What was in hand may have been taken: it is
+        ambiguous, unless it has a mark.
         """
         ...
 
@@ -74,14 +75,18 @@ class Deliveries(Protocol):
         *,
         reason: str,
         not_before: float,
-        new_key: bool,
+        answer: str | None = None,
+        ambiguous: bool = False,
+        definite: bool = False,
         refused_at: float | None = None,
         server_error: bool = False,
     ) -> None:
         """
-        It is due again at `not_before`, under a new idempotency key or the same one.
+        It is due again at `not_before`, under a new idempotency key or the same one: `transitions.retry` says which.
 
-        `refused_at`: the single record in it was refused then. `server_error`: the answer was a 5xx.
+        `answer`: what was answered, None if nothing was. `ambiguous`: it may have been taken all the same. `definite`:
+        the answer says that it was not, now or before. `refused_at`: the single record in it was refused then.
+        `server_error`: the answer was a 5xx.
         """
         ...
 

@@ -95,4 +95,5 @@ def state(
         dead=route.counts["dead"],
         stuck=backlog.stuck,
         unknown=backlog.unknown,
+        ambiguous=route.counts["ambiguous"],
     )

@@ -63,7 +63,9 @@ class SentDeliveries(ABC):
         *,
         reason: str,
         not_before: float,
-        new_key: bool,
+        answer: str | None = None,
+        ambiguous: bool = False,
+        definite: bool = False,
         refused_at: float | None = None,
         server_error: bool = False,
     ) -> None:
@@ -71,7 +73,9 @@ class SentDeliveries(ABC):
             transitions.retry,
             reason=reason,
             not_before=not_before,
-            new_key=new_key,
+            answer=answer,
+            ambiguous=ambiguous,
+            definite=definite,
             refused_at=refused_at,
             server_error=server_error,
         )

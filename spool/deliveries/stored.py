@@ -11,8 +11,9 @@ from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Partial
 NOT_STORED = 0  # the id of a new delivery or dead letter until the engine gives it one
 
 # The integers of a route that only ever have something added: how far it is cut, how many deliveries were accepted
-# (the order of answers, whatever the clock does), how many records were replayed, and its terms.
-COUNTS = ("next", "acceptances", "replayed", *TERMS)
+# (the order of answers, whatever the clock does), how many records were replayed, how many became ambiguous, and its
+# terms.
+COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,9 @@ class StoredDelivery(Delivery):
     idempotency_key: str = field(default_factory=new_key)
     state: str = OPEN
     not_before: float = 0.0
+    sending: bool = False  # in hand of a worker: after a crash it may have been taken
+    answer: str | None = None  # the last one under the present key
+    same_answers: int = 0  # how often it came in a row
     passed: int  # the route's acceptances at the last 5xx, or when the delivery was made
     proof: int | None = None  # the route's acceptances at the first refusal
     acceptances: int = 0  # of the route when this was read; no column of its own

@@ -142,15 +142,26 @@ def retry(
     *,
     reason: str,
     not_before: float,
-    new_key: bool,
+    answer: str | None = None,
+    ambiguous: bool = False,
+    definite: bool = False,
     refused_at: float | None = None,
     server_error: bool = False,
 ) -> RouteChange:
     """
-    It is due again at `not_before`. A new key is a new request, so what was doubtful about the old one is over.
+    It is due again at `not_before`, under which key its answers say.
+
+    An answer spends the key, because the destination may remember it. But while the delivery is ambiguous, somebody in
+    between may have answered: it keeps its key until the same answer has come SAME_ANSWERS times in a row, or a
+    `definite` one, which says that nothing was taken. A new key is a new request.
 
     A 5xx counts only when others passed since the last one: while the upstream is down, no delivery is to blame.
     """
+    may_be_taken = delivery.ambiguous or ambiguous
+    same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
+    new_key = answer is not None and (not may_be_taken or definite or same_answers >= rules.SAME_ANSWERS)
+    if answer is None:
+        answer, same_answers = delivery.answer, delivery.same_answers
     blamed = server_error and delivery.acceptances > delivery.passed
     refused = refused_at is not None
     changed = replace(
@@ -158,29 +169,54 @@ def retry(
         attempts=delivery.attempts + 1,
         not_before=not_before,
         last_error=reason,
+        sending=False,
         idempotency_key=rules.new_key() if new_key else delivery.idempotency_key,
-        doubted=not new_key and (delivery.doubted or server_error),
+        ambiguous=may_be_taken and not new_key,
+        answer=None if new_key else answer,
+        same_answers=0 if new_key else same_answers,
         server_errors=delivery.server_errors + blamed,
         passed=delivery.acceptances if server_error else delivery.passed,
         refusals=delivery.refusals + refused,
         refused_at=refused_at if delivery.refused_at is None else delivery.refused_at,
         proof=delivery.acceptances if refused and delivery.proof is None else delivery.proof,
     )
-    return RouteChange(route=delivery.route, changed=changed)
+    became_ambiguous = delivery.count if changed.ambiguous and not delivery.ambiguous else 0
+    return RouteChange(route=delivery.route, changed=changed, counts={"ambiguous": became_ambiguous})
+
+
+def interrupted(delivery: StoredDelivery) -> RouteChange:
+    """
+    It was being sent when the process ended, so it may have been taken.
+
+    A delivery with a mark may not: its repeat takes back what the first attempt left.
+    """
+    became_ambiguous = delivery.mark is None and not delivery.ambiguous
+    changed = replace(delivery, sending=False, ambiguous=delivery.ambiguous or became_ambiguous)
+    counts = {"ambiguous": delivery.count if became_ambiguous else 0}
+    return RouteChange(route=delivery.route, changed=changed, counts=counts)
 
 
 # -- deliveries whose outcome is unknown -------------------------------------------------------------------------------
 
 
 def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
-    changed = replace(delivery, state=UNKNOWN, last_error=reason)
+    changed = replace(delivery, state=UNKNOWN, last_error=reason, sending=False)
     return RouteChange(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=delivery.count))
 
 
 def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
     """It arrived, or it is due again with no trace of the attempt that was cut off."""
     if not sent:
-        changed = replace(delivery, state=OPEN, not_before=0.0, mark=None, idempotency_key=rules.new_key())
+        changed = replace(
+            delivery,
+            state=OPEN,
+            not_before=0.0,
+            mark=None,
+            idempotency_key=rules.new_key(),
+            ambiguous=False,
+            answer=None,
+            same_answers=0,
+        )
         counts = _terms(delivery, unknown=-delivery.count)
         return RouteChange(route=delivery.route, changed=changed, counts=counts)
     counts = _terms(delivery, unknown=-delivery.count, delivered=delivery.count)

@@ -29,7 +29,7 @@ class Delivery:
     refusals: int = 0  # how often this single record was refused alone
     refused_at: float | None = None  # the first time
     proven: bool = False  # another record of the route was accepted since this one was first refused
-    doubted: bool = False  # a 502 or 504 came under the present idempotency key
+    ambiguous: bool = False  # it may have been taken under its idempotency key: sent, and no answer said otherwise
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
@@ -82,6 +82,7 @@ class RouteState:
     dead: int
     stuck: int
     unknown: int = 0  # records whose arrival is not known, those of replays among them
+    ambiguous: int = 0  # records that were sent without a clear answer so far, and then again under the same key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

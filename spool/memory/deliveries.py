@@ -49,6 +49,8 @@ class MemoryDeliveries(SentDeliveries):
                 highest, lowest = self._log.accepted(spec.topic), self._log.oldest(spec.topic)
                 known = routes.begin(spec, accepted=highest, oldest=lowest)
             self._routes[spec.name] = replace(known, required=spec.required, orphaned=False)
+        for id in [id for id, delivery in self._deliveries.items() if delivery.sending]:
+            self._write(transitions.interrupted(self._deliveries[id]))
         for id, delivery in self._deliveries.items():
             self._deliveries[id] = replace(delivery, not_before=0.0)
         self._in_hand.clear()
@@ -65,7 +67,8 @@ class MemoryDeliveries(SentDeliveries):
         free = [delivery for delivery in self._free(route) if delivery.not_before <= now]
         singles = [delivery for delivery in free if delivery.count == 1]
         fresh = self._fresh_single(known, singles) if suspects < max_suspects else None
-        return self._take(fresh or next(iter(singles), None))
+        whole = (delivery for delivery in free if delivery.count == 1 or delivery.ambiguous)
+        return self._take(fresh or next(whole, None))
 
     async def next_due_at(self, route: str) -> float | None:
         self._known(route)
@@ -219,6 +222,7 @@ class MemoryDeliveries(SentDeliveries):
         if delivery is None:
             return None
         self._in_hand.add(delivery.id)
+        self._deliveries[delivery.id] = delivery = replace(delivery, sending=True)
         return delivery.read_with(self._routes[delivery.route].acceptances)
 
     def _cut(self, route: StoredRoute, max_records: int) -> StoredDelivery | None:
@@ -232,7 +236,7 @@ class MemoryDeliveries(SentDeliveries):
         for single in singles:
             if not single.refusals and single.kept is None:
                 return single
-        batches = [delivery for delivery in self._free(route.name) if delivery.count > 1]
+        batches = [one for one in self._free(route.name) if one.count > 1 and not one.ambiguous]
         if not batches:
             return self._cut(route, 1)
         newest = min(batches, key=lambda delivery: (delivery.replay, -delivery.first))

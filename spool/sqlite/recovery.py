@@ -38,7 +38,7 @@ SMALL_TABLES = (
 )  # fmt: skip
 SCRIPTS = (
     ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
-    ("log/event_types.sql",), ("stream_sizes.sql",),
+    ("log/event_types.sql",), ("stream_sizes.sql",), ("deliveries/ambiguous.sql",),
 )  # fmt: skip
 # What the header of every spool.sqlite says, by its place there: pages of 8 KiB, write-ahead log, how full pages are,
 # the form of the tables, text in UTF-8, and that empty pages go back to the disk in steps.

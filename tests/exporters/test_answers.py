@@ -35,13 +35,13 @@ def test_every_status_says_whose_move_is_next(meaning: type[object], statuses: l
     }
 
 
-def test_only_a_gateway_error_keeps_the_key() -> None:
+def test_only_a_gateway_error_is_ambiguous() -> None:
     """502 and 504 leave it open whether the service saw the request; any other answer is remembered by it."""
     kept = {}
     for status in (408, 429, 500, 502, 503, 504):
         error = problem(HttpAnswer(status=status), now=NOW)
         assert isinstance(error, Retryable)
-        kept[status] = error.keep_key
+        kept[status] = error.ambiguous
     assert {408: False, 429: False, 500: False, 502: True, 503: False, 504: True} == kept
 
 

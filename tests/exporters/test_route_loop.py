@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from spool.log.values import Entry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
 
-DOWN = Retryable("no answer", answered=False, keep_key=True)
+DOWN = Retryable("no answer", answered=False, ambiguous=True)
 BUSY = Retryable("503", status=503)
 BAD = Rejected("400 bad", status=400)
 LARGE = DeliveryTooLarge("413", status=413)
@@ -98,7 +99,7 @@ async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogC
 
 @pytest.mark.asyncio
 async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
-    """Neither settled nor retried: after the next declaration it is due again, the same."""
+    """Neither settled nor retried: after the next declaration it is due again, the same, and may have been taken."""
     sending = asyncio.Event()
 
     class Slow(Capture):
@@ -117,7 +118,7 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     await spool.deliveries.declare([SPEC])
     exporter = Capture()
     assert await route_of(spool, exporter).forward_once()
-    assert slow.deliveries == exporter.deliveries
+    assert [replace(one, ambiguous=True) for one in slow.deliveries] == exporter.deliveries
 
 
 @pytest.mark.asyncio
@@ -259,11 +260,42 @@ async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> Non
     assert 0 == throttle.rest_s(0)
 
 
+class Choking(Capture):
+    """Answers 500 to every request with one record in it."""
+
+    def __init__(self, record: int, status: int) -> None:
+        super().__init__()
+        self.poison = record
+        self.status = status
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        if delivery.first <= self.poison <= delivery.last:
+            self.deliveries.append(delivery)
+            raise Retryable(str(self.status), status=self.status)
+        return await super().send(delivery, entries)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("status", "delivered"), [(500, 99), (503, 0)])
+async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
+    spool: Spooled, clock: StoppedClock, status: int, delivered: int
+) -> None:
+    """Nothing else passes that could clear the others: halving finds it. A 503 speaks of the service alone."""
+    await spool.add(calls(1, 100))
+    exporter = Choking(37, status)
+    route = route_of(spool, exporter)
+    for _ in range(600):
+        await route.forward_once()
+        clock.move(10)
+    assert delivered == len(exporter.records)
+    assert {"delivered": delivered, "queued": 100 - delivered} == {"delivered": 0, **await spool.terms()}
+
+
 ANSWERS: dict[str, SendError | None] = {
     "accepted": None,
     "down": DOWN,
     "busy": BUSY,
-    "gateway": Retryable("502", status=502, keep_key=True),
+    "gateway": Retryable("502", status=502, ambiguous=True),
     "bad": BAD,
     "large": LARGE,
     "forbidden": FORBIDDEN,

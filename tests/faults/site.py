@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,19 @@ class FaultSite:
 
     def kill(self) -> None:
         self.tollhouse.kill()
+
+    def until(self, condition: Callable[[FaultSite], bool], what: str, timeout_s: float = 60.0) -> None:
+        """Wait for what the site brings about."""
+        wait_for(lambda: condition(self), timeout_s, what)
+
+    @property
+    def state(self) -> str:
+        """Of the route to the upstream."""
+        return str(self.tollhouse.route(UPSTREAM_ROUTE)["state"])
+
+    @property
+    def queued(self) -> int:
+        return self.tollhouse.queued(UPSTREAM_ROUTE)
 
     def heal(self, *, since: float | None = None) -> float:
         """The upstream behaves again: seconds, or those `since` then, until a fresh record went all the way."""

@@ -3,7 +3,7 @@ A cost service that misbehaves as it is told: a real HTTP server in threads of i
 
     upstream.behave(refuse(503), ACCEPT)         # one of these for each request, drawn by chance
     upstream.next(TAKE_AND_CUT, refuse(503))     # for the next requests, in this order, before anything else
-    upstream.poison = lambda name: name == ...   # a batch with such a call is refused with `poison_answer`
+    upstream.poison.add(RESPONSE_ID)             # a batch with this call is refused with `poison_answer`
 
 An idempotency key whose request was taken is answered again as the first time, and nothing of it counts again.
 """
@@ -17,7 +17,6 @@ import socket
 import struct
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -101,7 +100,7 @@ class ScriptedUpstream:
         self.attempts = 0
         self.violations: list[str] = []  # one key, two bodies
         self.secrets: set[str] | None = None  # when set: others are answered with 401
-        self.poison: Callable[[str], bool] = lambda response_id: False
+        self.poison: set[str] = set()
         self.poison_answer = refuse(400)
         self.port = 0
         self._rng = rng or random.Random()
@@ -169,7 +168,7 @@ class ScriptedUpstream:
                 if known.body_hash != body_hash:
                     self.violations.append(f"two bodies under the key {attempt.key}")
                 return behaviour if behaviour.cut else known.behaviour
-            if behaviour.takes and any(map(self.poison, attempt.calls)):
+            if behaviour.takes and self.poison & attempt.calls.keys():
                 return self.poison_answer
             if behaviour.takes:
                 self._take(attempt, behaviour.rejects)

@@ -58,7 +58,7 @@ def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObj
     unknown = replace(delivery, state=UNKNOWN)
     changes = [
         (delivery, transitions.settle(delivery, settlement, at=0.0)),
-        (delivery, transitions.retry(delivery, reason="503", not_before=0.0, new_key=True, server_error=True)),
+        (delivery, transitions.retry(delivery, reason="503", not_before=0.0, answer="503", server_error=True)),
         (delivery, transitions.become_unknown(delivery, reason="no answer")),
         (unknown, transitions.resolve(unknown, sent=True)),
         (unknown, transitions.resolve(unknown, sent=False)),

@@ -45,6 +45,8 @@ def status(client: OperatorClient, as_json: bool) -> None:
     show_table([_summed(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
     click.echo()
     show_table(payload["routes"], ROUTE_COLUMNS)
+    if ambiguous := sum(route["ambiguous"] for route in payload["routes"]):
+        click.echo(f"\n{ambiguous} records were sent without a clear answer so far, and again under the same key")
     if unknown := sum(route["unknown"] for route in payload["routes"]):
         click.echo(f"\n{unknown} records may or may not have arrived: tollhouse streams list --unknown")
     if any(topic["topic"] == USAGE_EVENTS for topic in payload["topics"]):

@@ -63,6 +63,8 @@ class SqliteDeliveries(SentDeliveries):
                 else:
                     highest, lowest = accepted(connection, spec.topic), oldest(connection, spec.topic)
                     rows.add_route(connection, routes.begin(spec, accepted=highest, oldest=lowest))
+            for delivery in list(rows.read_deliveries(connection, queries.INTERRUPTED)):
+                rows.write(connection, transitions.interrupted(delivery))
             connection.execute(queries.TRY_AT_ONCE)
             orphaned = known - {spec.name for spec in specs}
             connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])
@@ -88,7 +90,7 @@ class SqliteDeliveries(SentDeliveries):
                     or _cut(connection, where, closed=closed, max_records=max_records)
                     or rows.read_delivery(connection, queries.DUE, {**where, "replay": True})
                 )
-                return delivery, None if delivery else _next_due_at(connection, where)
+                return rows.take(connection, delivery), None if delivery else _next_due_at(connection, where)
 
             changes = self._changes
             delivery, next_at = await self._database.transaction(work)
@@ -104,7 +106,8 @@ class SqliteDeliveries(SentDeliveries):
             def work(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = _fresh_single(connection, where, closed) if suspects < max_suspects else None
-                return fresh or rows.read_delivery(connection, queries.SUSPECT, where)
+                chosen = fresh or rows.read_delivery(connection, queries.SUSPECT, where)
+                return rows.take(connection, chosen)
 
             return self._take(await self._change(work))  # it may have split a delivery
 

@@ -9,8 +9,8 @@ from spool.deliveries.stored import COUNTS
 
 # What a transition may change of a delivery.
 _CHANGED = (
-    "state", "not_before", "attempts", "idempotency_key", "doubted", "server_errors", "passed", "refusals",
-    "refused_at", "proof", "last_error", "mark",
+    "state", "not_before", "attempts", "idempotency_key", "ambiguous", "server_errors", "passed", "refusals",
+    "refused_at", "proof", "last_error", "mark", "sending", "answer", "same_answers",
 )  # fmt: skip
 DELIVERY_COLUMNS = ("id", "route", "first", "last", "replay", *_CHANGED, "kept_at", "kept")
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
@@ -47,11 +47,11 @@ FRESH_SINGLE = f"""{_FREE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= :now
   ORDER BY d.first LIMIT 1"""
 
-# The oldest single record that may be tried again, refused or not.
-SUSPECT = f"{_FREE} AND d.first = d.last AND d.not_before <= :now ORDER BY d.first LIMIT 1"
+# The oldest single record that may be tried again, refused or not. What is ambiguous must not be cut: it goes whole.
+SUSPECT = f"{_FREE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
 # The newest delivery of several records: its last one is as far from the refused ones as can be had.
-NEWEST_BATCH = f"{_FREE} AND d.first < d.last ORDER BY d.replay, d.first DESC LIMIT 1"
+NEWEST_BATCH = f"{_FREE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.replay, d.first DESC LIMIT 1"
 
 # One delivery in some state.
 ONE = f"{_DELIVERY} WHERE d.id = ? AND d.state = ?"
@@ -93,6 +93,8 @@ CHANGE = f"UPDATE deliveries SET {', '.join(f'{column} = :{column}' for column i
 REMOVE = "DELETE FROM deliveries WHERE id = ?"
 MARK = "UPDATE deliveries SET mark = ? WHERE id = ?"
 TRY_AT_ONCE = "UPDATE deliveries SET not_before = 0"
+SENDING = "UPDATE deliveries SET sending = 1 WHERE id = ?"
+INTERRUPTED = f"{_DELIVERY} WHERE d.sending ORDER BY d.id"
 
 # -- routes ------------------------------------------------------------------------------------------------------------
 

@@ -32,8 +32,8 @@ def read_delivery(connection: sqlite3.Connection, statement: str, values: Values
 
 def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
     (
-        id, route, first, last, replay, state, not_before, attempts, key, doubted, server_errors, passed, refusals,
-        refused_at, proof, last_error, mark, kept_at, packed, topic, acceptances,
+        id, route, first, last, replay, state, not_before, attempts, key, ambiguous, server_errors, passed, refusals,
+        refused_at, proof, last_error, mark, sending, answer, same_answers, kept_at, packed, topic, acceptances,
     ) = row  # fmt: skip
     kept = None
     if packed is not None:
@@ -48,7 +48,7 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
         not_before=not_before,
         attempts=attempts,
         idempotency_key=key,
-        doubted=bool(doubted),
+        ambiguous=bool(ambiguous),
         server_errors=server_errors,
         passed=passed,
         refusals=refusals,
@@ -56,10 +56,21 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
         proof=proof,
         last_error=last_error,
         mark=mark,
+        sending=bool(sending),
+        answer=answer,
+        same_answers=same_answers,
         kept=kept,
         acceptances=acceptances,
         proven=is_proven(proof, acceptances),
     )
+
+
+def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
+    """Note on disk that it is about to be sent, in the transaction that chose it."""
+    if delivery is None:
+        return None
+    connection.execute(queries.SENDING, (delivery.id,))
+    return replace(delivery, sending=True)
 
 
 def read_route(connection: sqlite3.Connection, name: str) -> StoredRoute:

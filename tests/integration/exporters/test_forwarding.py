@@ -18,7 +18,7 @@ from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.deliveries.values import RouteState
+from spool.deliveries.values import PARKED, RouteState
 from spool.record import Record
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from tests.exporters.spools import ROUTE, Spooled, call, calls, counter, record_id, spooled
@@ -252,14 +252,40 @@ async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", [502, 504])
-async def test_a_gateway_error_is_repeated_once_under_its_key(site: Site, status: int) -> None:
-    """Whether the service saw it is unknown: once more under the same key, then under a new one."""
+async def test_a_gateway_error_is_repeated_under_its_key(site: Site, status: int) -> None:
+    """Whether the service saw it is unknown: the same key, until it is plain that the service remembers this answer."""
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(status)] * 3
     async with site.forwarding():
         await site.until_settled()
     first, second, third, fourth = [request.key for request in site.upstream.requests]
-    assert first == second != third == fourth
+    assert first == second == third != fourth
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("status", [401, 408, 409, 429, 500, 503])
+async def test_an_answer_after_none_keeps_the_key(site: Site, status: int) -> None:
+    """Taken, its answer lost, then turned away by somebody in between: still the same request."""
+    await site.server.add(calls(1, 10))
+    site.upstream.answers += [Reply(drop=True), Reply(status)]
+    async with site.forwarding() as routes:
+        if status == 401:
+            await site.until(lambda state: state.state == PARKED)
+            routes.poke()
+        await site.until_settled()
+    assert 1 == len({(request.key, request.raw) for request in site.upstream.requests})
+    assert 3 == len(site.upstream.requests)
+
+
+@pytest.mark.asyncio
+async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
+    """A service that had taken it would have answered that again, so it was not taken."""
+    await site.server.add(calls(1, 10))
+    site.upstream.answers += [Reply(drop=True), Reply(413)]
+    async with site.forwarding():
+        await site.until_settled()
+    assert sorted(ids(calls(1, 10))) == sorted(site.upstream.ids)
+    assert [10, 10, 5, 5] == [len(request.ids) for request in site.upstream.requests]
 
 
 @pytest.mark.asyncio

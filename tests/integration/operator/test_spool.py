@@ -51,7 +51,7 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
     assert (0, 0) == (topic["duplicates"], topic["pending"])  # a script finds them when there are none, too
     [route] = status["routes"]
-    assert {"route", "state", "reason", "queued", "oldest_age_s", "unknown"} == set(route)
+    assert {"route", "state", "reason", "queued", "oldest_age_s", "unknown", "ambiguous"} == set(route)
     assert (ROUTE, "parked", "403: the key lacks the scope", 2) == (
         route["route"],
         route["state"],
@@ -74,7 +74,7 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     await add(server.services.log, call(1), call(2))
     await server.services.deliveries.unknown(await due(server), reason="no answer")
     later = server.clock.now() + 30
-    await server.services.deliveries.retry(await due(server), reason="503", not_before=later, new_key=False)
+    await server.services.deliveries.retry(await due(server), reason="503", not_before=later)
     unknown, waiting = (await server.ask("GET", "/deliveries")).payload["deliveries"]
     assert {"route": ROUTE, "first": 1, "last": 1, "state": "unknown", "attempts": 0, "not_before": None,
             "last_error": "no answer", "replay": False, "id": unknown["id"]} == unknown  # fmt: skip

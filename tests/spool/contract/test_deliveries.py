@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
@@ -77,7 +79,7 @@ async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, cl
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     first = await taken(spooled)
-    await spooled.deliveries.retry(first, reason="no answer", not_before=clock.now() + 5, new_key=False)
+    await spooled.deliveries.retry(first, reason="no answer", not_before=clock.now() + 5, ambiguous=True)
     assert None is await due(spooled)
     assert clock.now() + 5 == await spooled.deliveries.next_due_at(ROUTE)
     clock.move(5)
@@ -92,24 +94,105 @@ async def test_an_answer_spends_the_key(spooled: Spooled, clock: MovedClock) -> 
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     first = await taken(spooled)
-    await spooled.deliveries.retry(first, reason="503", not_before=0, new_key=True, server_error=True)
+    await spooled.deliveries.retry(first, reason="503", not_before=0, answer="503", server_error=True)
     again = await taken(spooled)
     assert first.id == again.id
     assert first.idempotency_key != again.idempotency_key
 
 
+async def answered(
+    spooled: Spooled, answer: str | None, *, ambiguous: bool = False, definite: bool = False
+) -> Delivery:
+    """The delivery that is due, sent and answered so; as it is taken again."""
+    reason = answer or "no answer"
+    delivery = await taken(spooled)
+    await spooled.deliveries.retry(
+        delivery, reason=reason, not_before=0, answer=answer, ambiguous=ambiguous, definite=definite
+    )
+    again = await taken(spooled)
+    await spooled.deliveries.retry(again, reason="was not sent", not_before=0)
+    return again
+
+
+async def ambiguous_records(spooled: Spooled) -> int:
+    (route,) = await spooled.deliveries.routes()
+    return route.ambiguous
+
+
 @pytest.mark.asyncio
-async def test_a_gateway_error_leaves_a_doubt_under_its_key_only(spooled: Spooled) -> None:
-    """502 keeps the key and is remembered; a repeat without an answer changes nothing; a new key starts afresh."""
+@pytest.mark.parametrize("answer", ["401", "403", "404", "408", "409", "429", "500", "503"])
+async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str) -> None:
+    """After no answer it keeps its key over what a gateway in between may say, until the same came three times."""
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
-    doubts = []
-    for new_key, server_error in ((False, True), (False, False), (True, True)):
-        delivery = await taken(spooled)
-        doubts.append(delivery.doubted)
-        await spooled.deliveries.retry(delivery, reason="x", not_before=0, new_key=new_key, server_error=server_error)
-    doubts.append((await taken(spooled)).doubted)
-    assert [False, True, True, False] == doubts
+    lost = await answered(spooled, None, ambiguous=True)
+    over = [await answered(spooled, said) for said in (answer, "other", answer, answer, answer)]
+    assert [True] * 4 + [False] == [one.ambiguous for one in over]
+    assert [True] * 4 + [False] == [one.idempotency_key == lost.idempotency_key for one in over]
+    assert 10 == await ambiguous_records(spooled)
+
+
+@pytest.mark.asyncio
+async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
+    """It may have been taken behind the gateway, so the key stays, until the answer is plainly a remembered one."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    first, second, third = [await answered(spooled, "502", ambiguous=True) for _ in range(3)]
+    assert (True, True, False) == (first.ambiguous, second.ambiguous, third.ambiguous)
+    assert first.idempotency_key == second.idempotency_key != third.idempotency_key
+
+
+@pytest.mark.asyncio
+async def test_no_answer_in_between_changes_nothing(spooled: Spooled) -> None:
+    """It takes nothing away from the answers that were counted."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    said = (None, "503", None, "503", None, "503")
+    keys = [(await answered(spooled, answer, ambiguous=answer is None)).idempotency_key for answer in said]
+    assert 1 == len(set(keys[:-1]))
+    assert keys[-1] != keys[0]
+
+
+@pytest.mark.asyncio
+async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
+    """It says that nothing was taken: the repeat is a new request."""
+    await spooled.add(calls(1, 10))
+    await spooled.deliveries.declare([SPEC])
+    lost = await answered(spooled, None, ambiguous=True)
+    refused = await answered(spooled, "400", definite=True)
+    assert (True, False) == (lost.ambiguous, refused.ambiguous)
+    assert lost.idempotency_key != refused.idempotency_key
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("mark", "ambiguous"), [(None, True), ("7 42", False)])
+async def test_what_was_in_hand_at_the_end_is_ambiguous(spooled: Spooled, mark: str | None, ambiguous: bool) -> None:
+    """Whether it was taken is not known at the next start; what was not in hand, or has a mark, is not in doubt."""
+    await spooled.add(calls(1, 20))
+    await spooled.deliveries.declare([SPEC])
+    waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
+    await spooled.deliveries.retry(waiting, reason="503", not_before=0, answer="503")
+    if mark is not None:
+        await spooled.deliveries.mark(in_hand, mark)
+    await spooled.deliveries.declare([SPEC])
+    again = [await taken(spooled) for _ in range(2)]
+    assert [False, ambiguous] == [one.ambiguous for one in again]
+    assert in_hand.idempotency_key == again[1].idempotency_key
+    assert (10 if ambiguous else 0) == await ambiguous_records(spooled)
+
+
+@pytest.mark.asyncio
+async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> None:
+    """A refusing route sends it whole, under its key, rather than a part of it under another."""
+    await spooled.add(calls(1, 11))
+    await spooled.deliveries.declare([SPEC])
+    batch = await taken(spooled, max_records=10)
+    single = await taken(spooled, max_records=1)
+    await spooled.deliveries.retry(batch, reason="no answer", not_before=0, ambiguous=True)
+    await spooled.deliveries.retry(single, reason="400", not_before=0, answer="400", refused_at=1.0)
+    probe = await spooled.deliveries.probe(ROUTE, now=spooled.clock.now(), max_suspects=16)
+    assert probe is not None
+    assert (span(batch), batch.idempotency_key) == (span(probe), probe.idempotency_key)
 
 
 @pytest.mark.asyncio
@@ -188,11 +271,11 @@ async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) 
     await spooled.deliveries.declare([SPEC])
     first, second, third = [await taken(spooled, max_records=1) for _ in range(3)]
     await deliver(spooled, first)
-    await spooled.deliveries.retry(second, reason="400", not_before=0, new_key=True, refused_at=7.0)
+    await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=7.0)
     second = await taken(spooled)
     assert (1, 7.0, False) == (second.refusals, second.refused_at, second.proven)
     await deliver(spooled, third)
-    await spooled.deliveries.retry(second, reason="400", not_before=0, new_key=True, refused_at=9.0)
+    await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=9.0)
     second = await taken(spooled)
     assert (2, 7.0, True) == (second.refusals, second.refused_at, second.proven)
 
@@ -205,7 +288,7 @@ async def test_the_refusal_of_a_batch_is_the_first_of_its_records(spooled: Spool
     await spooled.deliveries.split(await taken(spooled), reason="400", refused=True)
     first, second = await taken(spooled), await taken(spooled)
     await deliver(spooled, first)
-    await spooled.deliveries.retry(second, reason="400", not_before=0, new_key=True, refused_at=1.0)
+    await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=1.0)
     assert (await taken(spooled)).proven
 
 
@@ -215,7 +298,7 @@ async def test_an_all_shadow_delivery_proves_nothing(spooled: Spooled) -> None:
     await spooled.add(calls(1, 2))
     await spooled.deliveries.declare([SPEC])
     first, second = await taken(spooled, max_records=1), await taken(spooled, max_records=1)
-    await spooled.deliveries.retry(second, reason="400", not_before=0, new_key=True, refused_at=1.0)
+    await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=1.0)
     await spooled.deliveries.settle(first, Settlement(delivered=0, shadow=1))
     assert not (await taken(spooled)).proven
 
@@ -228,13 +311,13 @@ async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
 
     async def fail() -> int:
         delivery = await taken(spooled, max_records=1)
-        await spooled.deliveries.retry(delivery, reason="500", not_before=0, new_key=True, server_error=True)
+        await spooled.deliveries.retry(delivery, reason="500", not_before=0, answer="500", server_error=True)
         return delivery.server_errors
 
     async def pass_one() -> None:
         blamed, other = await taken(spooled, max_records=1), await taken(spooled, max_records=1)
         await deliver(spooled, other)
-        await spooled.deliveries.retry(blamed, reason="later", not_before=0, new_key=False)
+        await spooled.deliveries.retry(blamed, reason="later", not_before=0)
 
     assert [0, 0, 0] == [await fail() for _ in range(3)]
     for _ in range(STUCK_AFTER):
@@ -253,7 +336,7 @@ async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, c
     cut = 0
     while (delivery := await due(spooled, max_records=2)) is not None:
         cut += 1
-        await spooled.deliveries.retry(delivery, reason="503", not_before=later, new_key=True, server_error=True)
+        await spooled.deliveries.retry(delivery, reason="503", not_before=later, answer="503", server_error=True)
     assert MAX_WAITING == cut
 
 
@@ -263,13 +346,13 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     batch = await taken(spooled, max_records=8)
-    await spooled.deliveries.retry(batch, reason="400", not_before=0, new_key=True)
+    await spooled.deliveries.retry(batch, reason="400", not_before=0, answer="400")
     probes = []
     for _ in range(4):
         probe = await spooled.deliveries.probe(ROUTE, now=0, max_suspects=2)
         assert probe is not None
         probes.append(span(probe))
-        await spooled.deliveries.retry(probe, reason="400", not_before=0, new_key=True, refused_at=1.0)
+        await spooled.deliveries.retry(probe, reason="400", not_before=0, answer="400", refused_at=1.0)
     assert [(8, 8), (7, 7), (7, 7), (7, 7)] == probes
     assert {"queued": 10} == await spooled.terms()
 
@@ -319,9 +402,9 @@ async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: M
     await spooled.deliveries.declare([SPEC])
     cancelled = await taken(spooled, max_records=5)
     waiting = await taken(spooled, max_records=5)
-    await spooled.deliveries.retry(waiting, reason="503", not_before=clock.now() + 86400, new_key=True)
+    await spooled.deliveries.retry(waiting, reason="503", not_before=clock.now() + 86400, answer="503")
     await spooled.deliveries.declare([SPEC])
-    assert cancelled == await taken(spooled)
+    assert replace(cancelled, ambiguous=True) == await taken(spooled)
     assert span(waiting) == span(await taken(spooled))
 
 
@@ -381,7 +464,7 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     await spooled.deliveries.unknown(await taken(spooled, max_records=2), reason="no answer")
     waiting = await taken(spooled, max_records=1)
     at = spooled.clock.now() + 30
-    await spooled.deliveries.retry(waiting, reason="503", not_before=at, new_key=False)
+    await spooled.deliveries.retry(waiting, reason="503", not_before=at)
     shown = await spooled.deliveries.unsettled()
     assert [(ROUTE, 2, 3, "unknown", "no answer"), (ROUTE, 4, 4, "open", "503")] == [
         (each.route, each.first, each.last, each.state, each.last_error) for each in shown

@@ -69,7 +69,7 @@ reasons = st.dictionaries(st.sampled_from(["malformed", "not_ai", "merged"]), st
 Outcome = Callable[[Deliveries, Delivery], Awaitable[None]]
 
 
-def outcome_of(name: str, *, at: float, new_key: bool) -> Outcome:
+def outcome_of(name: str, *, at: float, answer: str | None, ambiguous: bool) -> Outcome:
     """What becomes of a delivery that was sent."""
 
     async def end(deliveries: Deliveries, delivery: Delivery) -> None:
@@ -89,7 +89,8 @@ def outcome_of(name: str, *, at: float, new_key: bool) -> Outcome:
                 delivery,
                 reason=name,
                 not_before=at,
-                new_key=new_key,
+                answer=answer,
+                ambiguous=ambiguous,
                 refused_at=at if name == "refused" else None,
                 server_error=name == "server error",
             )
@@ -101,7 +102,8 @@ outcomes = st.builds(
     outcome_of,
     st.sampled_from(["delivered", "delivered", "partly refused", "unknown", "set aside", "refused", "server error"]),
     at=st.sampled_from([0.0, NOON + 20.0, NOON + 4000.0]),
-    new_key=st.booleans(),
+    answer=st.sampled_from([None, "503", "429"]),
+    ambiguous=st.booleans(),
 )
 
 
@@ -115,7 +117,7 @@ def visible(delivery: Delivery) -> tuple[object, ...]:
         delivery.refusals,
         delivery.refused_at,
         delivery.proven,
-        delivery.doubted,
+        delivery.ambiguous,
         delivery.last_error,
         delivery.replay,
         delivery.kept,

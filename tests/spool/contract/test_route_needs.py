@@ -99,7 +99,7 @@ async def test_only_optional_routes_skip(needs: Needs) -> None:
     settled, waiting, straddling = [await taken(needs, OPTIONAL, 5) for _ in range(3)]
     await needs.spooled.deliveries.settle(settled, Settlement(delivered=5))
     for delivery in (waiting, straddling):
-        await needs.spooled.deliveries.retry(delivery, reason="503", not_before=0, new_key=False)
+        await needs.spooled.deliveries.retry(delivery, reason="503", not_before=0)
     assert 8 == await needs.skip_below(AI_TELEMETRY, 14)
     assert {"delivered": 5, "skipped": 8, "queued": 7} == await needs.spooled.terms(OPTIONAL.name)
     assert {"queued": 20} == await needs.spooled.terms(REQUIRED.name)

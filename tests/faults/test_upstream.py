@@ -1,0 +1,121 @@
+"""An upstream that fails in every way: nothing is lost, and one that honours idempotency keys counts nothing twice."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from spool.deliveries.values import PARKED
+from tests.faults.conftest import Sites
+from tests.faults.scenarios import Trial
+from tests.faults.upstream import (
+    ACCEPT,
+    CUT,
+    RESET_MID_BODY,
+    TAKE_AND_CUT,
+    Behaviour,
+    hang,
+    partly,
+    refuse,
+    slow,
+)
+
+# Once it is healed the longest backoff, and what a parked route waits.
+HEALED_S = 120.0
+FAILURES = (
+    refuse(408),
+    refuse(429),
+    refuse(429, retry_after=1),
+    refuse(500),
+    refuse(500, remembered=True),
+    refuse(502),
+    refuse(503),
+    refuse(503, retry_after=1),
+    refuse(504),
+    refuse(413),
+    CUT,
+    TAKE_AND_CUT,
+    RESET_MID_BODY,
+    slow(0.5),
+    slow(3.0),
+    hang(3.0, takes=True),
+    hang(3.0, takes=False),
+)
+
+
+@pytest.mark.fault("F13")
+def test_any_failure_in_any_order(trial: Trial, sites: Sites) -> None:
+    """Half of the answers are failures, drawn by chance: all arrives, once."""
+    for rng in trial.rounds(short=1, full=20):
+        site = sites(rng)
+        url = site.start()
+        site.upstream.behave(*FAILURES, *[ACCEPT] * len(FAILURES))
+        with site.oracle.load(url, senders=2, pause_s=0.05):
+            time.sleep(rng.uniform(4, 8))
+        site.close(trial, timeout_s=HEALED_S)
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("then", [401, 408, 409, 429, 500, 503], ids=str)
+def test_taken_but_not_answered_then_turned_away(trial: Trial, sites: Sites, then: int) -> None:
+    """The answer of a request that was taken is lost, and somebody in between refuses its repeat: it counts once."""
+    for rng in trial.rounds(short=1, full=3):
+        site = sites(rng)
+        url = site.start()
+        site.upstream.next(TAKE_AND_CUT, refuse(then))
+        site.oracle.send_all(url, 40, at_once=40)
+        site.until(lambda one: not one.upstream.has_next, "both answers")
+        if then == 401:
+            site.until(lambda one: one.state == PARKED, "it is parked")
+            site.secret.write_text("another-secret\n")
+        site.close(trial)
+
+
+@pytest.mark.fault("F16")
+def test_partial_success(trial: Trial, sites: Sites) -> None:
+    """What a partial success names is counted as refused, the rest as delivered; nothing of it is sent again."""
+    for rng in trial.rounds(short=1, full=10):
+        site = sites(rng)
+        url = site.start()
+        site.upstream.behave(partly(1), partly(2), ACCEPT)
+        site.oracle.send_all(url, 500)
+        site.until(lambda one: one.queued == 0, "the queue is empty")
+        site.close(trial)
+        assert site.upstream.rejected
+        assert not site.upstream.rejected & site.upstream.taken.keys()
+        assert {1} == {len(keys) for keys in site.upstream.keys_of.values()}
+
+
+@pytest.mark.fault("F15")
+@pytest.mark.parametrize("status", [400, 422], ids=str)
+def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
+    """One record of a batch is refused whatever comes with it: the others arrive, it alone is set aside."""
+    for rng in trial.rounds(short=1, full=5):
+        site = sites(rng, batch_records=200)
+        url = site.start()
+        poison = site.oracle.make(200)
+        chosen = rng.choice(sorted(poison.calls))
+        site.upstream.poison.add(chosen)
+        site.upstream.poison_answer = refuse(status)
+        assert site.oracle.send(url, poison)
+        with site.oracle.load(url, senders=1, pause_s=0.3):
+            site.until(lambda one: one.queued == 0, "the queue is empty")
+        site.close(trial)
+        assert {chosen} == poison.calls.keys() - site.upstream.taken.keys()
+
+
+@pytest.mark.fault("F14")
+@pytest.mark.parametrize("status", [401, 403], ids=str)
+def test_a_key_is_refused_and_mended(trial: Trial, sites: Sites, status: int) -> None:
+    """The route is parked and says why, nothing is dropped; it goes on at once under a new key, without a restart."""
+    for rng in trial.rounds(short=1, full=5):
+        site = sites(rng)
+        url = site.start()
+        site.upstream.behave(Behaviour(status=status, takes=False))
+        with site.oracle.load(url, senders=2, pause_s=0.02):
+            site.until(lambda one: one.state == PARKED, "it is parked")
+            time.sleep(1 + rng.random())
+        site.upstream.behave(ACCEPT)
+        site.secret.write_text("another-secret\n")
+        site.close(trial)
