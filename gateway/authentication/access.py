@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from gateway.attempts import Buckets, neighbourhood
@@ -41,6 +42,7 @@ class Bearer:
     The key of a request: its name (never its secret), its scopes, and the labels for what it brings.
 
     `device` is the device whose own key it is, `named` the device that the request names as its origin.
+    `may_chain`: its sender may be another Tollhouse, whose records are taken as they are.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Bearer:
     labels: Mapping[str, str] = field(default_factory=dict)
     device: str | None = None
     named: str | None = None
+    may_chain: bool = True
 
 
 class Access:
@@ -74,6 +77,7 @@ class Access:
         self._accept_bearer = settings.accept_bearer
         self._legacy = LegacyKey(settings.api_key_file) if settings.api_key_file else None
         self._devices = devices
+        self._chain_keys = settings.chain_keys
         self.local = local
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         limits = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
@@ -194,7 +198,10 @@ class Access:
             raise self._failed("disabled_key", "this API key is disabled; an operator can enable it")
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
-        return Bearer(key.name, key.granted, key.labels)
+        return Bearer(key.name, key.granted, key.labels, may_chain=self._may_chain(key.name))
+
+    def _may_chain(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self._chain_keys)
 
     def _find(self, secret: str) -> Key | None:
         if self._legacy and self._legacy.matches(secret):

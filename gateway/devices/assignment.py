@@ -19,6 +19,8 @@ from spool.record import AiRecord
 
 CLAIMED = "claimed_device"  # the tag of a record that named a device whose key it did not come under
 DEVICE_REVOKED = "device_revoked"
+MAY_NOT_CHAIN = "may_not_chain"
+_NO_CHAIN = "records of another Tollhouse need a key that server.chain_keys names"
 
 
 class _Verdict(NamedTuple):
@@ -41,11 +43,13 @@ class DeviceAssignment:
         """
         Sets `device` of every record and point, after enrolling new devices if the key may.
 
-        Items of a revoked device are rejected and the rest is kept; Refusal 410 if the header names a revoked
-        device.
+        Items of a revoked device, and records of another Tollhouse under a key that may not chain, are rejected, and
+        the rest is kept; Refusal 410 if the header names a revoked device.
         """
         if not (bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded):
             return
+        if outcome.forwarded and not bearer.may_chain:
+            _reject(outcome, set(outcome.forwarded), MAY_NOT_CHAIN, _NO_CHAIN)
         names = {name for _, name, _ in _named(outcome, bearer)}
         if bearer.device is None:
             await self._meet(sorted(name for name in names if name is not None), bearer)
@@ -64,7 +68,7 @@ class DeviceAssignment:
         if claims:
             self._count_claims(claims)
         if gone:
-            _reject(outcome, set(gone))
+            _reject(outcome, set(gone), DEVICE_REVOKED, "its device was revoked")
         self._hear(verdict.device for verdict in verdicts.values())
 
     def labels(self, device: str | None) -> Mapping[str, str]:
@@ -120,7 +124,7 @@ def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
     return tagged
 
 
-def _reject(outcome: Outcome, gone: set[int]) -> None:
+def _reject(outcome: Outcome, gone: set[int], reason: str, why: str) -> None:
     """Turns items into rejects, by their place among records and points."""
     records = len(outcome.records)
     kept = [place for place in range(records) if place not in gone]
@@ -132,4 +136,4 @@ def _reject(outcome: Outcome, gone: set[int]) -> None:
     if outcome.why is not None:
         outcome.why = [outcome.why[place] for place in kept]
     for place in sorted(gone):
-        outcome.reject(place, DEVICE_REVOKED, f"record {place}: its device was revoked")
+        outcome.reject(place, reason, f"record {place}: {why}")

@@ -50,8 +50,9 @@ class BadEvent(Exception):
 
 @dataclass(slots=True)
 class Events:
-    """What one body holds: received = records + rejects."""
+    """What one body holds: received = records + rejects. `takes_ids`: those that another Tollhouse gave."""
 
+    takes_ids: bool = True
     received: int = 0
     records: list[UsageEvent] = field(default_factory=list)
     identities: list[Identity] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Events:
         place = self.received
         self.received += 1
         try:
-            record, identity, left_out = _event(attributes)
+            record, identity, left_out = _event(attributes, takes_id=self.takes_ids)
         except BadEvent as error:
             self.rejects.append(Reject(place, MALFORMED, str(error)))
             return
@@ -80,9 +81,9 @@ def is_binary(headers: Mapping[str, str]) -> bool:
     return any(name.lower() == "ce-specversion" for name in headers)
 
 
-def read_binary(body: bytes, headers: Mapping[str, str]) -> Events:
+def read_binary(body: bytes, headers: Mapping[str, str], *, takes_ids: bool) -> Events:
     """One event: attributes from `ce-` headers, percent-encoded, and the body as its data."""
-    events = Events()
+    events = Events(takes_ids)
     named = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {
         name.removeprefix(BINARY): unquote(value) for name, value in named.items() if name.startswith(BINARY)
@@ -94,9 +95,9 @@ def read_binary(body: bytes, headers: Mapping[str, str]) -> Events:
     return events
 
 
-def read(body: bytes, allowance: Allowance) -> Generator[None, None, Events]:
+def read(body: bytes, allowance: Allowance, *, takes_ids: bool) -> Generator[None, None, Events]:
     """Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is no JSON."""
-    events = Events()
+    events = Events(takes_ids)
     for item in payload.items(body):
         if not len(item):
             yield
@@ -122,7 +123,7 @@ def _decoded(item: payload.Raw) -> dict[str, Any]:
         return _object.decode(payload.clean(item))
 
 
-def _event(attributes: Mapping[str, Any]) -> tuple[UsageEvent, Identity, int]:
+def _event(attributes: Mapping[str, Any], *, takes_id: bool) -> tuple[UsageEvent, Identity, int]:
     is_cloud_event = "specversion" in attributes
     if is_cloud_event and attributes["specversion"] != "1.0":
         raise BadEvent("specversion must be 1.0")
@@ -146,7 +147,7 @@ def _event(attributes: Mapping[str, Any]) -> tuple[UsageEvent, Identity, int]:
         data=bounded.data,
         tags=bounded.tags,
     )
-    identity = _identity(source, event_id, attributes.get(TOLLHOUSE_ID))
+    identity = _identity(source, event_id, attributes.get(TOLLHOUSE_ID) if takes_id else None)
     record.id = identity.id
     return record, identity, bounded.left_out + (subject is not None and not kept)
 

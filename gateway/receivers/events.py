@@ -17,12 +17,12 @@ _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-ww
 
 async def create_events(request: KeyRequest[bytes]) -> web.Response:
     """Keep the events; the answer states for each item whether it was accepted."""
-    body, headers = request.body, request.http.headers
+    body, headers, takes_ids = request.body, request.http.headers, request.bearer.may_chain
     if is_binary(headers):
-        events = read_binary(body, headers)
+        events = read_binary(body, headers, takes_ids=takes_ids)
     else:
         allowance = Allowance(request.receivers.options.max_items, request.lease.take)
-        events = await drive(read(body, allowance), size=len(body))
+        events = await drive(read(body, allowance, takes_ids=takes_ids), size=len(body))
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     receipt = await request.services.deposits.events(events, request.bearer)

@@ -128,7 +128,7 @@ async def _keep(
     key = request.http.headers.get(IDEMPOTENCY_KEY)
     identities = []
     for place, (record, given) in enumerate(zip(records, ids, strict=True)):
-        identity = _identity(given, request.bearer, request.http.path, key, place)
+        identity = _identity(given if request.bearer.may_chain else None, request.bearer, request.http.path, key, place)
         record.id = identity.id
         identities.append(identity)
     with ExitStack() as claims:

@@ -11,9 +11,10 @@ import pytest
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
-from spool.registry.scopes import CREATE_EVENT, SEND_BILLING_DATA
+from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
+from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_topics import (
     CREATE,
     DROP,
@@ -83,3 +84,22 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
     assert ["api-calls"] == [stream.name for stream in site.app.services.storage.book.all()]
     for serving in (first, site):
         assert [] == list((await serving.app.services.storage.log.verify()).imbalances)
+
+
+@pytest.mark.asyncio
+async def test_only_keys_that_may_chain_bring_records_of_another_tollhouse(serve: Serve) -> None:
+    """Who holds any key of an application can claim no call under an id of his choice, at no cost."""
+    serving = await serve(chain_keys=("site-*",))
+    forged = json_span(attributes=[{"key": "tollhouse.id", "value": {"stringValue": "ab" * 16}}])
+    event, operation = {**EVENT, "tollhouseid": "cd" * 16}, usage(tollhouse_id="ef" * 16, value=4)
+    for name, is_taken in (("app", False), ("site-1", True)):
+        key = await serving.make_key(name, scopes=[INGEST, CREATE_EVENT, CREATE, MANAGE])
+        answer = await serving.send("/v1/traces", json_traces(forged, json_span()), key=key)
+        rejected = orjson.loads(answer.body).get("partialSuccess", {})
+        assert (200, not is_taken) == (answer.status, "server.chain_keys" in rejected.get("errorMessage", ""))
+        assert 200 == (await serving.send("/v1/events", orjson.dumps({**event, "id": name}), key=key)).status
+        assert 200 == (await serving.send(SUM, body(operation), key=key)).status
+    forged_ids = {bytes.fromhex(word * 16) for word in ("ab", "cd", "ef")}
+    records = [record for topic in (USAGE_EVENTS, UNIT_COST) for record in await kept(serving, topic)]
+    assert forged_ids <= {record.id for record in [*records, *await serving.records()]}
+    assert 2 == sum(record.id in forged_ids for record in records)

@@ -83,7 +83,10 @@ def _take(
         return True
     for tag, value in attributes.items():
         if tag.startswith(_TAG):
-            outcome.left_out += not tag_rules.put(record.tags, tag[len(_TAG) :], value)
+            # The other Tollhouse judged the names of senders; what its operator chose comes through as it is.
+            text = tag_rules.text_of(value)
+            kept = text is not None and tag_rules.put_label(record.tags, tag[len(_TAG) :], text)
+            outcome.left_out += not kept
     outcome.forwarded.add(len(outcome.records))
     outcome.add(record, Identity(record.id), {"id": _MARK})
     return True
