@@ -33,7 +33,8 @@ CAPTURES = kept()
 FAMILIES = sorted({capture.family for capture in CAPTURES})
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 COUNTER_WAIT_S = 2.0
-# Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes it.
+# Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes it. And
+# after a start counters wait until the calls are known that were open before it.
 WHILE_SENDING, AFTERWARDS = "10m", "0s"
 SETTLED_S = 20.0  # until what was summed of counters is taken back
 CONFIG = """
@@ -152,10 +153,10 @@ def replayed(
     try:
         tollhouse.start()
         _send(tollhouse, keys, request.param)
-        wait_for(lambda: _waiting(tollhouse) == 0, 60, "every counter is decided")
         tollhouse.stop()  # closes what is open
         tollhouse.config.write_text(CONFIG.format(upstream=upstream.url, hold=AFTERWARDS))
         tollhouse.start()
+        wait_for(lambda: _waiting(tollhouse) == 0, 60, "every counter is decided")
         _wait_for_take_backs(tollhouse)
         for route in ("archive/ai-telemetry", "upstream/ai-telemetry"):
             tollhouse.wait_until_drained(route, 60)

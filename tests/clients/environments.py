@@ -6,7 +6,7 @@ index that answers and a lock that cannot be installed is a failure.
 
 A lock is made from the `.in` file beside it by `uv pip compile --universal --generate-hashes --no-header
 --no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`, Node's, in `node/NAME`, by `npm install
---package-lock-only`.
+--package-lock-only`. Maven's, in `maven/NAME`, is `sha256sum *.jar` in the folder that holds them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 _STAMP = "lock.sha256"
 # What pip and npm say when nobody answered, as against an answer that does not fit.
-_NO_INDEX = ("connection broken by", "No matching distribution", "ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT")
+_NO_INDEX = (
+    "connection broken by",
+    "No matching distribution",
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ECONNREFUSED",
+    "ETIMEDOUT",
+    "Unknown host",
+)
 
 
 def python(name: str) -> Path:
@@ -59,6 +67,28 @@ def node(name: str) -> Path:
     for program in source.glob("*.mjs"):
         shutil.copy(program, place)
     return place
+
+
+def java(name: str) -> list[str]:
+    """The command that runs a Java client, less its class: compiled, with the jars that its lock names."""
+    maven = shutil.which("mvn")
+    if maven is None or shutil.which("javac") is None:
+        pytest.skip("mvn and javac are not installed")
+    place = ROOT / f".venv-clients-{name}"
+    source = HERE / "maven" / name
+    lock = source / "jars.sha256"
+    if not _is_current(place, lock):
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place)
+        _make([maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"], place)
+        digests = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in (place / "jars").glob("*.jar")}
+        locked = {jar: digest for digest, jar in (line.split() for line in lock.read_text().splitlines())}
+        assert locked == digests
+        _stamp(place, lock)
+    classes = place / "classes"
+    programs = [str(program) for program in source.glob("*.java")]
+    _make(["javac", "-parameters", "-cp", f"{place}/jars/*", "-d", str(classes), *programs], place)
+    return ["java", "-cp", f"{place}/jars/*:{classes}"]
 
 
 def _make(command: Sequence[str], directory: Path = ROOT) -> None:

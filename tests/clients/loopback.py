@@ -1,4 +1,4 @@
-"""A small HTTP server on loopback, on a thread of its own."""
+"""A small HTTP server on loopback, on a thread of its own, and how its handlers read a body."""
 
 from __future__ import annotations
 
@@ -19,3 +19,16 @@ class Loopback:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def body_of(request: BaseHTTPRequestHandler) -> bytes:
+    """With its length in front, or in chunks."""
+    if request.headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return request.rfile.read(int(request.headers.get("Content-Length", "0")))
+    pieces = []
+    while size := int(request.rfile.readline().split(b";")[0], 16):
+        pieces.append(request.rfile.read(size))
+        request.rfile.readline()
+    while request.rfile.readline().strip():
+        pass
+    return b"".join(pieces)

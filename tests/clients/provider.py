@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.clients.answers import ANSWERS, Figures, ProviderAnswer
 from tests.clients.journal import Call, Journal
-from tests.clients.loopback import Loopback
+from tests.clients.loopback import Loopback, body_of
 
 _PATH = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1/(chat/completions|responses|embeddings|messages)")
 _GEMINI = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1beta/models/([^:/]+):(generateContent|streamGenerateContent)")
@@ -57,7 +57,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked = json.loads(body_of(self))
             path = self.path.partition("?")[0]
             if found := _PATH.fullmatch(path):
                 how, status, door = found.groups()

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 import urllib3
 
 from tests.clients.capture import SentRequest
-from tests.clients.loopback import Loopback
+from tests.clients.loopback import Loopback, body_of
 
 # How a body is to be read. The key, and what concerns one connection, is not kept.
 KEPT_HEADERS = ("content-type", "x-langfuse-ingestion-version")
@@ -46,7 +46,7 @@ def _handler(relay: Relay, delay_s: float) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = self._body()
+            body = body_of(self)
             headers = {name.lower(): value for name, value in self.headers.items()}
             inflate = _INFLATE.get(headers.get("content-encoding", ""), bytes)
             how = {name: headers[name] for name in KEPT_HEADERS if name in headers}
@@ -57,17 +57,6 @@ def _handler(relay: Relay, delay_s: float) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             passed = {"Authorization": self.headers["Authorization"]} if "Authorization" in self.headers else {}
             self._answer(http.request("GET", relay.target + self.path, headers=passed))
-
-        def _body(self) -> bytes:
-            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-                return self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            pieces = []
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                pieces.append(self.rfile.read(size))
-                self.rfile.readline()
-            while self.rfile.readline().strip():
-                pass
-            return b"".join(pieces)
 
         def _answer(self, answer: urllib3.BaseHTTPResponse) -> None:
             time.sleep(delay_s)

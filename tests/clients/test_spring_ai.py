@@ -1,0 +1,69 @@
+"""Spring AI, whose spans and counters come through Micrometer: the same calls in both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.clients import environments
+from tests.clients.conftest import Stand
+from tests.clients.journal import Call, assert_same, without
+
+pytestmark = pytest.mark.clients
+
+NAMES = ("chat", "stream", "tools", "failures", "embeddings")
+
+
+def told(name: str, calls: list[Call]) -> list[Call]:
+    """It counts no cache and no reasoning, and for Anthropic the input without the cache."""
+    kept = [_counted(call) for call in calls]
+    if name == "tools":  # the call that brings a tool's result is told with the tokens of the call before it added
+        kept = [_summed(call, kept[place - 1]) if place % 2 else call for place, call in enumerate(kept)]
+    return kept
+
+
+def _counted(call: Call) -> Call:
+    kept = without("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")(call)
+    if call.provider == "anthropic" and call.input_tokens is not None:
+        cached = (call.cache_read_tokens or 0) + (call.cache_write_tokens or 0)
+        kept = replace(kept, input_tokens=call.input_tokens - cached)
+    return kept
+
+
+def _summed(call: Call, before: Call) -> Call:
+    given = (call.input_tokens or 0) + (before.input_tokens or 0)
+    made = (call.output_tokens or 0) + (before.output_tokens or 0)
+    return replace(call, input_tokens=given, output_tokens=made)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, name: str) -> None:
+    """One record for each call, as far as Spring AI tells it."""
+    provider = stand.provider.url + ("/fail-400" if name == "failures" else "")
+    settings = {
+        "spring.main.web-application-type": "none",
+        "spring.main.banner-mode": "off",
+        "spring.application.name": "shop",
+        "spring.ai.openai.base-url": provider,
+        "spring.ai.openai.api-key": "sk-fake",
+        "spring.ai.openai.chat.options.model": "gpt-4o",
+        "spring.ai.openai.chat.options.stream-usage": "true",
+        "spring.ai.openai.embedding.options.model": "text-embedding-3-small",
+        "spring.ai.anthropic.base-url": provider,
+        "spring.ai.anthropic.api-key": "sk-ant-fake",
+        "spring.ai.anthropic.chat.options.model": "claude-sonnet-4-5",
+        "management.tracing.sampling.probability": "1.0",
+        "management.otlp.tracing.endpoint": f"{stand.url}/v1/traces",
+        "management.otlp.tracing.headers.authorization": stand.key,
+        "management.otlp.metrics.export.url": f"{stand.url}/v1/metrics",
+        "management.otlp.metrics.export.headers.authorization": stand.key,
+    }
+    options = [f"--{option}={value}" for option, value in settings.items()]
+    stand.program([*environments.java("spring_ai"), "client.SpringAi", name, *options], tmp_path, {})
+    calls = stand.calls()
+    assert calls
+    expected = told(name, calls)
+    assert_same(expected, stand.records())
+    stand.keep("spring_ai", name, expected, tmp_path)
