@@ -185,16 +185,18 @@ def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
         if left[record.id]:
             left[record.id] -= 1
-            for name in (identity.id, *identity.also):
+            for name in (identity.id, *identity.names):
                 known.setdefault(name, record)
             continue
-        names = (identity.id, *identity.lookups, *identity.also)
+        names = (identity.id, *identity.lookups, *identity.also, *[other for _, other in identity.links])
         first = next((known[name] for name in names if name in known), None)
         if first is None:
             continue
         rule = "they are the same point of one series"
         if isinstance(first, Inference):
-            rule = f"that one is {rule_of(first)}" if first.id == record.id else "both have a further name in common"
+            rule = "both have a further name in common, or are the two sides of one failed call in a trace"
+            if first.id == record.id:
+                rule = f"that one is {rule_of(first)}"
         yield Dropped(_item(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import sums_up, tells_the_calls_of
 from spool import identity
 from spool.record import CURRENCY, Inference, Record, UsageMetric
 
@@ -22,7 +23,7 @@ def reasons(record: Record, book: PriceBook) -> dict[str, str]:
         if record.status == "cached":
             why["status"] = "answered from a cache: counted as a call and as money saved, never as spend"
         if record.shadow:
-            why["shadow"] = f"kept and shown, never summed or sent upstream: [sources.{record.source}] count = false"
+            why["shadow"] = f"kept and shown, never summed or sent upstream: {_of_sum(record)}"
         return why
     if isinstance(record, UsageMetric):
         why = {"value": _of_value(record)}
@@ -59,6 +60,13 @@ def _of_value(metric: UsageMetric) -> str:
     if str(metric.value).startswith("-"):
         return f"takes back what an earlier record of {metric.name} added: a call of its reporter came later"
     return f"what the counter {metric.name} grew by in this report"
+
+
+def _of_sum(call: Inference) -> str:
+    uncounted = f"[sources.{call.source}] count = false"
+    if not sums_up(call):
+        return uncounted
+    return f"it sums up a run whose calls or counters {tells_the_calls_of(call)} tells, or {uncounted}"
 
 
 def _of_reporter(metric: UsageMetric) -> str:

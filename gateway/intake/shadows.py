@@ -51,12 +51,16 @@ def sums_up(call: Inference) -> bool:
     return (call.source, call.operation) in _SUMMED_UP
 
 
+def tells_the_calls_of(agent: Inference) -> str:
+    """The source that tells the calls that an agent's span sums up."""
+    return _SUMMED_UP[agent.source, agent.operation or ""]
+
+
 def reporters_of(record: AiRecord) -> tuple[Reporter, ...]:
     """The names under one of which is noted who tells what a counter or an agent's sum repeats."""
     if isinstance(record, UsageMetric):
         return (reporter_of(record),)
-    source = _SUMMED_UP[record.source, record.operation or ""]
-    return _runs(source, record.session, record.trace_id)
+    return _runs(tells_the_calls_of(record), record.session, record.trace_id)
 
 
 def _runs(source: str, *ids: str | None) -> tuple[Reporter, ...]:

@@ -130,6 +130,26 @@ def test_a_source_that_does_not_count_says_so() -> None:
     assert "kept and shown, never summed or sent upstream: [sources.litellm] count = false" == record["why"]["shadow"]
 
 
+def test_an_agents_sum_says_what_it_sums_up() -> None:
+    """Above the span of the call in one file; alone it counts, and has no such reason."""
+    agent = {
+        "openinference.span.kind": "AGENT", "llm.model_name": "claude-sonnet-4-5", "session.id": "s-1",
+        "llm.token_count.prompt": 100, "llm.token_count.completion": 10,
+    }  # fmt: skip
+    call = {
+        "span.type": "llm_request", "model": "claude-sonnet-4-5", "session.id": "s-1", "input_tokens": 100,
+        "output_tokens": 10, "request_id": "req_0123456789abcdef0123",
+    }  # fmt: skip
+    payload = traces(span(1, agent), scope="openinference.instrumentation.claude_agent_sdk")
+    alone = asyncio.run(explained(in_json(payload), None, Config(), why=True))["records"]
+    payload["resourceSpans"] += traces(span(2, call, parent=1), scope="com.anthropic.claude_code")["resourceSpans"]
+    beside = asyncio.run(explained(in_json(payload), None, Config(), why=True))["records"]
+    assert [("openinference", False)] == [(row["source"], row["shadow"]) for row in alone]
+    shadows = {row["source"]: row["why"]["shadow"] for row in beside if row["shadow"]}
+    assert ["openinference"] == list(shadows)
+    assert "it sums up a run whose calls or counters claude_code tells" in shadows["openinference"]
+
+
 def test_tags_left_out_are_counted(tmp_path: Path) -> None:
     """A tag that is too long is missing from the record, and its file says that one is; other files say nothing."""
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
