@@ -81,10 +81,16 @@ class TakeBacks:
         self._max_items = max_items
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._items = 0
+        self._not_before = 0.0
 
-    def load(self, stored: Iterable[PartialReport]) -> int:
-        """Take up what was known when the process ended; how many reports cannot be read."""
+    def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
+        """
+        Take up what was known when the process ended; how many reports cannot be read.
+
+        Their records may be open for `hold_s`, and their last number is not known.
+        """
         damaged = 0
+        self._not_before = self._clock.now() + hold_s
         for report in sorted(stored):
             try:
                 self._add(report.key, _Kept(report.at, _counted.decode(report.body)))
@@ -136,8 +142,9 @@ class TakeBacks:
         corrected = 0
         for key, (at, counted) in list(self._kept.items()):
             heard = {one for one in counted.reporters if self._shadows.have_heard([one], at)}
-            below = self._log.closed_below(AI_TELEMETRY)
-            if not heard or counted.last >= below or self._clock.now() - at > WINDOW_S:
+            below, now = self._log.closed_below(AI_TELEMETRY), self._clock.now()
+            may_be_open = counted.last >= below if counted.last else now < self._not_before
+            if not heard or may_be_open or now - at > WINDOW_S:
                 continue
             corrections = [one async for one in self._corrections(counted, heard, below)]
             left = msgspec.structs.replace(counted, reporters=counted.reporters - heard)

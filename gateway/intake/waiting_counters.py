@@ -110,7 +110,7 @@ class WaitingCounters:
         reports = await stored.load()
         kept = [report for report in reports if report.key.startswith(COUNTERS)]
         counted = [report for report in reports if report.key.startswith(COUNTED)]
-        damaged = self._take_backs.load(counted)
+        damaged = self._take_backs.load(counted, hold_s=hold_s)
         for report in sorted(kept):  # the keys are in order of arrival
             try:
                 group = _groups.decode(report.body)

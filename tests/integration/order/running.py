@@ -7,8 +7,10 @@ import json
 import os
 import random
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -158,3 +160,13 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 
 def without(told: Told, *names: str) -> Told:
     return in_order([{name: row[name] for name in row if name not in names} for row in told[0]]), told[1]
+
+
+def summed(rows: Sequence[Row]) -> dict[str, Decimal]:
+    """What counters add up to, by all that they state beside it; shadows are no part of it."""
+    sums: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for row in rows:
+        if row["kind"] == "usage_metric" and not row["shadow"]:
+            stated = {name: row[name] for name in row if name not in ("id", "value", "start_time", "end_time")}
+            sums[json.dumps(stated, sort_keys=True)] += Decimal(row["value"])
+    return {stated: value for stated, value in sums.items() if value}

@@ -1,0 +1,115 @@
+"""
+Counters beside the calls that they repeat, and the spans of agents that sum both up, in any order, with pauses and
+restarts between them: the calls count, and nothing counts twice.
+
+The payloads are those of the shared cases. docs/ordering.md names what depends on order by design: the sum of an agent
+whose run is told later than it waits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from tests.gateway.normalise.otlp.payloads import span, traces
+from tests.integration.order.cases import FOUND, Case
+from tests.integration.order.running import (
+    ORDERS,
+    SEED,
+    Request,
+    Row,
+    in_order,
+    summed,
+    told_in_memory,
+    told_on_disk,
+)
+
+Piece = tuple[Case, tuple[Any, ...]]
+
+
+def agent(scope: str, attributes: dict[str, Any]) -> Case:
+    """The span of a run of Claude Code, in whose session its events and counters are."""
+    payload = traces(span(1, attributes), scope=scope, resource={"service.name": "shop"})
+    return Case(scope, "otlp/traces", (({"resourceSpans": payload["resourceSpans"]},),))
+
+
+OPENINFERENCE = agent(
+    "openinference.instrumentation.claude_agent_sdk",
+    {
+        "openinference.span.kind": "AGENT", "llm.model_name": "claude-sonnet-4-5", "session.id": "cc-sess-1",
+        "llm.token_count.prompt": 1000, "llm.token_count.completion": 100, "llm.cost.total": 0.5,
+    },
+)  # fmt: skip
+LOGFIRE = agent(
+    "logfire.claude_agent_sdk",
+    {
+        "logfire.span_type": "span", "gen_ai.operation.name": "invoke_agent", "gen_ai.usage.input_tokens": 1000,
+        "gen_ai.usage.output_tokens": 100, "operation.cost": 0.5, "gen_ai.conversation.id": "cc-sess-1",
+    },
+)  # fmt: skip
+
+# The calls of a reporter, its counters, and what sums up.
+REPORTERS: dict[str, tuple[Case, list[Case]]] = {
+    "Claude Code": (FOUND["claude_code/api_request_events"], [FOUND["claude_code/metrics_delta"]]),
+    "Codex": (FOUND["codex/sse_event_completed"], [FOUND["codex/turn_token_usage_metric"]]),
+    "Gemini CLI": (FOUND["gemini_cli/api_response_logs"], [FOUND["gemini_cli/token_usage_cumulative"]]),
+    "Claude Agent SDK, OpenInference": (
+        FOUND["claude_code/api_request_events"], [FOUND["claude_code/metrics_delta"], OPENINFERENCE]
+    ),
+    "Claude Agent SDK, Logfire": (FOUND["claude_code/api_request_events"], [LOGFIRE]),
+}  # fmt: skip
+SHORT = (0.0, 1.0, 5.0)  # seconds between two requests: what an agent's span waits for comes before its time is over
+LONG = (*SHORT, 20.0, 100.0, 400.0)  # counters that were summed before are taken back
+
+
+def requests(pieces: Sequence[Piece], choice: random.Random) -> list[Request]:
+    """Neighbours of one case in one request, or in two."""
+    made = []
+    for _, group in groupby(pieces, key=lambda piece: (piece[0].name, choice.random() < 0.5)):
+        neighbours = list(group)
+        made.append(neighbours[0][0].request([items for _, items in neighbours]))
+    return made
+
+
+def calls_of(rows: Sequence[Row]) -> list[Row]:
+    """The calls that count."""
+    return in_order([row for row in rows if row["kind"] == "inference" and not row["shadow"]])
+
+
+@pytest.mark.parametrize("name", REPORTERS)
+def test_counters_and_calls_in_any_order(name: str) -> None:
+    """The calls are what they are alone, and what counters say beside them adds up to nothing."""
+    calls, repeats = REPORTERS[name]
+    print(f"TOLLHOUSE_ORDER_SEED={SEED}")
+    choice = random.Random(f"{SEED} {name}")
+    expected = calls_of(told_in_memory([calls.request(calls.pieces)])[0])
+    pieces: list[Piece] = [(case, items) for case in (calls, *repeats) for items in case.pieces]
+    pauses = LONG if all(case.format == "otlp/metrics" for case in repeats) else SHORT
+    for _ in range(4 * ORDERS):
+        sent = requests(choice.sample(pieces, len(pieces)), choice)
+        waits = [choice.choice(pauses) for _ in sent]
+        restarts = [choice.random() < 0.3 for _ in sent]
+        # All within the hour in which it is known who told calls.
+        waits = waits if sum(waits) < 2000 else [0.0]
+        for rows, _ in (told_in_memory(sent, waits), told_on_disk(sent, restarts, waits)):
+            assert expected == calls_of(rows)
+            assert {} == summed(rows)
+
+
+@pytest.mark.parametrize("name", REPORTERS)
+def test_counters_without_calls_in_any_order(name: str) -> None:
+    """They are what counts then; an agent's sum beside them is not."""
+    _, repeats = REPORTERS[name]
+    choice = random.Random(f"{SEED} {name} alone")
+    counters = [case for case in repeats if case.format == "otlp/metrics"]
+    pieces: list[Piece] = [(case, items) for case in repeats for items in case.pieces]
+    expected = summed(told_in_memory([case.request(case.pieces) for case in counters])[0])
+    for _ in range(ORDERS):
+        sent = requests(choice.sample(pieces, len(pieces)), choice)
+        rows, _ = told_on_disk(sent, [choice.random() < 0.3 for _ in sent], [choice.choice(SHORT) for _ in sent])
+        assert expected == summed(rows)
+        assert (0 if counters else 1) == len(calls_of(rows))
