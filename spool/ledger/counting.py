@@ -51,21 +51,30 @@ class Placement:
         """The number under which dimensions are added up in a period."""
         present = self._numbers_in(rows, width, start)
         for step, wanted in enumerate((dimensions, _nobody(dimensions), _nothing(dimensions))):
-            found = self._number(rows, wanted)
+            found = self._find(rows, wanted)
+            if found is not None and found in present:
+                return found
             # A tenth more for the rows without owners; the last step has few by its nature.
-            if found in present or step == 2 or len(present) < self._max_rows * (10 + step) // 10:
+            if step == 2 or len(present) < self._max_rows * (10 + step) // 10:
+                if found is None:  # a number is given only to what gets a sum
+                    found = rows.number(Dimensions(*map(_bounded, wanted)))
+                    self._remember(wanted, found)
                 present.add(found)
                 return found
         raise AssertionError("the last step always returns")
 
-    def _number(self, rows: LedgerRows, dimensions: Dimensions) -> int:
+    def _find(self, rows: LedgerRows, dimensions: Dimensions) -> int | None:
         found = self._numbers.get(dimensions)
         if found is None:
-            found = rows.number(Dimensions(*map(_bounded, dimensions)))
-            if len(self._numbers) >= 100_000:
-                self._numbers.clear()
-            self._numbers[dimensions] = found
+            found = rows.find_number(Dimensions(*map(_bounded, dimensions)))
+            if found is not None:
+                self._remember(dimensions, found)
         return found
+
+    def _remember(self, dimensions: Dimensions, number: int) -> None:
+        if len(self._numbers) >= 100_000:
+            self._numbers.clear()
+        self._numbers[dimensions] = number
 
     def _numbers_in(self, rows: LedgerRows, width: int, start: int) -> set[int]:
         present = self._present.get((width, start))

@@ -160,7 +160,11 @@ class Ledger:
             while await self._change(lambda rows: counting.sum_up(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
-            return await self._change(lambda rows: counting.drop_hours(rows, old))
+            removed = await self._change(lambda rows: counting.drop_hours(rows, old))
+            if removed:  # once a day: what earlier versions numbered and never summed, or a rebuild emptied
+                self._placement.forget()
+                await self._change(lambda rows: rows.drop_unused_numbers())
+            return removed
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """

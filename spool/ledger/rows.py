@@ -40,6 +40,14 @@ class LedgerRows(Protocol):
         """The number of a set of dimensions, which has one from now on."""
         ...
 
+    def find_number(self, dimensions: Dimensions) -> int | None:
+        """The number of a set of dimensions; None if it has none."""
+        ...
+
+    def drop_unused_numbers(self) -> int:
+        """Forget the dimensions that no sum has; how many. Their numbers may be given again."""
+        ...
+
     def numbers(self, width: int, start: int) -> set[int]:
         """The numbers that have sums in a period."""
         ...

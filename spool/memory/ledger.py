@@ -37,6 +37,16 @@ class MemoryLedgerRows:
             self._dimensions.append(dimensions)
         return self._numbers[dimensions]
 
+    def find_number(self, dimensions: Dimensions) -> int | None:
+        return self._numbers.get(dimensions)
+
+    def drop_unused_numbers(self) -> int:
+        used = {number for _, _, number in self._sums}
+        gone = [dimensions for dimensions, number in self._numbers.items() if number not in used]
+        for dimensions in gone:  # its place in the list stays: numbers are places
+            del self._numbers[dimensions]
+        return len(gone)
+
     def numbers(self, width: int, start: int) -> set[int]:
         return {number for begin, number, _ in self._of(width) if begin == start}
 
@@ -113,7 +123,7 @@ class MemoryLedgerRows:
         return [GroupSum(*key, measures) for key, measures in groups.items()]
 
     def values(self, dimension: str, limit: int) -> Sequence[str]:
-        found = {_value(dimensions, dimension) for dimensions in self._dimensions}
+        found = {_value(dimensions, dimension) for dimensions in self._numbers}
         return sorted(found - {""})[:limit]
 
     def _of(self, width: int) -> Iterator[tuple[int, int, Measures]]:

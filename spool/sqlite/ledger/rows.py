@@ -69,10 +69,19 @@ class SqliteLedgerRows:
         self._connection.executemany(_SET_STATE, values.items())
 
     def number(self, dimensions: Dimensions) -> int:
-        row = self._connection.execute(_FIND_NUMBER, dimensions).fetchone()
-        number = row[0] if row else self._connection.execute(_ADD_NUMBER, dimensions).lastrowid
+        number = self.find_number(dimensions)
+        if number is None:
+            number = self._connection.execute(_ADD_NUMBER, dimensions).lastrowid
         assert number is not None
         return number
+
+    def find_number(self, dimensions: Dimensions) -> int | None:
+        row = self._connection.execute(_FIND_NUMBER, dimensions).fetchone()
+        return row[0] if row else None
+
+    def drop_unused_numbers(self) -> int:
+        used = " UNION ".join(f"SELECT key FROM {table}" for table in TABLES.values())
+        return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def numbers(self, width: int, start: int) -> set[int]:
         rows = self._connection.execute(f"SELECT key FROM {TABLES[width]} WHERE start = ?", (start,))

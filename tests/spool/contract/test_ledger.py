@@ -24,7 +24,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.rows import LedgerRows, LedgerStore
-from spool.ledger.sums import WIDTH
+from spool.ledger.sums import WIDTH, Dimensions
 from spool.log.values import Entry, Submission
 from spool.memory.ledger import MemoryLedger
 from spool.record import AI_TELEMETRY, NS, Record, UsageMetric
@@ -345,6 +345,27 @@ async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
     assert (21, 100) == (len(by_user), by_user["(other)"])
     assert by_model["(other)"] > 0
     assert (await ledger.state()).rows <= 23
+
+
+@pytest.mark.asyncio
+async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
+    """Users beyond the bound are not kept by name, and a number that no sum has goes when old hours go."""
+    clock = FakeClock(BEGIN + DAY)
+    log, ledger = FakeLog(), await ledgers.open(max_rows=20, clock=clock)
+    for hour in range(3):
+        start = (BEGIN + hour * HOUR) * NS
+        log.add([call(user=f"u{hour}-{number}", start_time=start) for number in range(500)], at=clock.at)
+        await ledger.catch_up(log)
+    assert 61 == len(await ledger.values("user"))  # twenty an hour, and the others
+    unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(user="nobody")
+    await ledgers.store.change(lambda rows: rows.number(unused))
+    clock.at += 65 * DAY
+    assert await ledger.tidy() > 0
+    assert "nobody" not in await ledger.values("user")
+    log.add([call(user="u2-0", start_time=int(clock.at) * NS)], at=clock.at)
+    await ledger.catch_up(log)
+    by_user = {row.group[0]: row.calls for row in await ledger.costs(everything("user"))}
+    assert (1501, 2) == (sum(by_user.values()), by_user["u2-0"])
 
 
 def everything(*dimensions: str) -> CostQuery:
