@@ -1,11 +1,12 @@
 # Needs Python 3.11 or newer, make, and the package index. Everything else is installed into .venv.
 PYTHON ?= python3
 VENV := .venv
+AUDIT := .venv-audit
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-clients faults soak bench lint format hooks lock prices clean
+.PHONY: help run quick test test-clients faults soak bench lint format hooks lock prices audit sbom clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +31,7 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 
 test: $(VENV)/test.stamp lint  ## the whole suite, and the wheel on every supported Python that is installed
 	$(BIN)/python -m pytest -q -rs
+	@$(MAKE) --no-print-directory audit
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
@@ -63,11 +65,30 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) pyproject.toml --group dev -o requirements-dev.lock
 	$(BIN)/uv $(LOCK) pyproject.toml -c requirements-dev.lock -o requirements.lock
 	$(BIN)/uv $(LOCK) --group build -c requirements-dev.lock -o requirements-build.lock
+	$(BIN)/uv $(LOCK) --group audit -o requirements-audit.lock
 
 prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
 	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices
 	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices msgspec
 	.venv-prices/bin/python -m gateway.rate_cards.convert
+
+$(AUDIT)/stamp: requirements-audit.lock
+	@test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.lock
+	@touch $@
+
+audit: $(AUDIT)/stamp  ## look the locked dependencies up among known vulnerabilities
+	@rm -f $(AUDIT)/found.json
+	@$(AUDIT)/bin/pip-audit -r requirements.lock --require-hashes --disable-pip --progress-spinner off \
+	  -f json -o $(AUDIT)/found.json 2>$(AUDIT)/log; found=$$?; \
+	if [ $$found != 0 ] && [ -s $(AUDIT)/found.json ]; then cat $(AUDIT)/log $(AUDIT)/found.json; exit $$found; fi; \
+	if grep -q '"vulns"' $(AUDIT)/found.json 2>/dev/null; then cat $(AUDIT)/log; exit 0; fi; \
+	echo "not looked up: no list of known vulnerabilities can be reached from here"
+
+sbom: $(AUDIT)/stamp  ## write the bill of materials of the locked dependencies (CycloneDX) to dist/tollhouse.cdx.json
+	@mkdir -p dist
+	$(AUDIT)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
+	  -o dist/tollhouse.cdx.json
 
 clean:  ## delete environments and caches, never data
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
