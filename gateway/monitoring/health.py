@@ -13,7 +13,7 @@ from typing import Any
 
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
-from spool.deliveries.values import RouteState
+from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
 from spool.log.protocols import Log
 from spool.log.values import LogStats
@@ -23,6 +23,11 @@ from spool.steady_clock import doubts
 ANSWER_S = 10.0  # a writer without an answer for this long is dead
 NOT_READY_S = 5.0  # a commit that takes so long: senders elsewhere are served better
 NOT_ALIVE_S = 60.0  # it will not come back: whoever watches restarts it
+NEARLY_FULL = 0.8  # of spool.max_bytes
+_ADVICE = {
+    ORPHANED: ": put its destination back, or let go of them with `tollhouse spool route drop`",
+    PARKED: ": `tollhouse check` says why, and nothing is lost until it goes on",
+}
 CACHE_S = 1.0  # anybody may ask; the disk is read at most this often
 
 
@@ -71,7 +76,7 @@ class Health:
             "routes": [shown_route(route) for route in routes],
             "keys": {"read": self._keys_read()},
             "clock": {"now": now, "up_s": now - self._started, "step_s": step_s, "held_s": held_s},
-            "space": stats and _shown_space(stats),
+            "space": stats and {**_shown_space(stats), "kept_by": kept_by(stats, routes)},
             "storage": stats and _shown_mount(stats),
         }
 
@@ -84,7 +89,7 @@ class Health:
         elif not stats.alive:
             reasons.append("the writer is dead: restart")
         elif not stats.writable:
-            reasons.append(stats.last_error or "the spool cannot keep anything")
+            reasons.append(stats.last_error or _why_full(stats))
         elif stats.commit_s >= NOT_READY_S:
             reasons.append(f"the disk does not answer: a commit has taken {stats.commit_s:.0f} s so far")
         if not self._keys_read():
@@ -101,6 +106,26 @@ class Health:
                     self._stats = None
                 self._good_until = self._clock.monotonic() + CACHE_S
             return self._stats
+
+
+def _why_full(stats: LogStats) -> str:
+    if stats.free_bytes:
+        return "the spool cannot keep anything"
+    return "the spool is full (spool.max_bytes): space.kept_by names the routes that keep its records"
+
+
+def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
+    """
+    The required routes whose records cannot be deleted, most of them first: all when the spool is nearly full, before
+    that those that nobody sends any more.
+    """
+    is_nearly_full = stats.bytes >= NEARLY_FULL * stats.max_bytes
+    keeping = [route for route in routes if route.required and route.queued]
+    return [
+        f"{route.name} is {route.state} and keeps {route.queued} records{_ADVICE.get(route.state, '')}"
+        for route in sorted(keeping, key=lambda route: -route.queued)
+        if is_nearly_full or route.state == ORPHANED
+    ]
 
 
 def _shown_mount(stats: LogStats) -> dict[str, object]:

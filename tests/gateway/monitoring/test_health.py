@@ -129,3 +129,27 @@ async def test_readiness_follows_the_commit_in_hand() -> None:
     for commit_s, ready, live in figures:
         health = HealthSources(stats_now=replace(STATS, commit_s=commit_s)).health()
         assert (ready, live) == (await health.ready(), await health.live()), commit_s
+
+
+async def test_a_full_spool_says_what_fills_it() -> None:
+    """Without another error the reason is the space, and the routes that keep it are named with what to do."""
+    orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
+    optional = replace(ROUTE, name="archive/ai-telemetry", required=False, queued=900)
+    full = replace(STATS, writable=False, bytes=5096, free_bytes=0)
+    report = await HealthSources(stats_now=full, states=[ROUTE, orphan, optional]).health().report()
+    assert ["the spool is full (spool.max_bytes): space.kept_by names the routes that keep its records"] == (
+        report["reasons"]
+    )
+    first, second = report["space"]["kept_by"]
+    assert first.startswith("old/ai-telemetry is orphaned and keeps 70 records: put its destination back")
+    assert "tollhouse spool route drop" in first
+    assert second.startswith("upstream/ai-telemetry is parked and keeps 5 records")
+
+
+async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
+    """With room left it is the only one named: nobody will ever send its records."""
+    orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
+    roomy = replace(STATS, max_bytes=100_000, free_bytes=95_904)
+    report = await HealthSources(stats_now=roomy, states=[ROUTE, orphan]).health().report()
+    assert report["ready"]
+    assert ["old/ai-telemetry"] == [line.split()[0] for line in report["space"]["kept_by"]]
