@@ -710,7 +710,7 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
     assert isinstance(record, Inference)
     assert (call_id, "error") == (record.request_id, record.status)
     told = Inference(id=b"", source="litellm", status="error", start_time=record.start_time, input_tokens=0)
-    assert of_call(told, shared_id=call_id) == identity._replace(also=())
+    assert of_call(told, shared_id=call_id) == identity._replace(also=(), links=())
 
 
 @pytest.mark.parametrize("call_type", ["aembedding", "acompletion", "aresponses"])
