@@ -1,0 +1,196 @@
+"""Full disks, failing flushes and file systems that go away: nothing acknowledged is lost, and no restart is needed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from spool.sqlite import reserve
+from tests.acceptance.conftest import wait_for
+from tests.acceptance.payloads import post
+from tests.faults.conftest import Sites
+from tests.faults.machine_faults import MachineFaults
+from tests.faults.scenarios import LONG, Trial
+from tests.faults.site import FaultSite
+from tests.faults.upstream import ACCEPT, refuse
+from tests.small_disk import fill, small_disk
+
+DISK_MIB = 160
+CODES = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+FAILURES = (
+    [(call, code) for call in ("sync", "write") for code in CODES]
+    if LONG
+    else [("sync", errno.EIO), ("write", errno.ENOSPC)]
+)
+
+
+def data_of(site: FaultSite) -> Path:
+    return site.tollhouse.directory / "tollhouse-data"
+
+
+@contextmanager
+def on_small_disk(site: FaultSite, *, mib: int = DISK_MIB) -> Iterator[Path]:
+    """The data directory of a site that has not started lies on a file system of its own."""
+    data = data_of(site)
+    made = data.rename(data.with_name("made"))
+    with small_disk(data, mib=mib) as disk:
+        shutil.copytree(made, disk, dirs_exist_ok=True)
+        yield disk
+        site.tollhouse.kill()
+
+
+def refused(site: FaultSite) -> bool:
+    """Whether a record is answered 503 now."""
+    fresh = site.oracle.make(1)
+    try:
+        return post(site.url, fresh.body, site.oracle.key).status == 503
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+def wait_until_refused(site: FaultSite, what: str) -> None:
+    wait_for(lambda: refused(site), 30, what)
+
+
+def wait_until_forwarded(site: FaultSite) -> None:
+    """Everything acknowledged is upstream and in the archive."""
+    names = site.oracle.acknowledged.keys()
+    wait_for(lambda: names <= site.upstream.taken.keys(), 60, "the open file is drained")
+    wait_for(lambda: len(site.tollhouse.records()) >= len(names), 60, "the archive is drained")
+
+
+@pytest.mark.fault("F5")
+def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
+    """Twice: senders are told to wait, and within seconds of there being room it goes on, without a restart."""
+    for rng in trial.rounds(short=1, full=10):
+        site = sites(rng)
+        with on_small_disk(site) as disk:
+            site.start()
+            began = time.monotonic()
+            for _ in range(2):
+                with site.oracle.load(site.url):
+                    time.sleep(rng.uniform(0.2, 0.8))
+                    filler = fill(disk)
+                    deadline = time.monotonic() + 30
+                    while not refused(site):
+                        assert time.monotonic() < deadline, "the disk never was full"
+                        with suppress(OSError), filler.open("ab") as file:  # what the reserve gave up
+                            file.write(bytes(8 << 20))
+                    time.sleep(rng.uniform(0.1, 0.5))
+                    filler.unlink()
+                    began = time.monotonic()
+                    time.sleep(rng.uniform(0.2, 0.8))
+            site.close(trial, since=began)
+
+
+@pytest.mark.fault("F6")
+@pytest.mark.parametrize("gone", [(reserve.FILE,), (reserve.FILE, reserve.START_FILE)], ids=["reserve", "both"])
+def test_a_disk_that_is_full_at_the_start(trial: Trial, sites: Sites, gone: tuple[str, ...]) -> None:
+    """Killed on a full disk: the next start opens or waits, answers 503, and goes on when there is room."""
+    for rng in trial.rounds(short=1, full=10):
+        site = sites(rng)
+        with on_small_disk(site) as disk:
+            site.start()
+            with site.oracle.load(site.url):
+                time.sleep(rng.uniform(0.2, 0.8))
+                site.kill()
+            for name in gone:
+                (disk / name).unlink(missing_ok=True)
+            filler = fill(disk)
+            starting = threading.Thread(target=site.start)
+            starting.start()
+            wait_until_refused(site, "a start on a full disk answers 503")
+            filler.unlink()
+            began = time.monotonic()
+            starting.join()
+            site.close(trial, since=began)
+
+
+@pytest.mark.fault("F7")
+@pytest.mark.parametrize(("call", "code"), FAILURES, ids=lambda each: errno.errorcode.get(each, each))
+def test_flushes_and_writes_that_fail(trial: Trial, sites: Sites, tmp_path: Path, call: str, code: int) -> None:
+    """Nothing is acknowledged meanwhile, and it goes on by itself."""
+    for rng in trial.rounds(short=1, full=5):
+        faults = MachineFaults(tmp_path)
+        site = sites(rng)
+        site.start(**faults.environment)
+        began = time.monotonic()
+        with site.oracle.load(site.url):
+            for _ in range(2):
+                time.sleep(rng.uniform(0.1, 0.4))
+                with faults.failing(**{call: code}):
+                    wait_until_refused(site, "a commit fails")
+                    time.sleep(rng.uniform(0.0, 0.4))
+                began = time.monotonic()
+            time.sleep(rng.uniform(0.1, 0.4))
+        assert faults.injected
+        site.close(trial, since=began)
+
+
+@pytest.mark.fault("F8")
+def test_a_data_directory_that_goes_away_and_comes_back(trial: Trial, sites: Sites) -> None:
+    """While it is gone nothing is acknowledged and the probes say so; what was acknowledged is there afterwards."""
+    for rng in trial.rounds(short=1, full=10):
+        site = sites(rng)
+        site.start()
+        data = data_of(site)
+        aside = data.with_name("aside")
+        with site.oracle.load(site.url):
+            time.sleep(rng.uniform(0.2, 0.6))
+            data.rename(aside)
+            wait_until_refused(site, "it is noticed")
+            taken = len(site.oracle.acknowledged)
+            time.sleep(rng.uniform(0.1, 0.4))
+            assert taken == len(site.oracle.acknowledged)
+            assert 503 == urllib3.request("GET", f"{site.url}/readyz").status
+            aside.rename(data)
+            began = time.monotonic()
+            time.sleep(rng.uniform(0.2, 0.6))
+        site.close(trial, since=began)
+
+
+@pytest.mark.fault("F8")
+def test_files_that_are_removed(trial: Trial, sites: Sites) -> None:
+    """Everything acknowledged before has left already or leaves now; nothing is acknowledged after."""
+    for rng in trial.rounds(short=1, full=10):
+        site = sites(rng)
+        site.start()
+        site.oracle.send_all(site.url, 200)
+        site.upstream.behave(refuse(503))
+        site.oracle.send_all(site.url, 100)
+        for file in data_of(site).glob("spool.sqlite*"):
+            file.unlink()
+        acknowledged = len(site.oracle.acknowledged)
+        with site.oracle.load(site.url):
+            wait_until_refused(site, "it is noticed")
+            time.sleep(0.3)
+        assert acknowledged == len(site.oracle.acknowledged)
+        site.upstream.behave(ACCEPT)
+        wait_until_forwarded(site)
+        site.kill()
+        began = time.monotonic()
+        site.start()
+        site.close(trial, since=began)
+
+
+@pytest.mark.fault("F8")
+def test_memory_is_named(trial: Trial, sites: Sites) -> None:
+    """Receipts on tmpfs say that a restart of the machine takes everything."""
+    for rng in trial.rounds(short=1, full=1):
+        site = sites(rng)
+        with on_small_disk(site) as disk:
+            assert os.path.ismount(disk)
+            site.start()
+            fresh = site.oracle.make(1)
+            answer = post(site.url, fresh.body, site.oracle.key)
+            assert answer.headers["Tollhouse-Receipt"].endswith("durability=memory")
+            site.close(trial)
