@@ -22,6 +22,7 @@ COMMANDS = {
     "serve": "gateway.cli.serve",
     "check": "gateway.cli.check",
     "doctor": "gateway.cli.doctor.command",
+    "drill": "gateway.cli.drill.command",
     "explain": "gateway.cli.explain",
     "send": "gateway.cli.send.command",
     "keys": "gateway.cli.operator.keys",

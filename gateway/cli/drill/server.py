@@ -1,0 +1,114 @@
+"""The server of a drill: a process of its own, `python -m gateway.cli.drill.server`, which can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+
+from gateway.app import App
+from gateway.cli import configured
+from gateway.cli.drill.trial_config import trial_config
+from gateway.cli.serve import run_app
+from gateway.configuration.sections import Config
+from gateway.monitoring import logs
+
+READY_S = 60.0
+STOP_S = 40.0
+
+
+class DrillFailed(Exception):
+    """The server of the drill did not do what it must; the message says what it said last."""
+
+
+class DrillServer:
+    """One installation in the scratch directory; `start` after every `kill` listens at the same address."""
+
+    def __init__(self, config: Path | None, *, scratch: Path, receiver: str) -> None:
+        self._config = config
+        self._scratch = scratch
+        self._receiver = receiver
+        self._process: subprocess.Popen[str] | None = None
+        self._said: deque[str] = deque(maxlen=5)
+        self._listening = threading.Thread()
+        self.url = ""
+        self.key = ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns once it is ready."""
+        listen = self.url.removeprefix("http://") or "127.0.0.1:0"
+        words = [str(self._config or ""), str(self._scratch), self._receiver, listen]
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-m", "gateway.cli.drill.server", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._listening = threading.Thread(target=self._said.extend, args=(process.stderr,), daemon=True)
+        self._listening.start()
+        timer = threading.Timer(READY_S, process.kill)
+        timer.start()
+        line = process.stdout.readline()
+        timer.cancel()
+        if not line:
+            self.kill()
+            raise DrillFailed(f"it did not start: {' '.join(self._said)[-1000:] or 'nothing was said'}")
+        ready = json.loads(line)
+        self.url, self.key = ready["url"], ready["key"] or self.key
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash or the kernel's memory killer."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._listening.join()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+async def _serve(config: Config) -> int:
+    app = App(config, version="drill")
+
+    async def announce() -> None:
+        print(json.dumps({"url": app.url, "key": await app.first_key()}), flush=True)
+
+    return await run_app(app, announce)
+
+
+def main() -> int:
+    """Serve the copy of a configuration, as `DrillServer.start` asks for it."""
+    config, scratch, receiver, listen = sys.argv[1:]
+    settings = configured(Path(config) if config else None)
+    copy = trial_config(settings, scratch=Path(scratch), receiver=receiver, listen=listen)
+    logs.configure(copy.log.level)
+    return asyncio.run(_serve(copy))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""`tollhouse drill`: what it measures, and what it never touches."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.cli.drill import faults
+from gateway.cli.drill.faults import DrillSite
+from gateway.cli.drill.receiver import DrillReceiver
+from gateway.cli.drill.server import DrillServer
+from gateway.cli.drill.traffic import Traffic, make
+from gateway.cli.drill.trial_config import trial_config
+from gateway.configuration.reader import load
+
+CONFIG = """
+data_dir = "data"
+[server]
+listen = "0.0.0.0:{port}"
+grpc_listen = ""
+[spool]
+hold = "50ms"
+[upstream]
+base_url = "http://127.0.0.1:{port}"
+connection_id = "billing"
+[[upstream.keys]]
+name = "telemetry"
+secret_env = "DRILL_UPSTREAM_KEY"
+use_cases = ["Send AI Telemetry"]
+[[destinations]]
+name = "archive"
+type = "ndjson"
+path = "records.ndjson"
+"""
+
+
+def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fault is survived, the data directory and the archive stay as they were, and nobody calls the upstream."""
+    for name, value in (("KILLS", 1), ("OUTAGE_S", 0.5), ("FULL_S", 0.5)):
+        monkeypatch.setattr(faults, name, value)
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "spool.sqlite").write_bytes(b"not for a drill")
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+        upstream.settimeout(0.1)
+        config = tmp_path / "tollhouse.toml"
+        config.write_text(CONFIG.format(port=upstream.getsockname()[1]))
+        ran = CliRunner().invoke(main, ["drill", "--config", str(config), "--json"])
+        with pytest.raises(TimeoutError):
+            upstream.accept()
+    assert 0 == ran.exit_code, ran.output
+    drilled = json.loads(ran.stdout)["drill"]
+    rows = {row["fault"]: row for row in drilled["faults"]}
+    assert drilled["passed"]
+    assert {"kill -9", "power cut", "full disk", "upstream outage", "poison record"} == set(rows)
+    for fault in ("kill -9", "full disk", "upstream outage", "poison record"):
+        row = rows[fault]
+        assert (0, 0) == (row["lost"], row["duplicates"]), row
+        assert row["acknowledged"], row
+        assert row["recovery_s"] is not None
+    assert {"data", "tollhouse.toml"} == {path.name for path in tmp_path.iterdir()}
+    assert b"not for a drill" == (data / "spool.sqlite").read_bytes()
+
+
+def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path) -> None:
+    """No upstream, no destination but the drill's, loopback alone; limits stay."""
+    path = tmp_path / "tollhouse.toml"
+    path.write_text(CONFIG.format(port=4318))
+    copy = trial_config(load(path), scratch=tmp_path / "x", receiver="http://127.0.0.1:1/", listen="127.0.0.1:0")
+    assert ("", (), "") == (copy.upstream.base_url, copy.upstream.keys, copy.upstream.connection_id)
+    assert ["http://127.0.0.1:1/"] == [destination.url for destination in copy.destinations]
+    assert ("127.0.0.1:0", "") == (copy.server.listen, copy.server.grpc_listen)
+    assert (0.05, tmp_path / "x" / "data") == (copy.spool.hold, copy.data_dir)
+
+
+def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
+    """What is acknowledged and nowhere is lost; what was taken under two keys is there twice, under one it is not."""
+    receiver = DrillReceiver()
+    server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
+    site = DrillSite(server=server, receiver=receiver, traffic=Traffic(server), hold_s=0.0)
+    lost, once, again, twice = make(4).names
+    site.traffic.acknowledged.update((lost, once, again, twice))
+    body = json.dumps({"records": [{"request_id": name} for name in (once, twice)]}).encode()
+    other = json.dumps({"records": [{"request_id": name} for name in (again, twice)]}).encode()
+    for sent, key in ((body, "1"), (body, "1"), (other, "2"), (other, "2")):
+        assert 200 == receiver.take(sent, key)
+    result = site.judge("kill -9", set())
+    assert (4, 1, 1, False) == (result.acknowledged, result.lost, result.duplicates, result.passed)
+    receiver.close()
