@@ -22,6 +22,7 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
+from spool.errors import SpoolDamaged
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.settings import MAX_DEAD_LETTERS
@@ -128,12 +129,19 @@ class RouteLoop:
         if delivery.kept is not None:
             entries = [delivery.kept]
         else:
-            entries = await self._log.read(self._topic, delivery.first, delivery.last)
+            entries = await self._read(delivery)
         mark = await self._exporter.prepare(delivery)
         if mark is not None:
             await self._deliveries.mark(delivery, mark)
             delivery = replace(delivery, mark=mark)
         return await self._exporter.send(delivery, entries)
+
+    async def _read(self, delivery: Delivery) -> Sequence[Entry]:
+        """Parks the route over a damaged page: what the page hides is whole, and a restart salvages it."""
+        try:
+            return await self._log.read(self._topic, delivery.first, delivery.last)
+        except SpoolDamaged as error:
+            raise Misconfigured(str(error), answered=False) from error
 
     async def _worked(self) -> None:
         if self._throttle.succeed():

@@ -7,6 +7,7 @@ the same rows again and compares.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -115,6 +116,16 @@ def pack_terms(terms: list[Terms]) -> bytes:
 
 def unpack_terms(packed: bytes) -> list[Terms]:
     return _decoder.decode(packed)
+
+
+def checked_terms(packed: object, checksum: object) -> list[Terms] | None:
+    """The terms of a commit's row; None when its bytes changed on disk."""
+    if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
+        return None
+    try:
+        return unpack_terms(packed)
+    except msgspec.MsgspecError:
+        return None
 
 
 def totals(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:

@@ -21,6 +21,8 @@ T = TypeVar("T")
 WAL_BYTES = 64 << 20  # a log that stays larger than this is one that something keeps from being moved into the file
 CHECKPOINT_EVERY_S = 60.0  # beside SQLite's own, whose errors nobody is told
 
+_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
+
 _log = logging.getLogger(__name__)
 
 Watch = Callable[[str, Callable[[], bool]], None]  # is told a file's name, and what says whether it is in its place
@@ -38,6 +40,20 @@ SETTINGS = (
     "PRAGMA trusted_schema = OFF",  # a prepared file runs no code
     "PRAGMA mmap_size = 0",  # a torn page is an error to handle, not a signal
 )
+
+
+def is_corrupt(error: sqlite3.Error) -> bool:
+    """Whether the file itself is wrong, as opposed to the disk under it or a lock of another process."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # A header that names a format from the future and text that is none have no code of their own.
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
+
+
+def damage(why: str) -> sqlite3.DatabaseError:
+    """The error with which SQLite would have found it, had it looked."""
+    error = sqlite3.DatabaseError(why)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 class _Connection(aiosqlite.Connection):
@@ -61,6 +77,8 @@ class _Connection(aiosqlite.Connection):
         self.began = time.monotonic()
         try:
             return work()
+        except UnicodeDecodeError as error:
+            raise damage("a text in the file is none") from error
         finally:
             self.began = None
 
@@ -188,6 +206,18 @@ class Database:
             await self._writer.close()
 
 
+async def passes_quick_check(database: Database) -> bool:
+    """Whether SQLite finds the file whole; it reads all of it."""
+
+    def check(connection: sqlite3.Connection) -> bool:
+        return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+
+    try:
+        return await database.read(check)
+    except sqlite3.Error as error:
+        return not is_corrupt(error)
+
+
 async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
     connection._thread.daemon = True  # a connection that a failure left open must not keep the process from ending
@@ -228,6 +258,9 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
             connection.execute(setting)
         if not durable:
             connection.execute("PRAGMA synchronous = OFF")
+    except UnicodeDecodeError as error:  # SQLite names a damaged table as it is written
+        connection.close()
+        raise damage("the list of tables is damaged") from error
     except BaseException:
         connection.close()
         raise

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from spool.errors import SpoolFromTheFuture
+from spool.sqlite.database import damage
+
+MARK = 0x546F6C00  # "Tol", then the version
 
 
 def script(name: str) -> str:
@@ -19,8 +22,16 @@ def script(name: str) -> str:
 
 
 def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
-    """Bring the file to version len(versions); SpoolFromTheFuture when it is beyond that."""
+    """
+    Bring the file to version len(versions); SpoolFromTheFuture when it is beyond that.
+
+    The number stands in two places of the header, so that a flipped bit there is damage and not another version.
+    """
     found = version(connection)
+    (mark,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if mark not in (0, MARK + found) or (tables and not found):
+        raise damage("the header of the file names a version that it does not have")
     if found > len(versions):
         raise SpoolFromTheFuture(
             f"the data was written by a newer Tollhouse (version {found}, this one knows {len(versions)}): "
@@ -29,11 +40,23 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     for number, statements in enumerate(versions[found:], start=found + 1):
         # executescript would commit an open transaction first, so the transaction is part of the script.
         try:
-            connection.executescript(f"BEGIN IMMEDIATE;\n{statements}\n;PRAGMA user_version = {number};\nCOMMIT;")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {MARK + number};"
+            connection.executescript(f"BEGIN IMMEDIATE;\n{statements}\n;{numbered}\nCOMMIT;")
+        except sqlite3.OperationalError as error:
+            _roll_back(connection)
+            if str(error).endswith("already exists"):
+                raise damage(f"the file is newer than its header says: {error}") from error
             raise
+        except BaseException:
+            _roll_back(connection)
+            raise
+    if not mark and found == len(versions):  # brought here before the number stood in two places
+        connection.execute(f"PRAGMA application_id = {MARK + found}")
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
 
 
 def version(connection: sqlite3.Connection) -> int:

@@ -23,15 +23,14 @@ from spool.sqlite.damage import notes, numbers, write_ahead_log
 from spool.sqlite.damage.salvage import Salvaged, salvage
 from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck
 from spool.sqlite.damage.source import KEPT_LOG, PAGE
-from spool.sqlite.database import Database
+from spool.sqlite.database import Database, damage, is_corrupt, passes_quick_check
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import accepted, is_corrupt
+from spool.sqlite.log.entries import accepted
 from spool.sqlite.migrations import migrate, script, version
 from spool.sqlite.streams import forget_whole
 
 INCARNATION = "incarnation"
 SALVAGED = "salvaged"  # the name of the damaged file whose rows are here
-VERSION = "version"  # the schema's, as the last migration left it: a damaged header may say another
 SMALL_TABLES = (
     "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",
     "pending", "event_types", "stream_sizes",
@@ -89,20 +88,10 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
     directory = database.path.parent
     while error is not None and not notes.is_marked(directory):
         is_found = isinstance(error, sqlite3.Error) and is_corrupt(error)
-        if is_found or (isinstance(error, VALUE_ERRORS) and not await _passes_quick_check(database)):
+        if is_found or (isinstance(error, VALUE_ERRORS) and not await passes_quick_check(database)):
             notes.mark(directory, error)
         error = error.__cause__
     return notes.is_marked(directory)
-
-
-async def _passes_quick_check(database: Database) -> bool:
-    def check(connection: sqlite3.Connection) -> bool:
-        return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
-
-    try:
-        return await database.read(check)
-    except sqlite3.Error as error:
-        return not is_corrupt(error)
 
 
 @contextmanager
@@ -151,7 +140,6 @@ def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None
             )
             known = notes.Note()
             notes.write_note(path.parent, known)
-        _check_version(connection)
         _migrate(connection)
         _try_everything(connection)
         connection.execute("BEGIN IMMEDIATE")
@@ -174,9 +162,9 @@ def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
         return True
     frames = write_ahead_log.frames(kept_log, PAGE)
     if frames and not version(connection):
-        raise _damage("the log holds commits and the file beside it is empty")
+        raise damage("the log holds commits and the file beside it is empty")
     if write_ahead_log.has_hidden_commits(frames, seen):
-        raise _damage("commits in the log lie behind a damaged one")
+        raise damage("commits in the log lie behind a damaged one")
     return False
 
 
@@ -184,12 +172,12 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
     try:
         topic = numbers.do_not_meet(connection)
     except VALUE_ERRORS as error:
-        raise _damage(f"a value is not of its column ({type(error).__name__})") from error
+        raise damage(f"a value is not of its column ({type(error).__name__})") from error
     if topic:
-        raise _damage(f"the counters of {topic} and its entries do not belong together")
+        raise damage(f"the counters of {topic} and its entries do not belong together")
     missing = numbers.behind(connection, known.accepted)
     if missing and not seen_all:
-        raise _damage("commits in the log that were acknowledged cannot be read")
+        raise damage("commits in the log that were acknowledged cannot be read")
     if missing:
         lost = numbers.settle(connection, known)
         forget_whole(connection)
@@ -252,27 +240,11 @@ def empty_database() -> sqlite3.Connection:
 
 
 def _scripts() -> list[str]:
-    """Each leaves its number as a fact, beside the one in the header."""
-    kept = f"INSERT OR REPLACE INTO facts (name, value) VALUES ('{VERSION}', CAST('%d' AS BLOB));"
-    return ["\n".join([*map(script, names), kept % number]) for number, names in enumerate(SCRIPTS, start=1)]
-
-
-def _check_version(connection: sqlite3.Connection) -> None:
-    """Damage if the header names another version than the one that the last migration left."""
-    found = version(connection)
-    if not found:
-        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            raise _damage("the header of the file names no version")
-        return
-    row = connection.execute(queries.FACT, (VERSION,)).fetchone()
-    if row is not None and row[0] != b"%d" % found:
-        raise _damage("the header of the file names a version that it does not have")
+    return ["\n".join(map(script, names)) for names in SCRIPTS]
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
     migrate(connection, _scripts())
-    if connection.execute(queries.FACT, (VERSION,)).fetchone() is None:  # brought here before it was a fact
-        connection.execute(queries.KEEP_FACT, (VERSION, b"%d" % version(connection)))
     _remember_incarnation(connection)
 
 
@@ -289,7 +261,7 @@ def _try_everything(connection: sqlite3.Connection) -> None:
         for table in SMALL_TABLES:
             for row in connection.execute(f"SELECT * FROM {table}"):
                 if problem := check.problem(table, row):
-                    raise _damage(f"a row of {table} is damaged: {problem}")
+                    raise damage(f"a row of {table} is damaged: {problem}")
         connection.execute(queries.ADD_COMMIT, (0.0, 0, b""))
         for topic in TOPICS:
             number = accepted(connection, topic) + 1
@@ -297,19 +269,12 @@ def _try_everything(connection: sqlite3.Connection) -> None:
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))
     except sqlite3.IntegrityError as error:  # a number that is given twice: the tables do not belong together
-        raise _damage(str(error)) from error
+        raise damage(str(error)) from error
     except VALUE_ERRORS as error:
-        raise _damage(f"a value is not of its column ({type(error).__name__})") from error
+        raise damage(f"a value is not of its column ({type(error).__name__})") from error
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-
-
-def _damage(why: str) -> sqlite3.DatabaseError:
-    """The error with which SQLite would have found it, had it looked."""
-    error = sqlite3.DatabaseError(why)
-    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return error
 
 
 def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> Path:

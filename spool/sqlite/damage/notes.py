@@ -24,10 +24,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """By topic: records that were kept, and the highest number given, both when the note was written."""
+    """When it was written: by topic the records that were kept and the highest number given, by route the next one."""
 
     kept: Mapping[str, int] = field(default_factory=dict)
     accepted: Mapping[str, int] = field(default_factory=dict)
+    next: Mapping[str, int] = field(default_factory=dict)
 
 
 def is_marked(directory: Path) -> bool:
@@ -69,7 +70,7 @@ def choose_name_aside(directory: Path, at: float) -> str:
 
 
 def write_note(directory: Path, note: Note) -> None:
-    write_durably(directory / NOTE, json.dumps({**note.kept, "accepted": dict(note.accepted)}))
+    write_durably(directory / NOTE, json.dumps({**note.kept, "accepted": dict(note.accepted), "next": dict(note.next)}))
 
 
 def read_note(directory: Path) -> Note:
@@ -80,13 +81,13 @@ def read_note(directory: Path) -> Note:
         return Note()
     if not isinstance(found, dict):
         return Note()
-    return Note(kept=_counts(found), accepted=_counts(found.get("accepted")))
+    return Note(kept=_counts(found), accepted=_counts(found.get("accepted")), next=_counts(found.get("next")))
 
 
 def _counts(found: object) -> dict[str, int]:
     if not isinstance(found, dict):
         return {}
-    return {topic: n for topic, n in found.items() if isinstance(n, int) and n > 0}
+    return {name: n for name, n in found.items() if type(n) is int and n > 0}
 
 
 def write_durably(path: Path, text: str) -> None:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import zlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 
+from spool.deliveries import routes
 from spool.deliveries.rules import TERMS, new_key
+from spool.deliveries.values import RouteSpec
 from spool.log import books
 from spool.record import TOPICS
 from spool.sqlite.damage.notes import Note
+from spool.sqlite.deliveries import queries as delivery_queries
+from spool.sqlite.deliveries import rows
 from spool.sqlite.deliveries.routes import route_terms
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
@@ -62,8 +66,27 @@ def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
     _carry_lost_commits(connection, explained)
     for topic in TOPICS:
         _balance(connection, topic)
+    _restore_routes(connection, note)
     settle_routes(connection)
     return {topic: n for topic, n in lost.items() if n}
+
+
+def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
+    """Routes whose rows are lost go on where the note saw them: begun anew they would send everything again."""
+    known = {name for (name,) in connection.execute(delivery_queries.NAMES)}
+    for name, upto in note.next.items():
+        topic = books.topic_of(name)
+        if name in known or topic not in TOPICS:
+            continue
+        upto = min(upto, accepted(connection, topic) + 1)
+        spec = RouteSpec(name=name, topic=topic)
+        route = routes.begin(spec, accepted=upto - 1, oldest=upto)
+        waiting = (
+            "SELECT coalesce(sum(last - first + 1), 0) FROM deliveries WHERE route = ? AND NOT replay AND last < ?"
+        )
+        (records,) = connection.execute(waiting, (name, upto)).fetchone()
+        counts = {**route.counts, "before_start": 0, "delivered": max(0, upto - 1 - records)}
+        rows.add_route(connection, replace(route, counts=counts))
 
 
 def settle_routes(connection: sqlite3.Connection) -> bool:
@@ -173,10 +196,9 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     for topic, last in connection.execute(ends):
         highest[topic] = last
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        if zlib.crc32(packed) == checksum:
-            for terms in books.unpack_terms(packed):
-                if terms.accepted:
-                    highest[terms.topic] = max(highest[terms.topic], terms.last)
+        for terms in books.checked_terms(packed, checksum) or ():
+            if terms.accepted:
+                highest[terms.topic] = max(highest[terms.topic], terms.last)
     return highest
 
 
@@ -184,8 +206,7 @@ def _explained(connection: sqlite3.Connection) -> _Terms:
     """What the rows of commits say of the counters."""
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        if zlib.crc32(packed) == checksum:
-            explained.update(books.totals(books.unpack_terms(packed)))
+        explained.update(books.totals(books.checked_terms(packed, checksum) or ()))
     return explained
 
 

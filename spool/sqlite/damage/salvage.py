@@ -13,7 +13,7 @@ from typing import Any
 from spool.sqlite.damage import numbers, source
 from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.soundness import RowCheck
-from spool.sqlite.log.entries import is_corrupt
+from spool.sqlite.database import is_corrupt
 
 FARTHEST = 1 << 40  # rows to leap over at once before the rest of a table is given up
 
@@ -90,7 +90,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return
     if not columns:
         return
@@ -100,7 +100,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
         key = next(name for name, place in columns if place == 1)
         for direction in ("ASC", "DESC"):
             yield from _until_damaged(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         _check(error)
         yield from _leaping(old, table)
     else:
@@ -110,7 +110,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
 def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     try:
         yield from old.execute(query)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         _check(error)
 
 
@@ -133,7 +133,7 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
                     yield found[1:]
                 begin, last, leap = number, number, 1
                 yield tuple(row)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             _check(error)
             found = _one(old, f"{upwards} LIMIT 1", (last,)) if leap == 1 else None
             if found:
@@ -149,13 +149,15 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
 def _one(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> tuple[Any, ...] | None:
     try:
         row: tuple[Any, ...] | None = old.execute(query, values).fetchone()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         _check(error)
         return None
     return row
 
 
-def _check(error: sqlite3.DatabaseError) -> None:
+def _check(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
     """What is wrong with the file ends here; what is wrong with the disk does not."""
+    if isinstance(error, UnicodeDecodeError):
+        return
     if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):
         raise error

@@ -152,7 +152,6 @@ _FACTS: Mapping[str, Callable[[bytes], object]] = {
     "ids": partial(msgspec.msgpack.decode, type=dict[str, Any]),
     "incarnation": lambda value: bytes.fromhex(value.decode()),
     "streams since": lambda value: float(value.decode()),
-    "version": int,
 }
 _CHECKS: Mapping[str, Callable[[Row], bool]] = {
     "facts": _fact,

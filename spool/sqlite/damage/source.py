@@ -75,7 +75,7 @@ def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bo
             _columns(connection, table) == _columns(fresh, table)[: len(_columns(connection, table))] != []
             for table in ("facts", "entries", "amendments", "commits", "books", "routes", "deliveries")
         )
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return False
 
 

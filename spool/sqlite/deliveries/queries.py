@@ -101,6 +101,7 @@ INTERRUPTED = f"{_DELIVERY} WHERE d.sending ORDER BY d.id"
 # One route, every route, or those of a topic that may be skipped.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE name = ?"
 NAMES = "SELECT name FROM routes"
+NEXT = "SELECT name, next FROM routes"
 OPTIONAL = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE topic = ? AND NOT required"
 
 # Every route with its `Backlog`: replays stand apart from its progress and its terms.

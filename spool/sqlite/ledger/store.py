@@ -13,11 +13,12 @@ from spool.clock import Clock
 from spool.errors import LedgerLost, SpoolUnavailable
 from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.rows import LedgerRows
-from spool.sqlite.database import Database, Watch
+from spool.sqlite.database import Database, Watch, damage, is_corrupt, passes_quick_check
 from spool.sqlite.ledger.rows import SqliteLedgerRows, prepare
 
 T = TypeVar("T")
 FILE = "ledger.sqlite"
+VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # of a value that nobody wrote
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class SqliteLedger:
         return await self._guarded(Database.snapshot, work)
 
     def is_in_place(self) -> bool:
-        return self._database.is_in_place()
+        return self._repair.locked() or self._database.is_in_place()
 
     async def close(self) -> None:
         await self._database.close()
@@ -55,9 +56,13 @@ class SqliteLedger:
         try:
             return await run(database, lambda connection: work(SqliteLedgerRows(connection)))
         except sqlite3.DatabaseError as error:
-            if _is_damage(error) and await self._begin_anew(database):
+            if is_corrupt(error) and await self._begin_anew(database):
                 raise LedgerLost(f"{FILE}: {error}") from error
             raise SpoolUnavailable(f"{FILE}: {error}") from error
+        except VALUE_ERRORS as error:
+            if await passes_quick_check(database) or not await self._begin_anew(database):
+                raise
+            raise LedgerLost(f"{FILE}: {type(error).__name__}") from error
 
     async def _begin_anew(self, damaged: Database) -> bool:
         """Replace a damaged file by a new one; False when another caller who met the damage has done so."""
@@ -89,7 +94,7 @@ async def _open(path: Path, clock: Clock) -> Database:
     try:
         return await Database.open(path, _prepare)
     except sqlite3.DatabaseError as error:
-        if not _is_damage(error):
+        if not is_corrupt(error):
             raise SpoolUnavailable(f"{path}: {error}") from error
         _move_aside(path, clock)
         return await Database.open(path, _prepare)
@@ -99,11 +104,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
     # After a power cut the file may be some transactions back, and its reach with it: they are counted again.
     connection.execute("PRAGMA synchronous = NORMAL")
     prepare(connection)
-    SqliteLedgerRows(connection).state()  # damage there is found now and not later
-
-
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    if any(type(value) is not int for value in SqliteLedgerRows(connection).state().values()):
+        raise damage("a value of its state has another type")  # found now and not later
 
 
 def _move_aside(path: Path, clock: Clock) -> None:

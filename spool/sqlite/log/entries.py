@@ -20,9 +20,9 @@ from spool.log.amendments import amended
 from spool.log.codec import EntryBody
 from spool.log.values import Entry
 from spool.record import Inference, Record
+from spool.sqlite.database import damage as damage_error
+from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
-
-_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
 
 _log = logging.getLogger(__name__)
 
@@ -86,16 +86,12 @@ def read_entries(
     """
     Every kept number from first to last, cut to that range, amended, in order.
 
-    What cannot be read is None. New finds are added to `damage`, for the caller to set aside.
+    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside. A damaged page
+    that leads to entries is an error of the file: what it hides is whole, and a salvage finds it.
     """
     if first > last:
         return []
-    try:
-        rows = entry_rows(connection, topic, first, last)
-    except sqlite3.DatabaseError as error:
-        if not is_corrupt(error):
-            raise
-        return _around_damage(connection, topic, first, last, cache=cache, damage=damage)
+    rows = entry_rows(connection, topic, first, last)
     amendments = _amendments(connection, topic, first, last) if rows else {}
     found = []
     for row in rows:
@@ -107,7 +103,9 @@ def read_entries(
 def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
     """The entries that hold any number from first to last, without their bodies."""
     found = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
-    rows = map(EntryRow._make, found)
+    rows = list(map(EntryRow._make, found))
+    if any(type(value) not in (int, float) for row in rows for value in row):
+        raise damage_error("a row of the entries has values of another type")
     return [row for row in rows if row.first + row.records > first]
 
 
@@ -130,16 +128,9 @@ def read_record(connection: sqlite3.Connection, topic: str, number: int, cache: 
 
 def checked_fields(topic: str, number: int, checksum: int, packed: bytes) -> dict[str, object]:
     """An amendment's fields; EntryUnreadable when they changed on disk."""
-    if codec.checksum(packed, f"{topic}:{number}") != checksum:
+    if not isinstance(packed, bytes) or codec.checksum(packed, f"{topic}:{number}") != checksum:
         raise EntryUnreadable("the amendment's checksum does not match")
     return codec.unpack_fields(packed)
-
-
-def is_corrupt(error: sqlite3.Error) -> bool:
-    """Whether the file itself is wrong, as opposed to the disk under it or a lock of another process."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # A header that names a format from the future, a row that is not of its table and text that is none have no code.
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 
 def accepted(connection: sqlite3.Connection, topic: str) -> int:
@@ -156,12 +147,14 @@ def oldest(connection: sqlite3.Connection, topic: str) -> int:
 
 def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], int]:
     try:
-        (data,) = connection.execute(queries.BODY, (row.rowid,)).fetchone()
+        found = connection.execute(queries.BODY, (row.rowid,)).fetchone()
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
         raise EntryUnreadable(str(error)) from error
-    body = EntryBody(row.version, row.checksum, data)
+    if found is None or not isinstance(found[0], bytes):
+        raise EntryUnreadable("the entry has no body")
+    body = EntryBody(row.version, row.checksum, found[0])
     packed = codec.checked(body, place_name(topic, row.first, row.records))
     raws = codec.raws(packed)
     if len(raws) != row.records:
@@ -212,24 +205,3 @@ def _with(entry: Entry, amendments: dict[int, dict[str, object]]) -> Entry:
         if number in amendments and isinstance(record, Inference):
             records[number - entry.first] = amended(record, amendments[number])
     return Entry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)
-
-
-def _around_damage(
-    connection: sqlite3.Connection,
-    topic: str,
-    first: int,
-    last: int,
-    *,
-    cache: EntryCache | None,
-    damage: list[Damage] | None,
-) -> Sequence[Entry]:
-    """A page that finds entries is damaged: halve the range until the numbers behind it are alone, and give None."""
-    if first == last:
-        if damage is not None:
-            damage.append(Damage(first, 1, "the page that finds it is damaged"))
-        return [Entry(topic=topic, first=first, committed_at=0.0, records=[None])]
-    middle = (first + last) // 2
-    return [
-        *read_entries(connection, topic, first, middle, cache=cache, damage=damage),
-        *read_entries(connection, topic, middle + 1, last, cache=cache, damage=damage),
-    ]

@@ -12,9 +12,8 @@ from spool import disk
 from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.sqlite.damage import notes
-from spool.sqlite.database import Database
+from spool.sqlite.database import Database, is_corrupt
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import is_corrupt
 from spool.sqlite.reserve import Reserve
 
 DISK_FULL = "the disk is full"

@@ -8,13 +8,12 @@ import asyncio
 import logging
 import sqlite3
 import time
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
 from spool.clock import Clock
-from spool.errors import EntryUnreadable, NotThere, SpoolError, SpoolFull, SpoolUnavailable
+from spool.errors import EntryUnreadable, NotThere, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.log import books, shapes
 from spool.log.duplicates import DuplicateIndex, Fold, Whereabouts
 from spool.log.event_types import EventType
@@ -30,9 +29,9 @@ from spool.mounts import FSYNC, mount_of
 from spool.record import TOPICS
 from spool.settings import SpoolSettings
 from spool.sqlite.damage import notes
-from spool.sqlite.database import WAL_BYTES, Database
+from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
 from spool.sqlite.log import queries, store
-from spool.sqlite.log.entries import Damage, EntryCache, is_corrupt, oldest, read_entries
+from spool.sqlite.log.entries import Damage, EntryCache, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import border, recount
 from spool.sqlite.log.rest import Rest
@@ -117,7 +116,7 @@ class SqliteLog:
         """Before anything is read: retention keeps what a reader needs, and what it has read is closed."""
         self.readers.append(reader)
         for topic in TOPICS:
-            self._horizon.close(topic, reader(topic) or 1)
+            self._horizon.close(topic, min(reader(topic) or 1, self._planner.next_numbers.get(topic, 1)))
 
     # -- appending -------------------------------------------------------------------------------------------------
 
@@ -305,9 +304,10 @@ class SqliteLog:
             if row is None:
                 raise NotThere(books.NO_LONGER_KEPT)
             committed_at, checksum, packed = row
-            if zlib.crc32(packed) != checksum:
+            submissions = books.checked_terms(packed, checksum)
+            if submissions is None or index >= len(submissions):
                 raise EntryUnreadable("the row of this receipt's commit is damaged")
-            terms = books.unpack_terms(packed)[index]
+            terms = submissions[index]
             oldest_kept = await self._database.read(partial(oldest, topic=terms.topic))
             view = books.receipt_view(
                 receipt_id,
@@ -347,6 +347,8 @@ class SqliteLog:
             async with self._upkeep:
                 found = await self._database.transaction(lambda connection: border(connection, self._routes))
                 sums, wrong, damage = await recount(self._database, found)
+            for error in found.damage:
+                notes.mark(self._database.path.parent, error)
             for topic in {topic for topic, _ in damage}:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
             return books.verified(found.counters, sums, found.routes, wrong)
@@ -421,6 +423,7 @@ class SqliteLog:
         except sqlite3.Error as error:
             if is_corrupt(error):
                 notes.mark(self._database.path.parent, error)
+                raise SpoolDamaged(f"spool.sqlite is damaged ({error}): restart to salvage what can be read") from error
             raise SpoolUnavailable(f"the spool cannot be read or written: {error}") from error
 
     @contextmanager

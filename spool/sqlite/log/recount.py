@@ -10,19 +10,21 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from spool.log import books
 from spool.record import TOPICS
-from spool.sqlite.database import Database
+from spool.sqlite.database import Database, is_corrupt
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import Damage, EntryCache, entry_rows, is_corrupt, read_entries
+from spool.sqlite.log.entries import Damage, EntryCache, entry_rows, read_entries
 from spool.sqlite.log.retention import RouteNeeds
 
 COMMITS = 2048  # in one slice
 NUMBERS = 4096  # of a topic in one slice
 
+_NO_TERMS = books.pack_terms([])
 TermCounter = Counter[tuple[str, str]]
 
 
@@ -35,6 +37,7 @@ class Border:
     routes: dict[str, dict[str, int]] = field(default_factory=dict)
     last_commit: int = 0
     oldest: dict[str, int] = field(default_factory=dict)
+    damage: list[sqlite3.Error] = field(default_factory=list)  # of pages, found by the recount
 
 
 def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
@@ -58,46 +61,76 @@ async def recount(database: Database, found: Border) -> tuple[TermCounter, list[
     wrong: list[str] = []
     last = 0
     while last < found.last_commit:
-        last = await database.read(partial(_commits, begin=last, end=found.last_commit, sums=sums, wrong=wrong))
+        last = await database.read(partial(_commits, begin=last, border=found, sums=sums, wrong=wrong))
     damage: list[tuple[str, Damage]] = []
     for topic, first in found.oldest.items():
         end = found.counters[topic, books.ACCEPTED]
         while first <= end:
             first = await database.read(
-                partial(_numbers, topic=topic, first=first, end=end, sums=sums, wrong=wrong, damage=damage)
+                partial(_numbers, topic=topic, first=first, border=found, sums=sums, wrong=wrong, damage=damage)
             )
     return sums, wrong, damage
 
 
-def _commits(connection: sqlite3.Connection, begin: int, end: int, sums: TermCounter, wrong: list[str]) -> int:
+def _commits(connection: sqlite3.Connection, begin: int, border: Border, sums: TermCounter, wrong: list[str]) -> int:
     """Add one slice of commit rows; returns where the next one begins."""
-    for commit, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (begin, end, COMMITS)):
-        begin = commit
-        if zlib.crc32(packed) == checksum:
-            sums.update(books.totals(books.unpack_terms(packed)))
-        else:
+    for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
+        begin = max(begin, commit)
+        terms = books.checked_terms(packed, checksum)
+        if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
+        else:
+            sums.update(books.totals(terms))
     return begin
+
+
+def _commit_rows(
+    connection: sqlite3.Connection, begin: int, border: Border, wrong: list[str]
+) -> Sequence[tuple[int, object, object]]:
+    """A slice of them; around a damaged page one by one, the last one in any case."""
+    try:
+        return connection.execute(queries.COMMITS_BETWEEN, (begin, border.last_commit, COMMITS)).fetchall()
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+        border.damage.append(error)
+    found: list[tuple[int, object, object]] = []
+    last = min(border.last_commit, begin + COMMITS)
+    unread = []
+    for commit in range(begin + 1, last + 1):
+        try:
+            found += connection.execute(queries.COMMITS_BETWEEN, (commit - 1, commit, 1)).fetchall()
+        except sqlite3.DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+            unread.append(commit)
+    if unread:
+        wrong.append(f"commits {unread[0]} to {unread[-1]}: the page that holds some of them is damaged")
+    if not found or found[-1][0] != last:
+        found.append((last, zlib.crc32(_NO_TERMS), _NO_TERMS))
+    return found
 
 
 def _numbers(
     connection: sqlite3.Connection,
     topic: str,
     first: int,
-    end: int,
+    border: Border,
     sums: TermCounter,
     wrong: list[str],
     damage: list[tuple[str, Damage]],
 ) -> int:
     """Count one slice of entries, every record decoded; returns where the next one begins."""
+    end = border.counters[topic, books.ACCEPTED]
     last = min(end, first + NUMBERS - 1)
     try:
         rows = entry_rows(connection, topic, first, last)
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
-        wrong.append(f"{topic}: the page that finds some of {first} to {last} is damaged")
-        rows = []
+        border.damage.append(error)
+        wrong.append(f"{topic}: the page that finds some of {first} to {last} is damaged: restart to salvage")
+        return last + 1
     if rows:
         last = min(end, rows[-1].first + rows[-1].records - 1)
     found: list[Damage] = []

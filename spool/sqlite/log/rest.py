@@ -14,6 +14,7 @@ import threading
 
 from spool.sqlite.damage.notes import Note, write_note
 from spool.sqlite.database import Database
+from spool.sqlite.deliveries.queries import NEXT
 from spool.sqlite.log import store
 
 NOTE_EVERY_S = 1.0  # while commits come
@@ -51,6 +52,7 @@ class Rest:
                 await asyncio.sleep(NOTE_EVERY_S)
                 if not await self._comes_within(AT_REST_S):
                     await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
+                    await self.note()  # routes came further meanwhile
             except Exception:  # noqa: BLE001 - commits go on; the next one is noted again
                 _log.exception("commits could not be noted", extra={"action": "note_not_written"})
                 await asyncio.sleep(AT_REST_S)
@@ -80,4 +82,5 @@ def _note(connection: sqlite3.Connection) -> Note:
     return Note(
         kept={topic: n for (topic, _), n in store.kept(connection).items()},
         accepted={topic: number - 1 for topic, number in store.next_numbers(connection).items()},
+        next=dict(connection.execute(NEXT).fetchall()),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -139,8 +138,9 @@ class Retention:
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
         sums: Counter[tuple[str, str]] = Counter()
         for commit, _, checksum, packed in rows:
-            if zlib.crc32(packed) == checksum:
-                sums.update(books.totals(books.unpack_terms(packed)))
+            terms = books.checked_terms(packed, checksum)
+            if terms is not None:
+                sums.update(books.totals(terms))
             else:
                 _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
         carried = [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]

@@ -24,11 +24,11 @@ from spool.log.plan import Plan
 from spool.log.runs import IdRun
 from spool.record import NS, TOPICS, Record, names_of
 from spool.sqlite import partial_reports, streams
+from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import (
     EntryCache,
     checked_fields,
-    is_corrupt,
     oldest,
     place_name,
     read_entries,

@@ -12,8 +12,7 @@ from spool.clock import Clock
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.registry.rows import RegistryRows
-from spool.sqlite.database import Database, Watch
-from spool.sqlite.log.entries import is_corrupt
+from spool.sqlite.database import Database, Watch, is_corrupt
 from spool.sqlite.migrations import migrate, script
 from spool.sqlite.registry.rows import SqliteRegistryRows
 

@@ -130,6 +130,7 @@ async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path)
     for table in ("hours", "days"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN cache_write_1h_tokens")
     connection.execute("PRAGMA user_version = 1")
+    connection.execute("PRAGMA application_id = 0")  # the number stood in one place then
     connection.commit()
     connection.close()
     ledger = await opened()

@@ -15,6 +15,7 @@ from spool.registry.keys import Key
 from spool.registry.operators import Actor, hashed, matches
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
+from spool.sqlite.migrations import MARK
 from spool.sqlite.registry.store import open_registry
 from tests.moved_clock import MovedClock
 
@@ -79,6 +80,7 @@ async def test_a_registry_of_a_newer_version_is_left_alone(tmp_path: Path) -> No
     await registry.close()
     with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
         connection.execute("PRAGMA user_version = 99")
+        connection.execute(f"PRAGMA application_id = {MARK + 99}")
     connection.close()
     with pytest.raises(SpoolFromTheFuture):
         await opened(tmp_path)

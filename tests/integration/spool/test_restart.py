@@ -14,7 +14,7 @@ from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolFromTheFuture, SpoolLocked
 from spool.record import AI_TELEMETRY, UsageMetric
 from spool.sqlite import lock_directory
-from spool.sqlite.migrations import migrate
+from spool.sqlite.migrations import MARK, migrate
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
@@ -226,7 +226,7 @@ async def test_the_directory_is_private(start: Starter, tmp_path: Path) -> None:
     spool = await start()
     await add(spool.log, call(1))
     assert 0o700 == spool.directory.stat().st_mode & 0o777
-    assert {0o600} == {path.stat().st_mode & 0o777 for path in spool.directory.iterdir()}
+    assert {0o600} == {path.stat().st_mode & 0o777 for path in spool.directory.iterdir() if path.suffix != ".new"}
 
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o755)
@@ -241,7 +241,7 @@ async def test_a_file_from_the_future_is_refused(start: Starter) -> None:
     await first.close()
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.execute("PRAGMA user_version = 99")
-        connection.execute("UPDATE facts SET value = CAST('99' AS BLOB) WHERE name = 'version'")
+        connection.execute(f"PRAGMA application_id = {MARK + 99}")
     connection.close()
 
     with pytest.raises(SpoolFromTheFuture, match="version 99"):

@@ -1,0 +1,302 @@
+"""Random damage to the files of a data directory, and what must be true of every start on it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import urllib3
+
+from exporters.settings import DestinationSettings
+from gateway.app import App
+from gateway.configuration.sections import Config, ServerSettings
+from spool.record import AI_TELEMETRY
+from spool.registry.operators import Actor
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import SpoolSettings
+from spool.sqlite.damage.source import PAGE
+from spool.sqlite.reserve import FILE as RESERVE
+from tests.acceptance.payloads import post, request, span
+from tests.faults.oracle import content_hash
+
+REQUESTS = 40
+DRAIN_S = 30.0
+ROUTE = f"archive/{AI_TELEMETRY}"
+TABLES = (
+    "facts", "entries", "sizes", "amendments", "commits", "books", "id_runs", "series", "routes", "deliveries", "dead",
+    "devices", "streams", "pending",
+)  # fmt: skip
+
+Damage = Callable[[Path, random.Random], None]
+
+
+@dataclass
+class Calls:
+    """What was sent and what was acknowledged, by response id, each with the hash of what it says."""
+
+    key: str = ""
+    sent: dict[str, str] = field(default_factory=dict)
+    acknowledged: dict[str, str] = field(default_factory=dict)
+
+    def copy(self) -> Calls:
+        return Calls(self.key, dict(self.sent), dict(self.acknowledged))
+
+    async def send(self, app: App, rng: random.Random, count: int) -> int:
+        """The status of a request with so many new calls."""
+        calls = [(f"chatcmpl-{rng.getrandbits(96):024x}", rng.randrange(1, 10**6)) for _ in range(count)]
+        made = {name: content_hash(name, tokens, "ada") for name, tokens in calls}
+        self.sent.update(made)
+        body = request([span(name, tokens=tokens, user__id="ada") for name, tokens in calls])
+        try:
+            answer = await asyncio.to_thread(post, app.url, body, self.key)
+        except urllib3.exceptions.HTTPError:
+            return 0
+        if answer.status == 200:
+            self.acknowledged.update(made)
+        return answer.status
+
+
+def config(directory: Path, *, archive: bool) -> Config:
+    destination = DestinationSettings(name="archive", type="ndjson", path=directory / "archive.ndjson")
+    return Config(
+        data_dir=directory,
+        server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
+        spool=SpoolSettings(hold=0.02, counter_wait=0),
+        destinations=(destination,) if archive else (),
+    )
+
+
+@asynccontextmanager
+async def running(directory: Path, *, archive: bool = True) -> AsyncIterator[App]:
+    app = App(config(directory, archive=archive), version="0")
+    await app.start()
+    try:
+        yield app
+    finally:
+        await app.stop()
+
+
+async def make_corpus(directory: Path, rng: random.Random, *, archive: bool) -> Calls:
+    """`directory`/rest was closed, `directory`/killed is as a kill would leave it, with its write-ahead log."""
+    calls = Calls()
+    async with running(directory / "rest", archive=archive) as app:
+        registry = app.services.storage.registry
+        assert registry is not None
+        actor = Actor("tests", "local")
+        _, calls.key = await registry.keys.create(name="load", use_cases=[SEND_AI_TELEMETRY], actor=actor)
+        for _ in range(REQUESTS):
+            assert 200 == await calls.send(app, rng, rng.choice([1, 5, 20]))
+        await asyncio.sleep(1.5)  # what was acknowledged is noted within a second
+        copy_running(directory / "rest", directory / "killed")
+    return calls
+
+
+def copy_running(directory: Path, copy: Path) -> None:
+    """What is on disk at this moment; what was archived is read after what says so."""
+    copy.mkdir()
+    for path in sorted(directory.iterdir(), key=lambda path: ".sqlite" not in path.name):
+        if path.is_file() and not path.name.startswith(RESERVE):
+            shutil.copy2(path, copy)
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def flip_bits(file: Path, rng: random.Random) -> None:
+    with changed(file) as data:
+        for _ in range(rng.choice([1, 1, 2, 20])):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+
+
+def flip_in_header(file: Path, rng: random.Random) -> None:
+    with changed(file) as data:
+        for _ in range(rng.choice([1, 2])):
+            data[rng.randrange(min(len(data), 128))] ^= 1 << rng.randrange(8)
+
+
+def overwrite_pages(file: Path, rng: random.Random) -> None:
+    """Zeros, noise, or what belongs elsewhere."""
+    with changed(file) as data:
+        pages = max(1, len(data) // PAGE)
+        for _ in range(rng.choice([1, 1, 3])):
+            at = rng.randrange(pages) * PAGE
+            other = rng.randrange(pages) * PAGE
+            there = data[other : other + PAGE].ljust(PAGE, b"\0")
+            data[at : at + PAGE] = rng.choice([bytes(PAGE), rng.randbytes(PAGE), there])[: len(data) - at]
+
+
+def cut_off(file: Path, rng: random.Random) -> None:
+    with changed(file) as data:
+        del data[rng.randrange(len(data)) :]
+
+
+def cut_little_off(file: Path, rng: random.Random) -> None:
+    with changed(file) as data:
+        del data[-rng.randrange(1, min(len(data), 2 * PAGE)) :]
+
+
+def zero_the_end(file: Path, rng: random.Random) -> None:
+    with changed(file) as data:
+        count = rng.randrange(1, len(data))
+        data[-count:] = bytes(count)
+
+
+def change_types(file: Path, rng: random.Random) -> None:
+    """Values of another type in some rows of one table, as a damaged row header makes them."""
+    if file.name != "spool.sqlite":
+        flip_bits(file, rng)
+        return
+    table = rng.choice(TABLES)
+    connection = sqlite3.connect(file, isolation_level=None)
+    try:
+        (text,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+        loose = text.replace(") STRICT, WITHOUT ROWID", ") WITHOUT ROWID").replace(") STRICT", ")")
+        for statement, values in ((loose.replace("NOT NULL", ""), True), (text, False)):
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (statement, table))
+            connection.close()
+            connection = sqlite3.connect(file, isolation_level=None)
+            if values:
+                columns = connection.execute(f"SELECT name FROM pragma_table_info('{table}') WHERE name != 'id'")
+                column = rng.choice(columns.fetchall())[0]
+                value = rng.choice([None, -(2**40), 7.5, "\u00e9", b"\xff\x00", 2**60, ""])
+                odd = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE abs(random()) % 3 = 0"
+                connection.execute(odd, (value,))
+    except sqlite3.DatabaseError:  # without its log the file may have no tables yet
+        flip_bits(file, rng)
+    finally:
+        connection.close()
+
+
+def remove(file: Path, rng: random.Random) -> None:
+    file.unlink()
+
+
+@contextmanager
+def changed(file: Path) -> Iterator[bytearray]:
+    """Changed in place: a server that has it open meets it."""
+    data = bytearray(file.read_bytes())
+    yield data
+    with file.open("r+b") as target:
+        target.write(data)
+        target.truncate(len(data))
+
+
+KINDS: tuple[Damage, ...] = (
+    flip_bits, flip_bits, flip_in_header, overwrite_pages, overwrite_pages, cut_off, cut_little_off, zero_the_end,
+    change_types, change_types, remove,
+)  # fmt: skip
+WHILE_RUNNING: tuple[Damage, ...] = (flip_bits, overwrite_pages, overwrite_pages, zero_the_end)
+
+
+def harm(directory: Path, rng: random.Random, kinds: tuple[Damage, ...], *, only: str = "") -> str:
+    """Damage one or two files of the directory; says what was done."""
+    done = []
+    for _ in range(rng.choice([1, 1, 1, 2])):
+        files = sorted(path for path in directory.glob("*.sqlite*") if not path.name.endswith("-shm"))
+        files = [path for path in files if path.stat().st_size and (only or path.name) == path.name]
+        if not files:
+            break
+        file, kind = rng.choice(files), rng.choice(kinds)
+        kind(file, rng)
+        done.append(f"{kind.__name__} {file.name}")
+    return ", ".join(done)
+
+
+# -- the judge ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Found:
+    """What a start on a damaged directory came to."""
+
+    delivered: Counter[str]
+    missing: set[str]
+    counted: int  # records that the books call damaged, or that a begun log was said to have lost
+    problems: list[str]
+
+
+class Said(logging.Handler):
+    """The log lines by their action, with the records that they name as lost."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lost: list[object] = []
+        self.actions: Counter[str] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        action = getattr(record, "action", "")
+        self.actions[action] += 1
+        if action == "spool_lost":
+            self.lost.append(getattr(record, "records", 0))
+
+    @contextmanager
+    def listening(self) -> Iterator[Said]:
+        logging.getLogger().addHandler(self)
+        try:
+            yield self
+        finally:
+            logging.getLogger().removeHandler(self)
+
+
+async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) -> Found:
+    """Start, drain, recount, send a fresh record."""
+    problems = []
+    async with asyncio.timeout(120):
+        async with running(directory) as app:
+            storage = app.services.storage
+            fresh = await calls.send(app, rng, 1)
+            if fresh not in ((200, 401) if storage.registry is not None else (503,)):
+                problems.append(f"a fresh record was answered {fresh}")
+            if not await _drained(app):
+                problems.append(f"not drained: {await storage.deliveries.routes()}")
+            books = await storage.log.verify()
+            problems += books.imbalances
+            terms = books.topics.get(AI_TELEMETRY, {})
+            counted = terms.get("damaged", 0)
+            routes = await storage.deliveries.routes()
+            counted += sum(books.routes[route.name]["damaged"] for route in routes) if not counted else 0
+    delivered, strange = _archived(directory, calls)
+    missing = set(calls.acknowledged) - set(delivered)
+    problems += strange
+    if len(missing) > counted and "unknown" not in said.lost:
+        counted += sum(n for n in said.lost if isinstance(n, int))
+    if len(missing) > counted and "spool_lost" not in said.actions:
+        problems.append(f"{len(missing)} are missing and {counted} are counted")
+    return Found(delivered, missing, counted, problems)
+
+
+async def _drained(app: App) -> bool:
+    deliveries = app.services.storage.deliveries
+    for _ in range(int(DRAIN_S / 0.05)):
+        if all(route.queued == 0 for route in await deliveries.routes() if route.name == ROUTE):
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+def _archived(directory: Path, calls: Calls) -> tuple[Counter[str], list[str]]:
+    delivered: Counter[str] = Counter()
+    strange = []
+    path = directory / "archive.ndjson"
+    for line in path.read_text().splitlines() if path.exists() else ():
+        record = json.loads(line)
+        name = record["request_id"]
+        delivered[name] += 1
+        if content_hash(name, record["input_tokens"], "ada") != calls.sent.get(name):
+            strange.append(f"{name} says something else than was sent")
+    return delivered, strange
+
+
+def fresh_copy(corpus: Path, directory: Path) -> Path:
+    shutil.copytree(corpus, directory, ignore=shutil.ignore_patterns("reserve*"))
+    return directory

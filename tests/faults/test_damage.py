@@ -1,0 +1,82 @@
+"""Random damage to each of the three files and their logs, at rest and while running, through the start of the app."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults import damage
+from tests.faults.damage import KINDS, WHILE_RUNNING, Calls, Damage, Said, flip_in_header, fresh_copy, harm, judged
+from tests.faults.scenarios import Trial
+
+Corpora = dict[str, tuple[Path, Calls]]
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Corpora:
+    """By name: data directories with acknowledged calls. Half of them are delivered, of the others none."""
+    made: Corpora = {}
+    for name, archive in (("queued", False), ("delivered", True)):
+        directory = tmp_path_factory.mktemp(name)
+        calls = asyncio.run(damage.make_corpus(directory, random.Random(name), archive=archive))
+        made |= {f"{name} {kind}": (directory / kind, calls) for kind in ("rest", "killed")}
+    return made
+
+
+def check(
+    trial: Trial, rng: random.Random, corpora: Corpora, directory: Path, kinds: tuple[Damage, ...], *, only: str = ""
+) -> None:
+    """Damage a copy at rest, start on it, judge."""
+    name = rng.choice(sorted(corpora))
+    corpus, known = corpora[name]
+    calls = known.copy()
+    copy = fresh_copy(corpus, directory / f"{rng.getrandbits(32):08x}")
+    done = harm(copy, rng, kinds, only=only)
+    print(f"{name}: {done}")
+    with Said().listening() as said:
+        found = asyncio.run(judged(copy, calls, rng, said))
+    print(f"missing {len(found.missing)}, counted {found.counted}, said {dict(said.actions)}")
+    assert [] == found.problems
+    trial.count(acknowledged=len(calls.acknowledged), lost=max(0, len(found.missing) - found.counted))
+
+
+@pytest.mark.fault("F9")
+def test_damage_at_rest(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
+    """It always starts, delivers what is readable, counts the rest, balances its books and takes a fresh record."""
+    for rng in trial.rounds(short=12, full=800):
+        check(trial, rng, corpora, tmp_path, KINDS)
+
+
+@pytest.mark.fault("F10")
+def test_damaged_headers(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
+    """The first bytes of each file and log."""
+    for rng in trial.rounds(short=6, full=200):
+        check(trial, rng, corpora, tmp_path, (flip_in_header,))
+
+
+@pytest.mark.fault("F9")
+def test_damage_while_running(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
+    """What is damaged under a running server costs what is unreadable, at the latest after a restart."""
+    for rng in trial.rounds(short=4, full=200):
+        name = rng.choice(sorted(corpora))
+        corpus, known = corpora[name]
+        calls = known.copy()
+        copy = fresh_copy(corpus, tmp_path / f"{rng.getrandbits(32):08x}")
+        with Said().listening() as said:
+            asyncio.run(_run_damaged(copy, calls, rng))
+            found = asyncio.run(judged(copy, calls, rng, said))
+        print(f"missing {len(found.missing)}, counted {found.counted}, said {dict(said.actions)}")
+        assert [] == found.problems
+        trial.count(acknowledged=len(calls.acknowledged), lost=max(0, len(found.missing) - found.counted))
+
+
+async def _run_damaged(directory: Path, calls: Calls, rng: random.Random) -> None:
+    async with damage.running(directory, archive=False) as app:
+        for _ in range(rng.choice([0, 3])):
+            assert 200 == await calls.send(app, rng, 5)
+        print(harm(directory, rng, WHILE_RUNNING))
+        for _ in range(5):
+            assert await calls.send(app, rng, 5) in (200, 401, 503)
