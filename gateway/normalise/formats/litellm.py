@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
 from gateway.normalise.formats.engine.rules import column, count_tokens, fail, known_cost, tag_tier
-from gateway.normalise.litellm_calls import identity_of, names_of
+from gateway.normalise.litellm_calls import identity_of, needs_names
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading.metadata import Metadata, key_name
@@ -36,6 +36,7 @@ from gateway.normalise.reading.values import (
     text,
     unquoted,
 )
+from spool.identity import Identity, of_moment
 from spool.record import Inference
 
 NAME = "litellm"
@@ -132,9 +133,11 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     if _is_tool_call(event, record):
         return ()
     call_id = text(event.litellm_call_id)
-    names = names_of(record, event.call_type, lambda: (text(event.trace_id), call_id))
     identity = identity_of(record, call_id)
-    return (Call(record, identity._replace(also=names) if names else identity, left_out),)
+    if needs_names(record, event.call_type):
+        also = of_moment(record, (text(event.trace_id), call_id))
+        identity = Identity(identity.id, identity.lookups, identity.certain, also)
+    return (Call(record, identity, left_out),)
 
 
 def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
@@ -144,9 +147,9 @@ def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     record.response_model = _response_model(event, record)
     record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
-    record.session = first(
-        event.session_id, nested(meta.requester_metadata, LiteLLMRequester).session_id, _client(meta)
-    )
+    record.session = text(event.session_id)
+    if record.session is None:
+        record.session = first(nested(meta.requester_metadata, LiteLLMRequester).session_id, _client(meta))
     end_user = first(event.end_user, meta.user_api_key_end_user_id)
     return record, _describe(record, event, meta, text(meta.user_api_key_user_id), end_user)
 
@@ -207,11 +210,10 @@ def _describe(
     metadata = Metadata()
     metadata.label(word for word in _words(event.request_tags) if not str(word).startswith("User-Agent:"))
     answered, usage = event.response, meta.usage_object
-    tag_tier(
-        metadata,
-        usage.service_tier if isinstance(usage, Usage) else None,
-        answered.service_tier if isinstance(answered, LiteLLMResponse) else None,
-    )
+    used = usage.service_tier if isinstance(usage, Usage) else None
+    served = answered.service_tier if isinstance(answered, LiteLLMResponse) else None
+    if used is not None or served is not None:
+        tag_tier(metadata, used, served)
     if meta.spend_logs_metadata:
         metadata.learn(mapping(meta.spend_logs_metadata))
     metadata.describe(record, principal=principal, end_user=end_user)
@@ -229,9 +231,9 @@ def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     details = _details(event, meta)
     input_tokens = count(event.prompt_tokens, "prompt_tokens")
     output_tokens = count(event.completion_tokens, "completion_tokens")
-    if input_tokens is None and output_tokens is None:
+    if (input_tokens, output_tokens) in (details[:2], (None, None)):
         return details
-    return details._replace(input=input_tokens, output=output_tokens)
+    return Tokens(input_tokens, output_tokens, *details[2:])
 
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:

@@ -328,10 +328,11 @@ def _parsed_length(text: memoryview) -> int | None:
     except RecursionError:
         return None
     except msgspec.DecodeError as error:
-        offset = error_offset(error)
+        said = str(error)
+        found = _OFFSET.search(said)
         # "trailing characters" saves the second pass over a large body; under any other words the text before is tried.
-        if offset is not None and ("trailing" in str(error) or _is_document(text[: offset - 1])):
-            return offset - 1
+        if found is not None and ("trailing" in said or _is_document(text[: int(found[1]) - 1])):
+            return int(found[1]) - 1
     return None
 
 

@@ -44,10 +44,12 @@ class Allowance:
         if self._items > self.max_items:
             many = f"The body holds more than {self.max_items} items (server.max_items)"
             raise Refusal(413, "too_many_items", f"{many}; send smaller batches.")
-        self._beyond += max(0, items * ITEM_BYTES - size)
-        if self._beyond >= SLICE_BYTES:
-            self.hold(self._beyond)
-            self._beyond = 0
+        beyond = items * ITEM_BYTES - size
+        if beyond > 0:
+            self._beyond += beyond
+            if self._beyond >= SLICE_BYTES:
+                self.hold(self._beyond)
+                self._beyond = 0
 
     def is_due(self, size: int, parts: int = 0) -> bool:
         """Whether the event loop is due its turn, with an item of so many bytes and parts done."""

@@ -32,6 +32,11 @@ _SECRET = re.compile(
     r"|\S{0,12}\.{3}\S{0,12})",
     re.IGNORECASE,
 )
+# How a text begins for which the expression is worth its time; letters that it takes for others are among them.
+_SECRET_STARTS = frozenset({
+    "be", "ba", "sk", "rk", "pc", "gs", "xa", "pp", "cs", "r8", "hf", "th", "gh", "gi", "gı", "gl", "ak", "as", "ai",
+    "aı", "xo", "ya", "ey",
+})  # fmt: skip
 
 
 @lru_cache(maxsize=8192)
@@ -44,7 +49,9 @@ def is_secret(value: Any) -> bool:
     """Whether text looks like a credential, or like one that was masked in part."""
     if not isinstance(value, str):
         return False
-    return _SECRET.fullmatch(value) is not None or ("***" in value and len(value.split()) == 1)
+    if (value[:2].casefold()[:2] in _SECRET_STARTS or "..." in value) and _SECRET.fullmatch(value):
+        return True
+    return "***" in value and len(value.split()) == 1
 
 
 def text_of(value: Any) -> str | None:
@@ -65,14 +72,18 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
     text = text_of(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
-    if isinstance(value, str) and may_hold_content(name):  # a number is no prompt: `messages_sent` is a count
+    if may_hold_content(name) if text is value else is_content(name):  # no number is a prompt: `messages_sent` counts
         return False
-    return put_label(tags, name, text)
+    return _add(tags, name, text)
 
 
 def put_label(tags: dict[str, str], name: str, text: str) -> bool:
     """Add a label, whose name an operator chose; False under a plain name of content, or when there is no room."""
-    if len(name) > MAX_NAME or len(text) > MAX_VALUE or is_content(name):
+    return len(name) <= MAX_NAME and not is_content(name) and _add(tags, name, text)
+
+
+def _add(tags: dict[str, str], name: str, text: str) -> bool:
+    if len(text) > MAX_VALUE:
         return False
     if len(tags) >= MAX_TAGS and name not in tags:
         return False

@@ -209,13 +209,14 @@ def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
     input_details = nested(usage.prompt_tokens_details or usage.input_tokens_details, Details)
     output_details = nested(usage.completion_tokens_details or usage.output_tokens_details, Details)
     cache_read = _either(input_details.cached_tokens, usage.cache_read_input_tokens)
+    kinds = _either(input_details.cache_creation_token_details, usage.cache_creation)
     reported = Tokens(
         count(_either(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
         count(_either(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"),
         count(cache_read, "usage.prompt_tokens_details.cached_tokens"),
         _openai_cache_write(usage, input_details),
         output_details.reasoning(),
-        _openai_one_hour(usage, input_details),
+        None if kinds is None else nested(kinds, CacheWrites).one_hour(),
     )
     return settle(reported, total=total_of(usage.total_tokens), without_cache=without_cache)
 
@@ -228,11 +229,6 @@ def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
     if write is not None or input_details.cache_creation_token_details is None:
         return write
     return nested(input_details.cache_creation_token_details, CacheWrites).total()
-
-
-def _openai_one_hour(usage: Usage, input_details: Details) -> int | None:
-    kinds = _either(input_details.cache_creation_token_details, usage.cache_creation)
-    return None if kinds is None else nested(kinds, CacheWrites).one_hour()
 
 
 def _of_converse(usage: Usage) -> Tokens:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -188,7 +188,8 @@ def number_of(value: Any, field: str) -> Decimal | None:
     """A number however it was written; None if absent. Raises BadValue if it is no number."""
     kind = type(value)
     if kind is Decimal:
-        return cast(Decimal, value)
+        number: Decimal = value
+        return number
     if kind is int:
         return Decimal(value)
     if kind is float:  # of OTLP, and of unions in JSON: the digits are those of its shortest text

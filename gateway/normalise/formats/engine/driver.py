@@ -72,13 +72,13 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
 def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
     """The calls of one item, and what of it cannot be counted. What has neither a model nor tokens is no call."""
     try:
-        return [found for found in format.calls(event) if not isinstance(found, Call) or _is_call(found)]
+        return [
+            found
+            for found in format.calls(event)
+            if not isinstance(found, Call) or found.is_certain or is_call(found.record)
+        ]
     except BadValue as error:
         return [error]
-
-
-def _is_call(call: Call) -> bool:
-    return call.is_certain or is_call(call.record)
 
 
 def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.normalise.litellm_calls import names_of
+from gateway.normalise.litellm_calls import needs_names
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
 from gateway.normalise.reading import operations, values
+from spool.identity import of_moment
 from spool.record import Inference
 
 _RAW_TWIN = "raw_gen_ai_request"
@@ -60,7 +61,9 @@ def _refine(span: Span, record: Inference) -> None:
 def _also(span: Span, record: Inference) -> tuple[bytes, ...]:
     attributes = span.attributes
     call_type = semconv.first(attributes, _CALL_TYPE)
-    return names_of(record, call_type, lambda: (values.text(attributes.get(name)) for name in (_TRACE_ID, _CALL_ID)))
+    if not needs_names(record, call_type):
+        return ()
+    return of_moment(record, [values.text(attributes.get(name)) for name in (_TRACE_ID, _CALL_ID)])
 
 
 def _usage_object(value: Any) -> Fields:

@@ -1,0 +1,38 @@
+"""Values that look like credentials: what is looked at first never decides otherwise than the expression."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.normalise.reading import tags
+from gateway.normalise.reading.tags import is_secret
+
+SECRETS = [
+    "Bearer abc", "basic abc", "sk-12345678", "rk-12345678", "pcsk-12345678", "gsk-12345678", "xai-12345678",
+    "pplx-12345678", "csk-12345678", "sk_0123456789abcdef", "r8_0123456789abcdef", "hf_0123456789abcdef",
+    "th_0123456789abcdef", "thd_0123456789abcdef", "ghp_0123456789abcdef", "github_pat_0123456789abcdef",
+    "glpat_0123456789abcdef", "AKIA0123456789ab", "ASIA0123456789ab", "AIza0123456789ab", "xoxb-1", "ya29.abc",
+    "eyJhbGci.eyJz.sig", "sk-ab...cdef", "...cdef", "ab***cd",
+]  # fmt: skip
+ALIKE = [chr(code) for code in range(0x80, 0x110000) if re.fullmatch("[a-z0-9]", chr(code), re.IGNORECASE)]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_credentials_are_known_however_they_begin(secret: str) -> None:
+    """In capitals, and with letters that the expression takes for the plain ones."""
+    assert is_secret(secret) and is_secret(secret.swapcase())
+    for place in (0, 1):
+        for letter in ALIKE:
+            if re.fullmatch(re.escape(secret[place]), letter, re.IGNORECASE):
+                assert is_secret(secret[:place] + letter + secret[place + 1 :])
+
+
+@given(st.text("bearsikpcgxhtlyo8f-_.*JAz29ıſK 0", max_size=24) | st.text(max_size=12))
+def test_the_expression_decides(value: str) -> None:
+    """Whatever the value."""
+    masked = "***" in value and len(value.split()) == 1
+    assert is_secret(value) == (tags._SECRET.fullmatch(value) is not None or masked)
