@@ -159,30 +159,32 @@ class _Work:
         """Keep what is new. The one loop that every record goes through, so names are local."""
         index, ids, hours, records = self._index, self._plan.ids, self._plan.hours, self._records
         now, now_ns, topic, first = self._plan.at, self._now_ns, self._terms.topic, self._first
+        of_topic, step = duplicates.place(topic, 0), duplicates.place(topic, 1) - duplicates.place(topic, 0)
         for record, identity in items:
-            if not identity.certain:
+            known_as, lookups, certain, also, links = identity
+            if not certain:
                 self._terms.unidentified += 1
                 records.append(record)
                 continue
-            id = index.id_of(identity.id)
+            id = index.id_of(known_as)
             hour, near = hours_around(record.start_time, now_ns)
             place = ids.get(id)
             if place is None:
                 place = index.find(identity, id, near, now)
-            if place is None and (identity.lookups or identity.also):
+            if place is None and (lookups or also):
                 place = self._near(identity)
-            if place is None and identity.links:
-                place = self._other_side(identity.links, near)
+            if place is None and links:
+                place = self._other_side(links, near)
             if place is None:
-                place = duplicates.place(topic, first + len(records))
+                place = of_topic + step * (first + len(records))  # `duplicates.place`, without a call
                 ids[id] = place
                 hours.append(hour)
                 records.append(record)
-                if (identity.also or identity.links) and isinstance(record, Inference):
+                if (also or links) and isinstance(record, Inference):
                     record.also = b"".join(identity.names)
             else:
                 self._known(record, place)
-            if (identity.also or identity.links) and place != IN_A_RUN:
+            if (also or links) and place != IN_A_RUN:
                 self._remember_names(record, identity, place, hour)
 
     def _remember_names(self, record: Record, identity: Identity, place: int, hour: int) -> None:

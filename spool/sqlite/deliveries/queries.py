@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.stored import COUNTS
@@ -139,7 +140,8 @@ FORGET = (
 )
 
 
-def count(counts: Iterable[str]) -> str:
+@cache
+def count(counts: tuple[str, ...]) -> str:
     """Add to counts of a route; the values come in the order of the names, then the route."""
     return f"UPDATE routes SET {', '.join(f'{name} = {name} + ?' for name in counts)} WHERE name = ?"
 

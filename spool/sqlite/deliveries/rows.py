@@ -120,13 +120,14 @@ def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
 
 def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
     """Everything that a change does, in the caller's transaction; returns the added deliveries with their ids."""
-    connection.executemany(queries.REMOVE, [(delivery,) for delivery in change.removed])
+    for removed in change.removed:
+        connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:
         connection.execute(queries.CHANGE, _values(change.changed))
     added = [_insert(connection, delivery) for delivery in change.added]
     counts = {name: n for name, n in change.counts.items() if n}
     if counts:
-        connection.execute(queries.count(counts), (*counts.values(), change.route))
+        connection.execute(queries.count(tuple(counts)), (*counts.values(), change.route))
     if change.refusal is not None:
         values = {name: getattr(change.refusal, name) for name in queries.REFUSAL_COLUMNS}
         connection.execute(queries.REFUSED, values)
