@@ -15,9 +15,12 @@ import msgspec
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.names import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
 MAX_VALUE = 16 * 1024  # a longer text is no name, id, number or usage object
+LARGEST_REDUCED = 16 * 1024 * 1024  # characters of a text in which numbers are looked for
+_LARGE = 256 * 1024  # of one from which only the small members are decoded
 
 SCALAR = "scalar"
 WORDS = "words"  # a list of texts is kept
@@ -63,10 +66,18 @@ RULES = _Rules()
 
 def reduced(name: str, value: str) -> dict[str, Any] | None:
     """What may be read of a text under a name whose rule is REDUCED; None when there is nothing."""
+    if len(value) > LARGEST_REDUCED:
+        return None
     if (read := _TEXTS.get(name)) is not None:
         return read(value) or None
     try:
-        tree = msgspec.json.decode(value)
+        tree = msgspec.json.decode(value) if len(value) <= _LARGE else _small_members(value)
     except (ValueError, RecursionError):
         return None
     return (_REDUCTIONS[name](tree) or None) if isinstance(tree, dict) else None
+
+
+def _small_members(value: str) -> dict[str, Any]:
+    """A large text's object without its large members, which hold no figures."""
+    members = payload.peek(value.encode())
+    return {name: msgspec.json.decode(raw) for name, raw in members.items() if len(raw) <= _LARGE}

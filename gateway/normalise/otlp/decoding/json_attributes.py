@@ -15,11 +15,14 @@ from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.slices import Malformed
 from gateway.normalise.otlp.model import Attributes
 
+LARGE = 256 * 1024  # bytes of a value that no field can hold
 _LONGEST_NAME = 64  # of an attribute in a message
 
 
-def attributes_of(pairs: Iterable[schema.KeyValue | None] | None) -> Attributes:
-    """Key-value pairs as a dict, without content; the last of a repeated key stays."""
+def attributes_of(pairs: Iterable[schema.KeyValue | None] | Attributes | None) -> Attributes:
+    """Key-value pairs as a dict, without content; the last of a repeated key stays. What is read already stays."""
+    if isinstance(pairs, dict):
+        return pairs
     attributes: Attributes = {}
     for pair in pairs or ():
         if pair is None or not pair.key or pair.value is None:
@@ -73,7 +76,7 @@ def _kept(value: schema.Value, rule: str, name: str) -> Any:
 
 def _words(encoded: Raw, name: str) -> list[str] | None:
     """The texts of an array; decoded only here, because most arrays are never read."""
-    if not memoryview(encoded).nbytes:
+    if not 0 < memoryview(encoded).nbytes <= LARGE:
         return None
     try:
         array = schema.ARRAY.decode(encoded)

@@ -8,25 +8,33 @@ is refused.
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Raw
 
 from gateway.errors import BadPayload
+from gateway.normalise.otlp.decoding import json_request, trace_ends
 from gateway.normalise.otlp.decoding import json_schema as schema
-from gateway.normalise.otlp.decoding import lone_surrogates, trace_ends
 from gateway.normalise.otlp.decoding.json_attributes import attributes_of, double, outside_of, whole_number
-from gateway.normalise.otlp.decoding.json_names import in_camel_case
+from gateway.normalise.otlp.decoding.json_cut import JsonCut, JsonItem
+from gateway.normalise.otlp.decoding.json_request import (
+    JsonScopes,
+    LargeItem,
+    Names,
+    decoded,
+    large_item,
+    small_members,
+    turns,
+)
+from gateway.normalise.otlp.decoding.json_schema import JsonResource
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Malformed, Slice
 from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
-from gateway.normalise.payload.items import error_offset
 from gateway.normalise.payload.slices import Allowance
 
 T = TypeVar("T")
@@ -46,7 +54,7 @@ class _Place:
 
     __slots__ = ("entry", "inner", "item", "names")
 
-    def __init__(self, names: tuple[str, str, str], entry: int, inner: int, item: int) -> None:
+    def __init__(self, names: Names, entry: int, inner: int, item: int) -> None:
         self.names = names
         self.entry = entry
         self.inner = inner
@@ -57,150 +65,109 @@ class _Place:
         return f"{outer}[{self.entry}].{middle}[{self.inner}].{items}[{self.item}]"
 
 
-_Reader = Callable[[Slice[T], int, Resource, Scope, Raw, _Place], None]
+class _Filling(Generic[T]):
+    """The slice that is being filled, and how many items came before it."""
+
+    __slots__ = ("_before", "part")
+
+    def __init__(self) -> None:
+        self.part: Slice[T] = Slice()
+        self._before = 0
+
+    def add(self, item: T) -> None:
+        self.part.items.append((self._before + self.part.received, item))
+        self.part.received += 1
+
+    def reject(self, message: str) -> None:
+        self.part.rejects.append(Reject(self._before + self.part.received, MALFORMED, message))
+        self.part.received += 1
+
+    def ignore(self, reason: str) -> None:
+        self.part.ignored[reason] += 1
+        self.part.received += 1
+
+    def cut(self) -> Slice[T]:
+        part, self.part = self.part, Slice()
+        self._before += part.received
+        return part
+
+
+# Each step of one is the event loop's turn.
+_Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], Iterable[None]]
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Span]]:
     """The spans of an ExportTraceServiceRequest."""
-    return _slices(body, schema.TRACES, ("resourceSpans", "scopeSpans", "spans"), _read_span, allowance or Allowance())
+    ends = TraceEnds() if len(body) > trace_ends.LARGE else None
+    names = ("resourceSpans", "scopeSpans", "spans")
+    for part in _slices(body, schema.TRACES, names, _read_span, allowance or Allowance(), ends):
+        if ends is not None:
+            ends.mark_ended(part)
+        yield part
 
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[LogRecord]]:
     """The records of an ExportLogsServiceRequest."""
-    return _slices(
-        body, schema.LOGS, ("resourceLogs", "scopeLogs", "logRecords"), _read_log_record, allowance or Allowance()
-    )
+    names = ("resourceLogs", "scopeLogs", "logRecords")
+    return _slices(body, schema.LOGS, names, _read_log_record, allowance or Allowance())
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Point]]:
     """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
-    return _slices(
-        body, schema.METRICS, ("resourceMetrics", "scopeMetrics", "metrics"), _read_metric, allowance or Allowance()
-    )
+    names = ("resourceMetrics", "scopeMetrics", "metrics")
+    return _slices(body, schema.METRICS, names, _read_metric, allowance or Allowance())
 
 
 def _slices(
     body: bytes,
     decoder: msgspec.json.Decoder[Any],
-    names: tuple[str, str, str],
+    names: Names,
     read: _Reader[T],
     allowance: Allowance,
+    ends: TraceEnds | None = None,
 ) -> Iterator[Slice[T]]:
-    yield from _check_text(body)
-    outer, middle, items = names
-    request = _decoded(in_camel_case(body), decoder)
-    allowance.count(_count(request, names), len(body))
-    ends = None
-    if decoder is schema.TRACES and len(body) > trace_ends.LARGE:
-        ends = yield from _trace_ends(request, allowance.again())
-    part: Slice[T] = Slice()
-    place = 0
-    for i, entry in _present(getattr(request, outer)):
-        resource = _resource(entry.resource, f"{outer}[{i}]")
+    entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
+    for _ in json_request.entries(body, decoder, names, allowance, into=entries):
+        yield Slice()
+    if ends is not None:
+        for _ in _note_ends(ends, entries, allowance):
+            yield Slice()
+    filling: _Filling[T] = _Filling()
+    for i, described, scopes in entries:
+        resource = _resource(described, f"{names[0]}[{i}]")
         if allowance.is_due(0):
             yield Slice()
-        for j, inner in _present(getattr(entry, middle)):
-            scope = Scope(inner.scope.name or "", inner.scope.version or "") if inner.scope else Scope("", "")
+        for j, named, items in scopes:
+            scope = Scope(named.name or "", named.version or "") if named else Scope("", "")
             if allowance.is_due(0):
                 yield Slice()
-            for k, raw in enumerate(getattr(inner, items) or ()):
-                size = memoryview(raw).nbytes
-                read(part, place, resource, scope, raw, _Place(names, i, j, k))
-                if allowance.is_due(size):
-                    if ends is not None:
-                        ends.mark_ended(part)
-                    yield part
-                    place += part.received
-                    part = Slice()
-    if ends is not None:
-        ends.mark_ended(part)
-    yield part
+            for k, raw in enumerate(items):
+                for _ in read(filling, resource, scope, raw, _Place(names, i, j, k), allowance):
+                    yield filling.cut()
+                if allowance.is_due(memoryview(raw).nbytes):
+                    yield filling.cut()
+    yield filling.cut()
 
 
-def _count(request: Any, names: tuple[str, str, str]) -> int:
-    """How many items there are: resources and scopes, too."""
-    outer, middle, items = names
-    groups = [getattr(entry, middle) or () for entry in getattr(request, outer) or () if entry is not None]
-    scopes = [scope for group in groups for scope in group if scope is not None]
-    return (
-        len(getattr(request, outer) or ())
-        + sum(map(len, groups))
-        + sum(len(getattr(scope, items) or ()) for scope in scopes)
-    )
-
-
-def _trace_ends(request: schema.JsonTraces, allowance: Allowance) -> Generator[Slice[Any], None, TraceEnds]:
+def _note_ends(
+    ends: TraceEnds, entries: Iterable[tuple[int, JsonResource | None, JsonScopes]], allowance: Allowance
+) -> Iterator[None]:
     """The walk ahead: it looks for nothing but trace ids."""
-    ends = TraceEnds()
-    for _, entry in _present(request.resourceSpans):
-        for _, inner in _present(entry.scopeSpans):
-            for raw in inner.spans or ():
+    for _, _, scopes in entries:
+        for _, _, items in scopes:
+            for raw in items:
                 with suppress(ValueError):  # the reading itself says what is wrong
                     ends.note(bytes.fromhex(schema.TRACE_ID.decode(raw).traceId))
                 if allowance.is_due(memoryview(raw).nbytes):
-                    yield Slice()
-    return ends
+                    yield
 
 
-def _resource(resource: schema.JsonResource | None, where: str) -> Resource:
+def _resource(resource: JsonResource | None, where: str) -> Resource:
     """What all items below inherit: it cannot be rejected alone."""
     try:
         return Resource(attributes_of(resource.attributes if resource else None))
     except Malformed as error:
         raise BadPayload(f"{where}.resource{error}") from None
-
-
-def _present(entries: list[Any] | None) -> Iterator[tuple[int, Any]]:
-    return ((place, entry) for place, entry in enumerate(entries or ()) if entry is not None)
-
-
-def _check_text(body: bytes) -> Iterator[Slice[Any]]:
-    """Refuse what is not UTF-8, also in members that are not read."""
-    if body.isascii():
-        return
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for start in range(0, len(body), MAX_SLICE):
-        end = start + MAX_SLICE
-        try:
-            decoder.decode(body[start:end], final=end >= len(body))
-        except UnicodeDecodeError as error:
-            raise BadPayload(f"body: not UTF-8 near byte {start + error.start}") from None
-        if end < len(body):
-            yield Slice()
-
-
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise BadPayload(f"{_path(error) or 'body'}: not of the type that OTLP gives it") from None
-    except msgspec.DecodeError as error:
-        mended = lone_surrogates.replaced(body)
-        if mended is not None:
-            return _decoded(mended, decoder)
-        raise BadPayload(f"body: no JSON ({_offset(error)})") from None
-    except RecursionError:
-        raise BadPayload("body: nested too deeply") from None
-
-
-def _path(error: msgspec.ValidationError) -> str:
-    # "Expected `int`, got `float` - at `$.status.code`": the path and nothing else, so no value can get out.
-    _, found, path = str(error).rpartition("`$")
-    return path.strip("`.") if found else ""
-
-
-def _offset(error: msgspec.DecodeError) -> str:
-    offset = error_offset(error)
-    return "it ends too early" if offset is None else f"byte {offset}"
-
-
-def _item(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
-    try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        raise Malformed(f".{_path(error)}: not of the type that OTLP gives it") from None
-    except msgspec.DecodeError:
-        raise Malformed(": no JSON, or text that is no Unicode") from None
 
 
 def _time(value: schema.Whole, field: str) -> int:
@@ -228,16 +195,46 @@ def _usable_id(value: Any, size: int) -> str | None:
         return None
 
 
-def _read_span(part: Slice[Span], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
-    at = place + part.received
+def _read_span(
+    filling: _Filling[Span], resource: Resource, scope: Scope, raw: JsonItem, where: _Place, allowance: Allowance
+) -> Iterable[None]:
+    if memoryview(raw).nbytes > MAX_SLICE:
+        return _read_large(_large_span, filling, resource, scope, raw, where, allowance)
     try:
-        span = _item(raw, schema.SPAN)
-        if span is None:
-            return
-        part.items.append((at, _span(span, resource, scope)))
+        span = decoded(raw, schema.SPAN)
+        if span is not None:
+            filling.add(_span(span, resource, scope))
     except Malformed as error:
-        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
-    part.received += 1
+        filling.reject(f"{where}{error}")
+    return ()
+
+
+def _read_large(
+    read: Callable[[LargeItem, Resource, Scope], T],
+    filling: _Filling[T],
+    resource: Resource,
+    scope: Scope,
+    raw: JsonItem,
+    where: _Place,
+    allowance: Allowance,
+) -> Iterator[None]:
+    try:
+        large = yield from large_item(raw, allowance)
+        filling.add(read(large, resource, scope))
+    except (Malformed, BadPayload) as error:
+        filling.reject(f"{where}{error}")
+
+
+def _large_span(large: LargeItem, resource: Resource, scope: Scope) -> Span:
+    span: Any = decoded(large.text, schema.SPAN)
+    span.attributes, span.events = large.attributes, large.exceptions
+    return _span(span, resource, scope)
+
+
+def _large_log_record(large: LargeItem, resource: Resource, scope: Scope) -> LogRecord:
+    record: Any = decoded(large.text, schema.LOG_RECORD)
+    record.attributes = large.attributes
+    return _log_record(record, resource, scope)
 
 
 def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
@@ -262,17 +259,17 @@ def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
 
 
 def _read_log_record(
-    part: Slice[LogRecord], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place
-) -> None:
-    at = place + part.received
+    filling: _Filling[LogRecord], resource: Resource, scope: Scope, raw: JsonItem, where: _Place, allowance: Allowance
+) -> Iterable[None]:
+    if memoryview(raw).nbytes > MAX_SLICE:
+        return _read_large(_large_log_record, filling, resource, scope, raw, where, allowance)
     try:
-        record = _item(raw, schema.LOG_RECORD)
-        if record is None:
-            return
-        part.items.append((at, _log_record(record, resource, scope)))
+        record = decoded(raw, schema.LOG_RECORD)
+        if record is not None:
+            filling.add(_log_record(record, resource, scope))
     except Malformed as error:
-        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
-    part.received += 1
+        filling.reject(f"{where}{error}")
+    return ()
 
 
 def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope) -> LogRecord:
@@ -292,13 +289,14 @@ def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope) 
     )
 
 
-def _read_metric(part: Slice[Point], place: int, resource: Resource, scope: Scope, raw: Raw, where: _Place) -> None:
+def _read_metric(
+    filling: _Filling[Point], resource: Resource, scope: Scope, raw: JsonItem, where: _Place, allowance: Allowance
+) -> Iterator[None]:
     """Points are the items here: a metric that cannot be read counts as one of them."""
     try:
-        metric = _item(raw, schema.METRIC)
-    except Malformed as error:
-        part.rejects.append(Reject(place + part.received, MALFORMED, f"{where}{error}"))
-        part.received += 1
+        metric = yield from _metric(raw, allowance)
+    except (Malformed, BadPayload) as error:
+        filling.reject(f"{where}{error}")
         return
     if metric is None:
         return
@@ -311,24 +309,46 @@ def _read_metric(part: Slice[Point], place: int, resource: Resource, scope: Scop
         if isinstance(temporality, str):
             temporality = _TEMPORALITIES.get(temporality, 0)
         countable.shape(name, temporality or 0, bool(data.isMonotonic))
-        for number, encoded in enumerate(data.dataPoints or ()):
-            _read_point(part, place, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
+        points = data.dataPoints or ()
+        allowance.count(len(points), memoryview(raw).nbytes)
+        for number, encoded in enumerate(points):
+            _read_point(filling, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
+            if allowance.is_due(memoryview(encoded).nbytes):
+                yield
 
 
-def _read_point(part: Slice[Point], place: int, countable: Countable, raw: Raw, kind: str, where: str) -> None:
-    at = place + part.received
+def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
+    """A metric; of a large one the points are cut out by their places."""
+    if memoryview(raw).nbytes <= MAX_SLICE:
+        return decoded(raw, schema.METRIC)
+    cut = JsonCut(bytes(raw), allowance.again())
+    points = partial(cut.elements, where=".dataPoints")
+    read = {kind.encode(): partial(cut.members, read={b"dataPoints": points}, where=f".{kind}") for kind in _KINDS}
+    members = yield from turns(cut.whole(partial(cut.members, read=read)))
+    kinds = {kind: members.pop(kind.encode()) for kind in _KINDS if kind.encode() in members}
+    metric: Any = decoded(small_members(members), schema.METRIC)
+    for kind, inner in kinds.items():
+        found = inner.pop(b"dataPoints", ())
+        data: Any = decoded(small_members(inner), schema.DATA, f".{kind}")
+        data.dataPoints = found
+        setattr(metric, kind, data)
+    return metric
+
+
+def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, kind: str, where: str) -> None:
     try:
-        encoded = _item(raw, schema.DATA_POINT)
+        if memoryview(raw).nbytes > MAX_SLICE:
+            raise Malformed(f": more than {MAX_SLICE} bytes")
+        encoded = decoded(raw, schema.DATA_POINT)
         if encoded is None:
             return
         point = _point(countable, encoded, kind) if countable.counts else None
         if point is None:
-            part.ignored[CANNOT_COUNT] += 1
+            filling.ignore(CANNOT_COUNT)
         else:
-            part.items.append((at, point))
+            filling.add(point)
     except Malformed as error:
-        part.rejects.append(Reject(at, MALFORMED, f"{where}{error}"))
-    part.received += 1
+        filling.reject(f"{where}{error}")
 
 
 def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:

@@ -144,6 +144,12 @@ class Metric(Struct, gc=False):
     summary: Data | None = None
 
 
+class NamedAttribute(Struct, gc=False):
+    """Of an attribute, the name alone."""
+
+    key: str | None = None
+
+
 class Traced(Struct, gc=False):
     """Of a span, the trace alone."""
 
@@ -159,3 +165,9 @@ LOG_RECORD: msgspec.json.Decoder[JsonLogRecord | None] = msgspec.json.Decoder(Js
 METRIC: msgspec.json.Decoder[Metric | None] = msgspec.json.Decoder(Metric | None)
 DATA_POINT: msgspec.json.Decoder[DataPoint | None] = msgspec.json.Decoder(DataPoint | None)
 ARRAY: msgspec.json.Decoder[Array | None] = msgspec.json.Decoder(Array | None)
+DATA: msgspec.json.Decoder[Data] = msgspec.json.Decoder(Data)
+KEY_VALUE: msgspec.json.Decoder[KeyValue | None] = msgspec.json.Decoder(KeyValue | None)
+EVENT: msgspec.json.Decoder[JsonEvent | None] = msgspec.json.Decoder(JsonEvent | None)
+RESOURCE: msgspec.json.Decoder[JsonResource | None] = msgspec.json.Decoder(JsonResource | None)
+SCOPE: msgspec.json.Decoder[JsonScope | None] = msgspec.json.Decoder(JsonScope | None)
+NAMED = msgspec.json.Decoder(NamedAttribute)

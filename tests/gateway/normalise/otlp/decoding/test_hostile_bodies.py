@@ -47,16 +47,16 @@ def read(signal: Signal, body: bytes, *, json: bool = False, max_items: int = 25
 
 # Each of these took between a hundred and seven hundred times its bytes, or seconds without a turn.
 BOMBS = {
-    "zeros": bytes(8 * MIB),
-    "zeros in a resource": field(1, bytes(8 * MIB)),
-    "fields nobody knows": field(1, b"\x18\x00" * (4 * MIB)),
-    "spans": of_items(b"\x12\x00" * (4 * MIB)),
-    "resources": b"\x0a\x00" * (4 * MIB),
-    "scopes": field(1, b"\x12\x00" * (4 * MIB)),
-    "attributes": of_items(field(2, b"\x4a\x00" * (4 * MIB))),
-    "events": of_items(field(2, b"\x5a\x00" * (4 * MIB))),
-    "links": of_items(field(2, b"\x6a\x00" * (4 * MIB))),
-    "attributes of a resource": field(1, field(1, b"\x0a\x00" * (4 * MIB))),
+    "zeros": bytes(4 * MIB),
+    "zeros in a resource": field(1, bytes(4 * MIB)),
+    "fields nobody knows": field(1, b"\x18\x00" * (2 * MIB)),
+    "spans": of_items(b"\x12\x00" * (2 * MIB)),
+    "resources": b"\x0a\x00" * (2 * MIB),
+    "scopes": field(1, b"\x12\x00" * (2 * MIB)),
+    "attributes": of_items(field(2, b"\x4a\x00" * (2 * MIB))),
+    "events": of_items(field(2, b"\x5a\x00" * (2 * MIB))),
+    "links": of_items(field(2, b"\x6a\x00" * (2 * MIB))),
+    "attributes of a resource": field(1, field(1, b"\x0a\x00" * (2 * MIB))),
 }
 
 
@@ -68,13 +68,53 @@ def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
     tracemalloc.start()
     began = time.thread_time()
     with pytest.raises(Refusal):
-        for _ in otlp.normalise("traces", body, json=False, options=Options()):
+        for _ in otlp.normalise("traces", body, json=False, options=Options(max_items=50_000)):
             now = time.thread_time()
             longest, began = max(longest, now - began), now
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * len(body) + 8 * MIB
     assert longest < 1.0  # of processor time, traced: seconds before
+
+
+MANY_IN_JSON = {
+    "spans": '{"resourceSpans":[{"scopeSpans":[{"spans":[@]}]}]}',
+    "resources": '{"resourceSpans":[@]}',
+    "scopes": '{"resourceSpans":[{"scopeSpans":[@]}]}',
+    "attributes": '{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[@]}]}]}]}',
+    "events": '{"resourceSpans":[{"scopeSpans":[{"spans":[{"events":[@]}]}]}]}',
+    "attributes of a resource": '{"resourceSpans":[{"resource":{"attributes":[@]}}]}',
+}
+
+
+@pytest.mark.parametrize("name", MANY_IN_JSON)
+@pytest.mark.parametrize("item", ["{}", "null"])
+def test_a_bomb_in_json_is_refused_before_it_unfolds(name: str, item: str) -> None:
+    """Millions of values of a few bytes: each was kept by its place, seventy bytes for three."""
+    body = MANY_IN_JSON[name].replace("@", ",".join([item] * 400_000)).encode()
+    tracemalloc.start()
+    with pytest.raises(Refusal) as refused:
+        read("traces", body, json=True, max_items=20_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 413 == refused.value.status
+    assert peak < 2 * len(body) + 20 * MIB
+
+
+def test_points_of_one_metric_are_bounded_in_json() -> None:
+    """A metric has any number of points, and each is an item."""
+    points = ",".join(["{}"] * 700_000)
+    body = in_json("metrics", f'{{"name":"gen_ai.client.token.usage","sum":{{"dataPoints":[{points}]}}}}')
+    with pytest.raises(Refusal, match="more than 250000 items"):
+        read("metrics", body, json=True)
+
+
+@pytest.mark.parametrize("opened", ["[", '{"a":', '[{"a":'])
+def test_deep_nesting_in_a_large_body_is_refused(opened: str) -> None:
+    """Where it is read and where it is passed over."""
+    for start in ('{"resourceSpans":', '{"other":', '{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":'):
+        with pytest.raises(BadPayload):
+            read("traces", (start + opened * MIB).encode(), json=True)
 
 
 NESTED = {

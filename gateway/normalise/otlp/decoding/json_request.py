@@ -1,0 +1,224 @@
+"""
+The resources, scopes and items of an OTLP/JSON request, not yet read.
+
+A small body is parsed at once. A large one is cut by places, and so is a large item: whatever it holds, nothing is
+made of what nobody reads.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from gateway.errors import BadPayload, Refusal
+from gateway.normalise.otlp import admission
+from gateway.normalise.otlp.admission import RULES
+from gateway.normalise.otlp.decoding import json_schema as schema
+from gateway.normalise.otlp.decoding import lone_surrogates
+from gateway.normalise.otlp.decoding.json_attributes import LARGE, attributes_of
+from gateway.normalise.otlp.decoding.json_cut import JsonCut, JsonItem
+from gateway.normalise.otlp.decoding.json_names import in_camel_case
+from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Malformed
+from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.payload.items import error_offset
+from gateway.normalise.payload.slices import Allowance
+
+Names = tuple[str, str, str]  # of the members that lead to the items
+JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
+T = TypeVar("T")
+
+WHOLE = 1024 * 1024  # bytes of a body that is parsed at once
+_MANY = 1024  # attributes that are read without a pause
+_LARGEST_EVENT = 128 * 1024  # bytes; stack traces are shorter
+_WRONG_TYPE = "not of the type that OTLP gives it"
+
+
+class LargeItem(NamedTuple):
+    """An item of which the large members are read already."""
+
+    text: bytes  # JSON of its small members
+    attributes: Attributes
+    exceptions: list[schema.JsonEvent]
+
+
+def entries(
+    body: bytes,
+    decoder: msgspec.json.Decoder[Any],
+    names: Names,
+    allowance: Allowance,
+    *,
+    into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
+) -> Iterator[None]:
+    """
+    Place, resource and scopes of each entry, added to `into`; each step is the event loop's turn.
+
+    BadPayload for what is no request, Refusal for one that holds too much.
+    """
+    yield from _check_text(body)
+    body = in_camel_case(body)
+    if len(body) > WHOLE:
+        try:
+            yield from _cut(body, names, allowance, into)
+        except BadPayload:
+            mended = lone_surrogates.replaced(body)
+            if mended is None:
+                raise
+            into.clear()
+            yield from _cut(mended, names, allowance, into)
+        return
+    outer, middle, items = names
+    request = _decoded(body, decoder)
+    found = getattr(request, outer) or ()
+    count = len(found)
+    for i, entry in enumerate(found):
+        if entry is not None:
+            inner = getattr(entry, middle) or ()
+            scopes: JsonScopes = [
+                (j, scope.scope, getattr(scope, items) or ()) for j, scope in enumerate(inner) if scope is not None
+            ]
+            into.append((i, entry.resource, scopes))
+            count += len(inner) + sum(len(some) for _, _, some in scopes)
+    allowance.count(count, len(body))
+
+
+def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
+    """The members of a span or of a log record. Malformed or BadPayload if one is not what it must be."""
+    cut = JsonCut(bytes(raw), allowance.again())
+    read = {name: partial(cut.elements, where=f".{name.decode()}") for name in (b"attributes", b"events")}
+    members = yield from turns(cut.whole(partial(cut.members, read=read)))
+    attributes: Attributes = {}
+    pairs: list[schema.KeyValue | None] = []
+    for element in members.pop(b"attributes", ()):
+        pairs.append(_pair(element))
+        if len(pairs) == _MANY:
+            attributes.update(attributes_of(pairs))
+            pairs.clear()
+        if allowance.is_due(0):
+            yield
+    attributes.update(attributes_of(pairs))
+    exceptions: list[schema.JsonEvent] = []
+    for element in members.pop(b"events", ()):
+        size = memoryview(element).nbytes
+        if allowance.is_due(size):
+            yield
+        event = decoded(element, schema.EVENT, ".events") if size <= _LARGEST_EVENT else None
+        if event is not None and event.name == "exception":
+            exceptions.append(event)
+    return LargeItem(small_members(members), attributes, exceptions)
+
+
+def small_members(members: Mapping[bytes, memoryview]) -> bytes:
+    """The object without the members that are too large for any of its fields."""
+    kept = [b'"%b":%b' % (name, bytes(value)) for name, value in members.items() if len(value) <= LARGE]
+    return b"{" + b",".join(kept) + b"}"
+
+
+def decoded(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str = "") -> T:
+    """An item or a part of one. Malformed if it cannot be read."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise Malformed(f"{field}.{_path(error)}: {_WRONG_TYPE}") from None
+    except msgspec.DecodeError:
+        raise Malformed(f"{field}: no JSON, or text that is no Unicode") from None
+
+
+def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
+    """A job that cuts, as one whose steps are the event loop's turns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        yield
+
+
+def _pair(element: JsonItem) -> schema.KeyValue | None:
+    """An attribute; None for a large one that is not reduced to something small."""
+    size = memoryview(element).nbytes
+    if size > LARGE:
+        named = decoded(element, schema.NAMED, ".attributes")
+        if size > admission.LARGEST_REDUCED or RULES[named.key or ""] is not admission.REDUCED:
+            return None
+    return decoded(element, schema.KEY_VALUE, ".attributes")
+
+
+def _cut(
+    body: bytes,
+    names: Names,
+    allowance: Allowance,
+    into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
+) -> Iterator[None]:
+    cut = JsonCut(body, allowance.again())
+    outer, middle, items = (name.encode() for name in names)
+    scope = partial(cut.members, read={items: partial(cut.elements, where=names[2])}, where=names[1])
+    entry = partial(cut.members, read={middle: partial(cut.each, read=scope, where=names[1])}, where=names[0])
+    request = partial(cut.members, read={outer: partial(cut.each, read=entry, where=names[0])})
+    found = yield from turns(cut.whole(request))
+    for i, one in enumerate(found.get(outer, ())):
+        scopes: JsonScopes = []
+        for j, inner in enumerate(one.get(middle, ())):
+            named = _described(inner.get(b"scope"), schema.SCOPE, f"{names[0]}[{i}].{names[1]}[{j}].scope")
+            some = inner.get(items, ())
+            scopes.append((j, named, some))
+            allowance.count(1 + len(some), 0)
+            if allowance.is_due(0):
+                yield
+        into.append((i, _described(one.get(b"resource"), schema.RESOURCE, f"{names[0]}[{i}].resource"), scopes))
+
+
+def _described(value: memoryview | None, decoder: msgspec.json.Decoder[T], where: str) -> T | None:
+    """A resource or a scope."""
+    if value is None:
+        return None
+    if len(value) > MAX_SLICE:
+        raise Refusal(413, "body_too_large", f"{where} has more than {MAX_SLICE} bytes.")
+    try:
+        return decoded(value, decoder)
+    except Malformed as error:
+        raise BadPayload(f"{where}{error}") from None
+
+
+def _check_text(body: bytes) -> Iterator[None]:
+    """Refuse what is not UTF-8, also in members that are not read."""
+    if body.isascii():
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(body), MAX_SLICE):
+        end = start + MAX_SLICE
+        try:
+            decoder.decode(body[start:end], final=end >= len(body))
+        except UnicodeDecodeError as error:
+            raise BadPayload(f"body: not UTF-8 near byte {start + error.start}") from None
+        if end < len(body):
+            yield
+
+
+def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise BadPayload(f"{_path(error) or 'body'}: {_WRONG_TYPE}") from None
+    except msgspec.DecodeError as error:
+        mended = lone_surrogates.replaced(body)
+        if mended is not None:
+            return _decoded(mended, decoder)
+        raise BadPayload(f"body: no JSON ({_offset(error)})") from None
+    except RecursionError:
+        raise BadPayload("body: nested too deeply") from None
+
+
+def _path(error: msgspec.ValidationError) -> str:
+    # "Expected `int`, got `float` - at `$.status.code`": the path and nothing else, so no value can get out.
+    _, found, path = str(error).rpartition("`$")
+    return path.strip("`.") if found else ""
+
+
+def _offset(error: msgspec.DecodeError) -> str:
+    offset = error_offset(error)
+    return "it ends too early" if offset is None else f"byte {offset}"

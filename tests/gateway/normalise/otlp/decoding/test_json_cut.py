@@ -1,0 +1,152 @@
+"""A large JSON request is cut by places, and holds what it would hold if it were parsed at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import BadPayload
+from gateway.normalise.otlp.decoding import json_cut, json_decoder, json_request
+from gateway.normalise.otlp.decoding.json_cut import JsonCut
+from gateway.normalise.payload.slices import Allowance
+from tests.gateway.normalise.otlp.payloads import any_value, attribute, in_json, normalised, span, traces
+from tests.gateway.normalise.otlp.test_span_cases import cases
+
+CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 7}
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1000, 10**9)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=6), inner, max_size=6),
+    max_leaves=40,
+)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every body is large, and so is nearly every value."""
+    monkeypatch.setattr(json_cut, "WINDOW", 256)
+    monkeypatch.setattr(json_request, "WHOLE", 0)
+    monkeypatch.setattr(json_decoder, "MAX_SLICE", 512)
+
+
+@pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_case_that_is_cut_is_the_same_case(path: Any, request: pytest.FixtureRequest) -> None:
+    """Every case of every product, with windows shorter than its spans."""
+    at_once = normalised(path.read_bytes())
+    request.getfixturevalue("small")
+    cut = normalised(path.read_bytes())
+    assert at_once.records == cut.records
+    assert (at_once.received, at_once.ignored) == (cut.received, cut.ignored)
+
+
+def cut_elements(text: bytes) -> list[Any]:
+    cut = JsonCut(text, Allowance())
+    work = cut.whole(cut.elements)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            assert len(done.value) == len(list(done.value))
+            return [json.loads(bytes(element)) for element in done.value]
+
+
+@given(values=st.lists(anything, max_size=40), window=st.integers(32, 400), indent=st.sampled_from([None, 0, 2]))
+def test_elements_are_those_of_the_array(values: list[Any], window: int, indent: int | None) -> None:
+    """Whatever they are, however they are printed, and wherever a window ends."""
+    before, json_cut.WINDOW = json_cut.WINDOW, window  # a fixture would be one for all examples
+    try:
+        assert values == cut_elements(json.dumps(values, indent=indent, ensure_ascii=False).encode())
+    finally:
+        json_cut.WINDOW = before
+
+
+@given(value=anything, data=st.data())
+def test_damage_is_refused_and_never_crashes(value: Any, data: st.DataObject) -> None:
+    """What breaks off or has a byte changed is read or refused."""
+    text = bytearray(json.dumps([value] * 5).encode())
+    text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    del text[data.draw(st.integers(1, len(text))) :]
+    before, json_cut.WINDOW = json_cut.WINDOW, 32
+    try:
+        cut_elements(bytes(text))
+    except (BadPayload, ValueError):
+        pass
+    finally:
+        json_cut.WINDOW = before
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"resourceSpans": 5}', b'{"resourceSpans": [5]}', b'{"resourceSpans": [{"scopeSpans": {}}]}', b"[]", b"{",
+        b'{"resourceSpans": [{}]} x', b'{"resourceSpans": [{}', b'{"resourceSpans": [{}}', b'{"resourceSpans" [{}]}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "' + b"x" * 1000,
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_refused(body: bytes) -> None:
+    """As it is where a body is parsed at once."""
+    with pytest.raises(BadPayload):
+        normalised(body)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_repeated_member_counts_last_and_null_is_nothing() -> None:
+    """As JSON parsers have it."""
+    whole = in_json(traces(span(1, CALL), span(2, CALL)))
+    body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}],' + whole[1:]
+    assert [7, 7] == [record.input_tokens for record in normalised(body).records]  # type: ignore[union-attr]
+    nothing = b'{"resourceSpans":[null,{"scopeSpans":null},{"scopeSpans":[null,{"spans":null}]}]}'
+    assert 0 == normalised(nothing).received
+
+
+def test_a_large_span_is_read_without_its_content() -> None:
+    """Prompts of megabytes, attributes by the thousand, exceptions with long traces: its figures are read."""
+    made = span(1, CALL | {"gen_ai.input.messages": "x" * 2_000_000} | {f"n{one}": one for one in range(5_000)})
+    made["events"] = [
+        {"name": "exception", "attributes": [attribute("exception.type", "Timeout")]},
+        {"name": "gen_ai.content.prompt", "attributes": [attribute("gen_ai.prompt", "y" * 1_000_000)]},
+    ]
+    made["unread"] = {"list": [[]] * 200_000}
+    (part,) = [part for part in json_decoder.traces(in_json(traces(made))) if part.items]
+    ((_, found),) = part.items
+    assert (7, 4_999, None) == (
+        found.attributes["gen_ai.usage.input_tokens"],
+        found.attributes["n4999"],
+        found.attributes.get("gen_ai.input.messages"),
+    )
+    assert [{"exception.type": "Timeout"}] == [event.attributes for event in found.events]
+
+
+def test_points_of_a_large_metric_are_those_of_small_ones() -> None:
+    """They are cut out by their places; one that is broken is rejected alone."""
+    points: list[Any] = [{"asInt": str(one), "timeUnixNano": str(10**18)} for one in range(20_000)]
+    points[7] = {"asInt": "x"}
+    metric = {"sum": {"dataPoints": points, "aggregationTemporality": 1, "isMonotonic": True}, "name": "a", "unit": "1"}
+    parts = list(json_decoder.metrics(in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]})))
+    assert len(parts) > 10
+    assert [one for one in range(20_000) if one != 7] == [point.value for part in parts for _, point in part.items]
+    assert [7] == [reject.item for part in parts for reject in part.rejects]
+    assert {("a", "1", False)} == {
+        (point.name, point.unit, point.cumulative) for part in parts for _, point in part.items
+    }
+
+
+def test_a_large_list_that_nobody_reads_makes_no_values() -> None:
+    """Under a name that is read as words, too."""
+    made = span(1, CALL)
+    made["attributes"] = [
+        *made["attributes"],
+        {"key": "gen_ai.response.finish_reasons", "value": any_value(["x"] * 100_000)},
+    ]
+    (part,) = [part for part in json_decoder.traces(in_json(traces(made))) if part.items]
+    ((_, found),) = part.items
+    assert "gen_ai.response.finish_reasons" not in found.attributes
+    assert 7 == found.attributes["gen_ai.usage.input_tokens"]
