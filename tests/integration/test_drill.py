@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.cli.drill import faults
 from gateway.cli.drill.faults import DrillSite
+from gateway.cli.drill.power import CutDisk, NoPowerCut
 from gateway.cli.drill.receiver import DrillReceiver
 from gateway.cli.drill.server import DrillServer
 from gateway.cli.drill.traffic import Traffic, make
@@ -41,7 +43,7 @@ path = "records.ndjson"
 
 def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fault is survived, the data directory and the archive stay as they were, and nobody calls the upstream."""
-    for name, value in (("KILLS", 1), ("OUTAGE_S", 0.5), ("FULL_S", 0.5)):
+    for name, value in (("KILLS", 1), ("CUTS", 1), ("OUTAGE_S", 0.5), ("FULL_S", 0.5)):
         monkeypatch.setattr(faults, name, value)
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
@@ -78,11 +80,36 @@ def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path
     assert (0.05, tmp_path / "x" / "data") == (copy.spool.hold, copy.data_dir)
 
 
+def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
+    """The drill's file system keeps a flushed file over a cut and loses the content of one that was not."""
+    try:
+        disk = CutDisk(tmp_path)
+    except NoPowerCut as error:
+        pytest.skip(str(error))
+    try:
+        for name, is_flushed in (("flushed", True), ("not flushed", False)):
+            with (disk.directory / name).open("wb") as file:
+                file.write(bytes(100))
+                file.flush()
+                if is_flushed:
+                    os.fsync(file.fileno())
+        disk.cut()
+        disk.unmount()
+        disk.remount()
+        assert 100 == (disk.directory / "flushed").stat().st_size
+        there = disk.directory / "not flushed"
+        assert not there.exists() or 0 == there.stat().st_size
+    finally:
+        disk.unmount()
+
+
 def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
     """What is acknowledged and nowhere is lost; what was taken under two keys is there twice, under one it is not."""
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
-    site = DrillSite(server=server, receiver=receiver, traffic=Traffic(server), hold_s=0.0)
+    site = DrillSite(
+        config=None, scratch=tmp_path, server=server, receiver=receiver, traffic=Traffic(server), hold_s=0.0
+    )
     lost, once, again, twice = make(4).names
     site.traffic.acknowledged.update((lost, once, again, twice))
     body = json.dumps({"records": [{"request_id": name} for name in (once, twice)]}).encode()

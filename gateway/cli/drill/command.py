@@ -45,6 +45,8 @@ def drill(config: Path | None, as_json: bool) -> None:
     receiver = DrillReceiver()
     server = DrillServer(config, scratch=scratch, receiver=receiver.url)
     site = DrillSite(
+        config=config,
+        scratch=scratch,
         server=server,
         receiver=receiver,
         traffic=Traffic(server),

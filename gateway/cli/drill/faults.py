@@ -6,13 +6,16 @@ import random
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from gateway.cli.drill.power import CutDisk, NoPowerCut
 from gateway.cli.drill.receiver import DrillReceiver
 from gateway.cli.drill.server import DrillServer
 from gateway.cli.drill.traffic import Traffic, make
 
 KILLS = 5
+CUTS = 5
 OUTAGE_S = 5.0
 FULL_S = 2.0
 DRAIN_S = 90.0
@@ -40,6 +43,8 @@ class DrillResult:
 class DrillSite:
     """What every fault is given."""
 
+    config: Path | None
+    scratch: Path
     server: DrillServer
     receiver: DrillReceiver
     traffic: Traffic
@@ -84,9 +89,40 @@ def kills(site: DrillSite) -> DrillResult:
 
 
 def power_cut(site: DrillSite) -> DrillResult:
-    """Not possible from here: what a process has written survives its end, whether it was flushed or not."""
-    note = "not tried: it takes a layer under the file system; what an acknowledgement waits for is flushed"
-    return DrillResult(fault="power cut", note=note)
+    """Under load, on a file system of its own; recovery is from the start of the next process."""
+    try:
+        disk = CutDisk(site.scratch)
+    except NoPowerCut as error:
+        return DrillResult(fault="power cut", note=f"not tried: {error}")
+    server = DrillServer(site.config, scratch=disk.directory, receiver=site.receiver.url)
+    cut_site = replace(site, server=server, traffic=Traffic(server))
+    try:
+        return _cut(cut_site, disk)
+    except NoPowerCut as error:
+        return DrillResult(fault="power cut", note=f"not tried: {error}")
+    finally:
+        server.kill()
+        disk.unmount()
+
+
+def _cut(site: DrillSite, disk: CutDisk) -> DrillResult:
+    site.server.start()
+    site.traffic.until_acknowledged(make(1))
+    slowest = 0.0
+    for _ in range(CUTS):
+        with site.traffic.load():
+            time.sleep(random.uniform(0.3, 1.0))
+            disk.cut()
+            site.server.kill()
+        disk.unmount()
+        disk.remount()
+        began = time.monotonic()
+        site.server.start()
+        site.traffic.until_acknowledged(make(1))
+        slowest = max(slowest, time.monotonic() - began)
+    site.settle()
+    note = "ext4 in an image file beside data_dir, shut down without a flush"
+    return site.judge("power cut", set(), rounds=CUTS, recovery_s=slowest, note=note)
 
 
 def full_disk(site: DrillSite) -> DrillResult:
