@@ -141,6 +141,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None
             known = notes.Note()
             notes.write_note(path.parent, known)
         _migrate(connection)
+        _check_tables(connection)
         _try_everything(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -251,6 +252,15 @@ def _migrate(connection: sqlite3.Connection) -> None:
 def _remember_incarnation(connection: sqlite3.Connection) -> None:
     if connection.execute(queries.FACT, (INCARNATION,)).fetchone() is None:
         connection.execute(queries.KEEP_FACT, (INCARNATION, secrets.token_hex(8).encode()))
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """Damage if a table is not as this version has it: the list of tables is damaged, or of before the releases."""
+    with closing(empty_database()) as fresh:
+        for table in RowCheck(fresh).tables:
+            columns = f"SELECT name, type, \"notnull\", pk FROM pragma_table_info('{table}') ORDER BY cid"
+            if connection.execute(columns).fetchall() != fresh.execute(columns).fetchall():
+                raise damage(f"the table {table} is not as it was made")
 
 
 def _try_everything(connection: sqlite3.Connection) -> None:

@@ -55,14 +55,17 @@ class Calls:
         calls = [(f"chatcmpl-{rng.getrandbits(96):024x}", rng.randrange(1, 10**6)) for _ in range(count)]
         made = {name: content_hash(name, tokens, "ada") for name, tokens in calls}
         self.sent.update(made)
-        body = request([span(name, tokens=tokens, user__id="ada") for name, tokens in calls])
+        status = await self.post(app, request([span(name, tokens=tokens, user__id="ada") for name, tokens in calls]))
+        if status == 200:
+            self.acknowledged.update(made)
+        return status
+
+    async def post(self, app: App, body: bytes) -> int:
+        """The status of the answer; 0 without one."""
         try:
-            answer = await asyncio.to_thread(post, app.url, body, self.key)
+            return (await asyncio.to_thread(post, app.url, body, self.key)).status
         except urllib3.exceptions.HTTPError:
             return 0
-        if answer.status == 200:
-            self.acknowledged.update(made)
-        return answer.status
 
 
 def config(directory: Path, *, archive: bool) -> Config:
@@ -257,7 +260,7 @@ async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) 
             fresh = await calls.send(app, rng, 1)
             if fresh not in ((200, 401) if storage.registry is not None else (503,)):
                 problems.append(f"a fresh record was answered {fresh}")
-            if not await _drained(app):
+            if not await drain(app):
                 problems.append(f"not drained: {await storage.deliveries.routes()}")
             books = await storage.log.verify()
             problems += books.imbalances
@@ -275,7 +278,8 @@ async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) 
     return Found(delivered, missing, counted, problems)
 
 
-async def _drained(app: App) -> bool:
+async def drain(app: App) -> bool:
+    """Wait until the archive has everything; False when that takes too long."""
     deliveries = app.services.storage.deliveries
     for _ in range(int(DRAIN_S / 0.05)):
         if all(route.queued == 0 for route in await deliveries.routes() if route.name == ROUTE):
