@@ -118,7 +118,8 @@ class Access:
         """Count against the key's limits; Refusal 429 while an earlier charge is not paid off."""
         amounts = {"requests": requests, "bytes": bytes}
         for word, buckets in self._limits.items():
-            wait_s = buckets.wait_s(bearer.name) if amounts[word] else 0
+            # A request is refused for the bytes of those before it, too: its own are not read then.
+            wait_s = buckets.wait_s(bearer.name) if requests or amounts[word] else 0
             if wait_s:
                 raise Refusal(
                     429,
@@ -129,6 +130,11 @@ class Access:
         for word, buckets in self._limits.items():
             if amounts[word]:
                 buckets.charge(bearer.name, amounts[word])
+
+    def count(self, bearer: Bearer, *, bytes: int) -> None:
+        """Count bytes of a request that is refused for another reason."""
+        if "bytes" in self._limits:
+            self._limits["bytes"].charge(bearer.name, bytes)
 
     def keys(self) -> list[Key]:
         """Every key as the operator sees it: the deployment's among them, last access up to now."""

@@ -1,8 +1,9 @@
 """
-Open connections, bounded and shared by address: a flood of them costs its own address the connections that idle.
+Open connections, bounded and shared by whose they are: a flood of them costs its own owner the connections that idle.
 
-Beyond the limit, the connection that idles longest is closed for a new one. It is one of the address that has the
-most; when all of these have a request in hand, the new one is refused.
+A connection is its address's until a key was admitted on it, then that key's. Beyond the limit, the connection that
+idles longest is closed for a new one. It is one of the owner that has the most; when all of these have a request in
+hand, the new one is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LEAST = 8
 class OpenConnection(Protocol):
     """A connection as this table sees it."""
 
-    place: str  # whose it is: an address, or all of an IPv6 network
+    place: str  # whose it is: an address (all of an IPv6 network), or a key
 
     @property
     def is_idle(self) -> bool:
@@ -35,7 +36,7 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The connections of one listener, by address, the longest silent first."""
+    """The connections of one listener, by owner, the longest silent first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -50,8 +51,17 @@ class Connections:
         self.count += 1
         return True
 
+    def give(self, connection: OpenConnection, key: str) -> None:
+        """A key was admitted on the connection: it counts for that from now on."""
+        place = f"key {key}"
+        if connection.place != place and connection in self._by_place.get(connection.place, ()):
+            self.remove(connection)
+            connection.place = place
+            self._by_place.setdefault(place, {})[connection] = None
+            self.count += 1
+
     def touch(self, connection: OpenConnection) -> None:
-        """The connection is not silent: it becomes the last of its address to be closed."""
+        """The connection is not silent: it becomes the last of its owner to be closed."""
         of_place = self._by_place.get(connection.place, {})
         if connection in of_place:
             del of_place[connection]

@@ -18,6 +18,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.admission import NOBODY, admit
+from gateway.http.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
 from gateway.monitoring.logs import where
@@ -95,13 +96,19 @@ async def _handle(row: Address, request: web.Request, services: Services) -> Res
     if row.check is not None:
         row.check(request)
     bearer = admit(row, request, receivers)
+    if bearer is not NOBODY and isinstance(request.protocol, Connection):
+        receivers.connections.give(request.protocol, bearer.name)
     if row.checks_query:
         check_parameters(request, (*row.required, *row.optional))
     with receivers.budget.lease(bearer.name) as lease:
         admitted = KeyRequest[object](http=request, body=None, services=services, bearer=bearer, lease=lease)
         if row.body is not None:
             max_bytes = row.max_bytes or receivers.max_body_bytes
-            body = await bodies.read(request, lease, max_bytes=max_bytes, min_rate=receivers.min_upload_rate)
+            try:
+                body = await bodies.read(request, lease, max_bytes=max_bytes, min_rate=receivers.min_upload_rate)
+            except (Refusal, BadPayload):
+                receivers.access.count(bearer, bytes=lease.held)  # it cost as much as one that is taken
+                raise
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held

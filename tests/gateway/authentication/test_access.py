@@ -248,6 +248,20 @@ async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(registry: Re
 
 
 @pytest.mark.asyncio
+async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
+    registry: Registry, clock: MovedClock
+) -> None:
+    """Also when the bytes were those of a body that was refused: reading it cost as much."""
+    access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
+    bearer = Bearer("bombs", frozenset())
+    access.charge(bearer, requests=1, bytes=0)
+    access.count(bearer, bytes=5000)
+    with pytest.raises(Refusal) as caught:
+        access.charge(bearer, requests=1, bytes=0)
+    assert (429, 4) == (caught.value.status, caught.value.retry_after_s)
+
+
+@pytest.mark.asyncio
 async def test_without_limits_nothing_is_counted(registry: Registry, clock: MovedClock) -> None:
     """0 is off."""
     access = Access(registry, clock=clock)

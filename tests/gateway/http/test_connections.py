@@ -49,6 +49,19 @@ def test_an_address_that_floods_pays_itself() -> None:
     assert (48, False, 3) == (sum(peer.has_ended for peer in flood), lone.has_ended, connections.count)
 
 
+def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
+    """A flood from the same address, as behind a proxy, costs no connection of a key that has few."""
+    connections = Connections(10)
+    known = Peer("proxy")
+    connections.add(known)
+    connections.give(known, "steady")
+    flood = [Peer("proxy") for _ in range(50)]
+    assert all(connections.add(peer) for peer in flood)
+    assert (False, 41, 10) == (known.has_ended, sum(peer.has_ended for peer in flood), connections.count)
+    connections.remove(known)
+    assert 9 == connections.count
+
+
 def test_a_request_in_hand_is_never_cut() -> None:
     """Without an idle connection at the largest address the new one is refused; room comes with the next that ends."""
     connections = Connections(2)
