@@ -90,10 +90,15 @@ def lines(charges: Iterable[Charge], *, account: str = ACCOUNT) -> bytes:
 
 
 def row_of(charge: Charge, *, account: str) -> dict[str, str]:
-    """A charge by column; "" is null. Money that came back is a credit, which has no usage."""
-    is_credit = Decimal(charge.cost) < 0
+    """
+    A charge by column; "" is null. Money that came back for a call is a credit, which has no usage. What takes back
+    usage that was billed before is a correction of it: only such a row may be less than nothing.
+    """
     month = charge.start.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     quantity, unit = charge.usage
+    is_negative = Decimal(charge.cost) < 0
+    is_correction = quantity < 0 or (is_negative and not charge.calls)
+    is_credit = is_negative and not is_correction
     provider = display_name(charge.provider) if charge.provider else UNKNOWN
     model = charge.model or ""
     return {
@@ -104,7 +109,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "BillingPeriodEnd": _time((month + timedelta(days=32)).replace(day=1)),
         "BillingPeriodStart": _time(month),
         "ChargeCategory": "Credit" if is_credit else "Usage",
-        "ChargeClass": "",
+        "ChargeClass": "Correction" if is_correction else "",
         "ChargeDescription": f"AI usage of {model or 'an unknown model'}",
         "ChargeFrequency": "One-Time" if is_credit else "Usage-Based",
         "ChargePeriodEnd": _time(charge.start + timedelta(hours=1)),

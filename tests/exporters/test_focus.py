@@ -95,6 +95,24 @@ def test_usage_and_credits(row: dict[str, str]) -> None:
         assert (row[quantity] == "") == (row[unit] == "")
 
 
+def test_what_is_taken_back_is_a_correction() -> None:
+    """A counter's tokens and money with a minus: usage that may be less than nothing, and no credit."""
+    back: list[Record] = [
+        counter(9, start_time=AT * NS, value=-10, token_type="input"),
+        counter(10, start_time=AT * NS, unit="USD", value="-0.75"),
+    ]
+    tokens, money = sorted(rows(back), key=lambda row: row["BilledCost"], reverse=True)
+    for row in (tokens, money):
+        assert ("Usage", "Correction", "Usage-Based") == (
+            row["ChargeCategory"], row["ChargeClass"], row["ChargeFrequency"],
+        )  # fmt: skip
+    assert ("-10", "-10", "Tokens", "0") == (
+        tokens["ConsumedQuantity"], tokens["PricingQuantity"], tokens["PricingUnit"], tokens["BilledCost"],
+    )  # fmt: skip
+    assert "-0.75" == money["BilledCost"] == money["ListCost"] == money["EffectiveCost"]
+    assert "Credit" in {row["ChargeCategory"] for row in rows()}
+
+
 def test_periods_hold_each_other() -> None:
     """A charge is an hour in its month; both ends are exclusive, also at the turn of a month."""
     for row in rows():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -32,13 +32,13 @@ from spool.log.values import Submission
 from spool.memory import MemorySpool
 from spool.memory import open_spool as open_in_memory
 from spool.memory.billing_hours import MemoryBillingHours
-from spool.record import AI_TELEMETRY, NS, Inference
+from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_on_disk
 from spool.sqlite.billing_hours import SqliteBillingHours
 from spool.sqlite.ledger.store import open_ledger
-from tests.exporters.spools import StoppedClock, call, record_id
+from tests.exporters.spools import StoppedClock, call, counter, record_id
 from tests.spool.ledger_log import FakeLog
 from tests.spool.ledger_log import call as known
 
@@ -140,9 +140,12 @@ class BillingSyncs:
                     cost_source="reported", status=chance.choice(["ok", "ok", "ok", "cached"]),
                 )
             )  # fmt: skip
+        await self.keep(records)
+
+    async def keep(self, records: Sequence[Record]) -> None:
         identities = [Identity(record.id) for record in records]
         await self.spool.log.append(
-            Submission(topic=AI_TELEMETRY, received=calls, records=records, identities=identities)
+            Submission(topic=AI_TELEMETRY, received=len(records), records=list(records), identities=identities)
         )
         await self.ledger.catch_up(self.spool.log)
 
@@ -196,6 +199,31 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
             await one.spend(50, since=late, until=late.replace(hour=14), seed=2)
             assert 2 == await sync.send_changed()
         assert (await one.total(), drops + 1) == (service.total, service.drops)
+
+
+@pytest.mark.asyncio
+async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
+    """A counter that a later record takes back changes its hour alone, which is then told without it."""
+    hour = int((MONTH + timedelta(days=3)).timestamp())
+
+    def counters(sign: str, first: int) -> list[Record]:
+        shared = {"start_time": hour * NS, "user": "u1"}
+        tokens = counter(first, value=int(f"{sign}700"), token_type="input", **shared)
+        return [tokens, counter(first + 1, value=f"{sign}0.35", unit="USD", **shared)]
+
+    async with Service() as service, syncs_of(tmp_path, service) as one:
+        await one.spend(20)
+        spent = await one.total()
+        await one.keep(counters("", 1))
+        async with one.sync() as sync:
+            await sync.send_changed()
+            assert spent + Decimal("0.35") == await one.total() == service.total
+            await one.keep(counters("-", 3))
+            assert 1 == await sync.send_changed()
+            assert 0 == await sync.send_changed()
+        assert spent == await one.total() == service.total
+        amounts = [Decimal(row["usage/amount"]) for rows in service.hours.values() for row in rows]
+        assert 0 <= min(amounts)
 
 
 @pytest.mark.asyncio

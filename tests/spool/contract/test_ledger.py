@@ -577,6 +577,24 @@ async def test_reprice(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.asyncio
+async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers) -> None:
+    """Only calls are priced: tokens with a minus cost nothing back."""
+    log, ledger = FakeLog(), await ledgers.open()
+    shared: dict[str, Any] = {"id": b"", "source": "s", "model": "gpt-4o", "start_time": BEGIN * NS}
+    log.add([
+        call(estimated_cost="9"),
+        UsageMetric(name="n", token_type="input", value=50, **shared),
+        UsageMetric(name="n", token_type="input", value=-80, **shared),
+        UsageMetric(name="n", value="-2.5", unit="USD", **shared),
+    ])  # fmt: skip
+    await ledger.catch_up(log)
+    assert ("6.5", 70) == ((row := await total(ledger)).cost, row.input_tokens)
+    assert 1 == (await ledger.reprice(Flat(), since=at(BEGIN))).rows
+    row = await total(ledger)
+    assert ("-2.49976", "-2.5", "0.00024", 70) == (row.cost, row.reported, row.estimated, row.input_tokens)
+
+
+@pytest.mark.asyncio
 async def test_a_transaction_that_fails_leaves_nothing(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither sums nor reach; the same records are counted once when it is repeated."""
     log, ledger = FakeLog(), await ledgers.open()

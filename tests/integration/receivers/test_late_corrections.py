@@ -1,0 +1,105 @@
+"""Counters that were sent on before a call of their reporter came: what takes them back passes two gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import Config
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.record import UsageMetric
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import SpoolSettings
+from tests.integration.conftest import Serve, Serving
+
+CASES = Path(__file__).parents[2] / "cases" / "otlp" / "claude_code"
+EVERYTHING = CostQuery(
+    since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2040, 1, 1, tzinfo=UTC), granularity=TOTAL
+)
+Sums = tuple[int, str, int, int, int, int]
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            if await holds():
+                return
+            await asyncio.sleep(0.05)
+
+
+async def summed(serving: Serving) -> CostRow:
+    ledger = serving.app.services.storage.ledger
+    await ledger.catch_up(serving.app.services.storage.log)
+    [row] = await ledger.costs(EVERYTHING)
+    return row
+
+
+def sums(row: CostRow) -> Sums:
+    return (
+        row.calls, row.cost, row.input_tokens, row.output_tokens, row.cache_read_tokens, row.cache_write_tokens,
+    )  # fmt: skip
+
+
+async def counters(serving: Serving) -> list[Decimal]:
+    return [Decimal(record.value) for record in await serving.records() if isinstance(record, UsageMetric)]
+
+
+def focus(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.asyncio
+async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
+    """Ledgers of both, and a FOCUS file, come to the calls alone; corrections are usage with a minus, never credits."""
+    calls = (CASES / "api_request_events.json").read_bytes()
+    alone = await serve()
+    assert 200 == (await alone.send("/v1/logs", calls)).status
+    expected = sums(await summed(alone))
+
+    far = await serve(chain_keys=("near",))
+    (tmp_path / "near.key").write_text(await far.make_key("near", use_cases=[SEND_AI_TELEMETRY]))
+    key = UpstreamKey(name="telemetry", secret_file=tmp_path / "near.key", use_cases=(SEND_AI_TELEMETRY,))
+    bill = tmp_path / "focus.csv"
+    config = Config(
+        spool=SpoolSettings(hold=0.05, counter_wait=0.2),
+        upstream=UpstreamSettings(base_url=far.url, kind="tollhouse", keys=(key,)),
+        destinations=(DestinationSettings(name="bill", type="focus", path=bill),),
+    )
+    near = await serve(config=config)
+    assert 200 == (await near.send("/v1/metrics", (CASES / "metrics_delta.json").read_bytes())).status
+
+    async def has_counters() -> bool:
+        return bool(await counters(far)) and bill.exists() and bool(focus(bill))
+
+    await until(has_counters)
+    counted = await counters(near)
+    assert min(counted) > 0 and sums(await summed(far))[0] == 0
+
+    assert 200 == (await near.send("/v1/logs", calls)).status
+
+    async def is_taken_back() -> bool:
+        return all([not sum(await counters(one)) for one in (near, far)]) and sums(await summed(far)) == expected
+
+    await until(is_taken_back)
+    assert sorted(counted) == sorted(value for value in await counters(far) if value > 0)
+    assert expected == sums(await summed(near)) == sums(await summed(far))
+
+    async def is_billed() -> bool:
+        return expected[0] == sum(int(row["x_Calls"]) for row in focus(bill))
+
+    await until(is_billed)
+    rows = focus(bill)
+    assert Decimal(expected[1]) == sum(Decimal(row["BilledCost"]) for row in rows)
+    assert expected[2:4] == tuple(sum(int(row[name]) for row in rows) for name in ("x_InputTokens", "x_OutputTokens"))
+    corrections = [row for row in rows if row["BilledCost"].startswith("-") or row["ConsumedQuantity"].startswith("-")]
+    assert {("Usage", "Correction")} == {(row["ChargeCategory"], row["ChargeClass"]) for row in corrections}
+    for serving in (near, far):
+        assert [] == list((await serving.app.services.storage.log.verify()).imbalances)
