@@ -19,7 +19,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import operations
-from gateway.normalise.reading.tokens import Tokens, settle, with_thoughts
+from gateway.normalise.reading.tokens import Tokens, agreeing, settle, with_thoughts
 from spool.record import Inference
 
 Names = tuple[str, ...]
@@ -168,12 +168,14 @@ class LogDialect:
         if tool_input and stated.input is not None:
             stated = stated._replace(input=stated.input + tool_input)
         total = semconv.first_count(attributes, self.total)
-        tokens = settle(
-            stated,
-            total=total,
-            without_cache=self.without_cache or provider in self.without_cache_at,
-            without_reasoning=self.without_reasoning,
-        )
+        without_cache = self.without_cache or provider in self.without_cache_at
+        tokens = settle(stated, total=total, without_cache=without_cache, without_reasoning=self.without_reasoning)
+        if total is None or tokens.input is None or tokens.output is None or tokens.input + tokens.output == total:
+            return tokens
+        inputs = [attributes[name] for name in self.tokens.input if name in attributes]
+        outputs = [attributes[name] for name in self.tokens.output if name in attributes]
+        if len(inputs) > 1 or len(outputs) > 1:
+            tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
         return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 

@@ -8,6 +8,7 @@ so the source, the shape of its usage object or the figures themselves decide.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -139,6 +140,23 @@ def settle(
     if output_tokens is not None and (without_reasoning or reasoning > output_tokens):
         output_tokens += reasoning
     return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning, one_hour)
+
+
+def agreeing(
+    tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
+) -> Tokens:
+    """Of several sums that one report states the pair that makes up the total; `tokens` as they are if none does."""
+    cache, reasoning = (tokens.cache_read or 0) + (tokens.cache_write or 0), tokens.reasoning or 0
+    rest = total - cache if without_cache else total
+    if rest < 0:
+        return tokens
+    for stated in inputs:
+        output = rest - stated if type(stated) is int and stated >= 0 else None
+        if output is not None and output in outputs and output >= reasoning:
+            whole = total - output
+            if whole >= cache:
+                return tokens._replace(input=whole, output=output)
+    return tokens
 
 
 def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:

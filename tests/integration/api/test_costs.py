@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -347,6 +348,49 @@ def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
     assert [("2026-09-21T00:00:00+09:00", "1.5"), ("2026-09-22T00:00:00+09:00", "2")] == [
         (row["period"], row["cost"]) for row in rows
     ]
+
+
+def test_report_of_a_day_on_which_the_clock_changed_by_half_an_hour(tmp_path: Path) -> None:
+    """Lord Howe's clock went back on 5 April 2026: its days before that begin on the hour, later ones do not."""
+    hours = [
+        datetime(2026, 4, day, hour, 10, tzinfo=UTC) for day, hour in ((3, 13), (4, 12), (4, 13), (5, 12), (5, 14))
+    ]
+    calls = [
+        call(number, start_time=int(at.timestamp()) * NS, request_model="gpt-4o", cost="1", cost_source="reported")
+        for number, at in enumerate(hours)
+    ]
+    filled(tmp_path / "exact", *calls)
+    words = ("report", "--from", "2026-04-04", "--to", "2026-04-06", "--per", "daily", "--tz", "Australia/Lord_Howe")
+    rows = json.loads(run(tmp_path / "exact", *words, "--json"))["rows"]
+    assert [
+        ("2026-04-04T00:00:00+11:00", 2), ("2026-04-05T00:00:00+11:00", 2), ("2026-04-06T00:00:00+10:30", 1),
+    ] == [(row["period"], row["calls"]) for row in rows]  # fmt: skip
+    late = call(9, start_time=int(datetime(2026, 4, 5, 13, 10, tzinfo=UTC).timestamp()) * NS, cost="1")
+    filled(tmp_path / "refused", *calls, late)
+    told = run(tmp_path / "refused", *words, code=2)
+    assert "in a zone whose offset from UTC is whole hours; this question divides one at 2026-04-05T13:30:00Z" in told
+
+
+@pytest.mark.asyncio
+async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: Serve) -> None:
+    """The day from midnight to midnight of Lord Howe, asked by its offsets: exact, or refused with what it divides."""
+    day = [("start_date", "2026-04-05T00:00:00+11:00"), ("end_date", "2026-04-06T00:00:00+10:30"),
+           ("granularity", "monthly")]  # fmt: skip
+
+    def span(hour: int) -> dict[str, Any]:
+        start = int(datetime(2026, 4, 5, hour, 10, tzinfo=UTC).timestamp()) * NS
+        return json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + NS))
+
+    serving = await serve()
+    key = await serving.make_key("reader", scopes=READ)
+    for hours, status in (((0, 5, 12, 14), 200), ((13,), 400)):
+        assert 200 == (await serving.send("/v1/traces", json_traces(*map(span, hours)))).status
+        await serving.app.services.storage.ledger.catch_up(serving.app.services.storage.log)
+        payload = await Reader(serving, key).costs(*day, status=status)
+        if status == 200:
+            assert ["0.0018"] == [row["cost"] for row in payload["costs"]]  # three calls of 0.0006
+        else:
+            assert "this question divides one at 2026-04-05T13:30:00Z" in payload["error"]["message"]
 
 
 @pytest.mark.parametrize(

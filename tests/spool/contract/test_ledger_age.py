@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -238,3 +240,36 @@ async def test_periods_of_a_year_end(ledgers: Ledgers, zone: str) -> None:
             query = CostQuery(since=begin, until=begin + length * HOUR * timedelta(seconds=1), granularity=granularity,
                               zone=ZoneInfo(zone))  # fmt: skip
             assert [] == list(await ledger.costs(query))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("changed", [date(2026, 4, 5), date(2026, 10, 4)], ids=["back", "forward"])
+async def test_a_day_on_which_a_clock_changed_by_half_an_hour(ledgers: Ledgers, changed: date) -> None:
+    """Its days are exact while no call lies in an hour that a midnight divides, else refused; so are its hours."""
+    zone, half, hour = ZoneInfo("Australia/Lord_Howe"), timedelta(minutes=30), timedelta(hours=1)
+    midnights = [
+        datetime.fromisoformat(f"{changed + days * DAY}").replace(tzinfo=zone).astimezone(UTC) for days in range(-2, 4)
+    ]
+    begin, end = midnights[0], midnights[-1]
+    divided = {midnight.replace(minute=0) for midnight in midnights if midnight.minute}
+    assert {midnight.minute for midnight in midnights} == {0, 30}
+    times = [begin + count * half for count in range((end - begin) // half)]
+    calls = [at for at in times if at.replace(minute=0) not in divided]
+    log, ledger = FakeLog(), await ledgers.open(clock=FakeClock((end + DAY).timestamp()))
+    log.add([call(start_time=int(at.timestamp()) * NS) for at in calls], at=end.timestamp())
+    await ledger.catch_up(log)
+    daily = CostQuery(since=begin, until=end, granularity="daily", zone=zone)
+    assert Counter(at.astimezone(zone).date() for at in calls) == {
+        row.start.astimezone(zone).date(): row.calls for row in await ledger.costs(daily)
+    }
+    inside = next(pair for pair in pairwise(midnights) if not pair[0].minute and not pair[1].minute)
+    hours = await ledger.costs(replace(daily, since=inside[0], until=inside[1], granularity="hourly"))
+    assert [inside[0] + count * hour for count in range(24)] == [row.start for row in hours]
+    late = max(divided)
+    log.add([call(start_time=int((late + half).timestamp()) * NS)], at=end.timestamp())
+    await ledger.catch_up(log)
+    with pytest.raises(NotKept, match="ask for periods that begin and end on the hour"):
+        await ledger.costs(daily)
+    whole = replace(daily, since=begin.replace(minute=0), until=late + hour, granularity=TOTAL)
+    [row] = await ledger.costs(whole)
+    assert row.calls == 1 + sum(at < late + hour for at in calls)

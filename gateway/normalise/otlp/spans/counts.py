@@ -7,7 +7,7 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, SpanDialect
 from gateway.normalise.otlp.span_rules import bedrock_scope
 from gateway.normalise.reading import values
-from gateway.normalise.reading.tokens import Tokens, settle, with_thoughts
+from gateway.normalise.reading.tokens import Tokens, agreeing, settle, with_thoughts
 
 _FIELDS = frozenset(Tokens._fields)
 _PARTS = ("cache_read", "cache_write", "reasoning", "cache_write_1h")
@@ -43,7 +43,11 @@ def counts_of(
     if total is None or tokens.input is None or tokens.output is None or tokens.input + tokens.output == total:
         return tokens
     if len(shape.input) > 1 or len(shape.output) > 1 or more:
-        tokens = _agreeing(tokens, total, attributes, shape, more, without_cache)
+        inputs, outputs = ([attributes[name] for name in names] for names in (shape.input, shape.output))
+        if "input" in more and "output" in more and semconv.first(attributes, shape.total) is not None:
+            inputs.append(more["input"])  # a container's own total agrees with its own sums in any case
+            outputs.append(more["output"])
+        tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
     return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
@@ -84,28 +88,6 @@ def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int |
         return semconv.count(more.get("total"), "total") if total is None else total
     except values.BadValue:
         return None
-
-
-def _agreeing(
-    tokens: Tokens, total: int, attributes: Attributes, shape: AttributeShape, more: Fields, without_cache: bool
-) -> Tokens:
-    """Of several sets of sums in one span the one that makes up the total; the first if none does."""
-    cache, reasoning = (tokens.cache_read or 0) + (tokens.cache_write or 0), tokens.reasoning or 0
-    rest = total - cache if without_cache else total
-    if rest < 0:
-        return tokens
-    inputs = [attributes[name] for name in shape.input]
-    outputs = [attributes[name] for name in shape.output]
-    if "input" in more and "output" in more and semconv.first(attributes, shape.total) is not None:
-        inputs.append(more["input"])  # a container's own total agrees with its own sums in any case
-        outputs.append(more["output"])
-    for stated in inputs:
-        output = rest - stated if type(stated) is int and stated >= 0 else None
-        if output is not None and output in outputs and output >= reasoning:
-            whole = total - output
-            if whole >= cache:
-                return tokens._replace(input=whole, output=output)
-    return tokens
 
 
 def fuller(kept: Tokens, twin: Tokens) -> Tokens:

@@ -103,6 +103,44 @@ def test_a_failed_call_is_an_error_record() -> None:
     assert ("error", "RateLimitError", None) == (record.status, record.error_type, record.input_tokens)
 
 
+@pytest.mark.parametrize("reasons", [["error"], ["error", "error"], '["error"]', "error"])
+def test_an_answer_that_ended_in_error_alone_is_a_failure(reasons: Any) -> None:
+    """As for spans: nothing else says so, and one good reason among them makes it an answer."""
+    record = details({"gen_ai.response.finish_reasons": reasons})
+    assert ("error", "_OTHER") == (record.status, record.error_type)
+    assert "ok" == details({"gen_ai.response.finish_reasons": ["error", "stop"]}).status
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"gen_ai.usage.cost": 0.0}, None),
+        ({"gen_ai.usage.cost": 0.0, "error.type": "500"}, "0"),
+        ({"gen_ai.usage.cost": 0.0, "gen_ai.usage.input_tokens": 0, "gen_ai.usage.output_tokens": 0,
+          "gen_ai.usage.cache_read.input_tokens": None}, "0"),
+        ({"gen_ai.usage.cost": 0.5}, "0.5"),
+    ],
+)  # fmt: skip
+def test_a_cost_of_zero_is_unknown_where_its_sender_knows_no_price(changes: dict[str, Any], expected: str) -> None:
+    """OpenLIT writes 0 for a model without a price, in its events as in its spans; others are taken at their word."""
+    assert expected == details(changes, resource={"telemetry.sdk.name": "openlit"}).cost
+    assert "0" == details({"gen_ai.usage.cost": 0.0}).cost
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [(1280, (1200, 80)), (1295, (1200, 95)), (1165, (1070, 95)), (999, (1200, 95)), (None, (1200, 95))],
+)
+def test_a_total_decides_between_two_sets_of_counts(total: int | None, expected: tuple[int, int]) -> None:
+    """An event may state its sums under old and new names, as a span may; where none agrees, the new names stay."""
+    record = details({
+        "gen_ai.usage.input_tokens": 1200, "gen_ai.usage.prompt_tokens": 1070,
+        "gen_ai.usage.output_tokens": 95, "gen_ai.usage.completion_tokens": 80,
+        "gen_ai.usage.cache_read.input_tokens": 64, "gen_ai.usage.total_tokens": total,
+    })  # fmt: skip
+    assert expected == (record.input_tokens, record.output_tokens)
+
+
 def test_copilot_chat_is_githubs_unless_it_says_otherwise() -> None:
     """A key of one's own names its provider."""
     copilot = {"scope": "copilot-chat", "resource": {"service.name": "copilot-chat", "session.id": "window-1"}}
