@@ -85,7 +85,13 @@ def unguarded(row: Address, services: Services) -> Handler:
     async def enter(request: web.Request) -> web.Response:
         lease = services.receivers.budget.lease()
         asked = KeyRequest(http=request, body=None, services=services, bearer=NOBODY, lease=lease)
-        return _answer(row, await row.handler(asked))
+        try:
+            return _answer(row, await row.handler(asked))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the request boundary
+            refusal = refusal_of(error, endpoint=row.name)
+            return row.error_form(request, refusal, services.receivers.clock.now())
 
     return enter
 

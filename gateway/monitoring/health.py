@@ -67,7 +67,7 @@ class Health:
         """What the operator sees: why it is not ready, and the state of routes, keys, clock and space."""
         stats = await self._read()
         obstacles = self._obstacles(stats)
-        routes = [*await self._deliveries.routes(), *self._syncs()] if stats else []
+        routes = await self._routes() if stats else []
         now = self._clock.now()
         step_s, held_s = doubts(self._clock)
         return {
@@ -79,6 +79,13 @@ class Health:
             "space": stats and {**_shown_space(stats), "kept_by": kept_by(stats, routes)},
             "storage": stats and _shown_mount(stats),
         }
+
+    async def _routes(self) -> list[RouteState]:
+        """Empty while they cannot be read: that is no reason to turn senders away."""
+        try:
+            return [*await self._deliveries.routes(), *self._syncs()]
+        except SpoolError:
+            return []
 
     def _obstacles(self, stats: LogStats | None) -> list[str]:
         reasons = []

@@ -69,10 +69,7 @@ class SqliteDeliveries(SentDeliveries):
             orphaned = known - {spec.name for spec in specs}
             connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])
 
-        try:
-            await self._database.transaction(work)
-        except sqlite3.Error as error:
-            raise SpoolUnavailable(f"the routes cannot be declared: {error}") from error
+        await self._write(work)
         self._in_hand.clear()
         self._changed()
 
@@ -93,7 +90,7 @@ class SqliteDeliveries(SentDeliveries):
                 return rows.take(connection, delivery), None if delivery else _next_due_at(connection, where)
 
             changes = self._changes
-            delivery, next_at = await self._database.transaction(work)
+            delivery, next_at = await self._write(work)
             if delivery is None and changes == self._changes:
                 self._quiet[route] = closed, inf if next_at is None else next_at
             return self._take(delivery)
@@ -113,7 +110,7 @@ class SqliteDeliveries(SentDeliveries):
 
     async def next_due_at(self, route: str) -> float | None:
         where = self._where(route, now=0.0)
-        return await self._database.read(lambda connection: _next_due_at(connection, where))
+        return await self._read(lambda connection: _next_due_at(connection, where))
 
     # -- what became of it -----------------------------------------------------------------------------------------
 
@@ -124,7 +121,7 @@ class SqliteDeliveries(SentDeliveries):
         def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
             return list(rows.read_deliveries(connection, queries.UNKNOWNS))
 
-        found = await self._database.read(read)
+        found = await self._read(read)
         return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery in found]
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
@@ -142,7 +139,7 @@ class SqliteDeliveries(SentDeliveries):
         def read(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
             return [rows.unsettled(row) for row in connection.execute(queries.EVERY_UNSETTLED)]
 
-        return await self._database.read(read)
+        return await self._read(read)
 
     # -- routes ----------------------------------------------------------------------------------------------------
 
@@ -151,7 +148,7 @@ class SqliteDeliveries(SentDeliveries):
 
     async def routes(self) -> Sequence[RouteState]:
         now = self._clock.now()
-        return await self._database.read(lambda connection: route_states(connection, now))
+        return await self._read(lambda connection: route_states(connection, now))
 
     async def drop(self, route: str) -> int:
         def work(connection: sqlite3.Connection) -> int:
@@ -183,13 +180,13 @@ class SqliteDeliveries(SentDeliveries):
         def read(connection: sqlite3.Connection) -> list[PartialRefusal]:
             return [rows.partial_refusal(row) for row in connection.execute(queries.REFUSALS, (route,))]
 
-        return await self._database.read(read)
+        return await self._read(read)
 
     async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
         def read(connection: sqlite3.Connection) -> list[StoredDeadLetter]:
             return [rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
 
-        return await self._database.read(read)
+        return await self._read(read)
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
         def work(connection: sqlite3.Connection) -> int:
@@ -208,12 +205,25 @@ class SqliteDeliveries(SentDeliveries):
                 rows.write(connection, transitions.discard_dead(letter))
             return len(letters)
 
-        return await self._database.transaction(work)
+        return await self._write(work)
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """One transaction. SpoolUnavailable where the file cannot be written now."""
+        try:
+            return await self._database.transaction(work)
+        except sqlite3.Error as error:
+            raise SpoolUnavailable(f"the deliveries cannot be written: {error}") from error
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._database.read(work)
+        except sqlite3.Error as error:
+            raise SpoolUnavailable(f"the deliveries cannot be read: {error}") from error
+
     async def _execute(self, statement: str, *values: object) -> None:
-        await self._database.transaction(lambda connection: connection.execute(statement, values))
+        await self._write(lambda connection: connection.execute(statement, values))
 
     def _closed_below(self, route: str) -> int:
         return self._log.closed_below(topic_of(route))
@@ -234,7 +244,7 @@ class SqliteDeliveries(SentDeliveries):
                 rows.write(connection, transition(stored))
 
         try:
-            await self._database.transaction(work)
+            await self._write(work)
         finally:
             self._in_hand[delivery.route].discard(delivery.id)
             self._changed()
@@ -242,7 +252,7 @@ class SqliteDeliveries(SentDeliveries):
     async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """A transaction that may make deliveries due."""
         try:
-            return await self._database.transaction(work)
+            return await self._write(work)
         finally:
             self._changed()
 

@@ -30,7 +30,7 @@ class HealthSources:
     closing: bool = False
     time: float = 1000.0
     reads: int = 0
-    states: list[RouteState] = field(default_factory=list)
+    states: list[RouteState] | SpoolUnavailable = field(default_factory=list)
 
     async def stats(self) -> LogStats:
         self.reads += 1
@@ -42,6 +42,8 @@ class HealthSources:
         return self.stats_now
 
     async def routes(self) -> Sequence[RouteState]:
+        if isinstance(self.states, SpoolUnavailable):
+            raise self.states
         return self.states
 
     def now(self) -> float:
@@ -153,3 +155,9 @@ async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
     report = await HealthSources(stats_now=roomy, states=[ROUTE, orphan]).health().report()
     assert report["ready"]
     assert ["old/ai-telemetry"] == [line.split()[0] for line in report["space"]["kept_by"]]
+
+
+async def test_routes_that_cannot_be_read_change_nothing() -> None:
+    """The report has none of them; whether records can be kept does not depend on it."""
+    report = await HealthSources(states=SpoolUnavailable("disk I/O error")).health().report()
+    assert (True, []) == (report["ready"], report["routes"])

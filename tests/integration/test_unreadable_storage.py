@@ -1,0 +1,33 @@
+"""A disk that cannot be read now: every address says so, and none answers 500."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+
+from spool.sqlite.database import Database
+from tests.integration.conftest import Serve
+from tests.integration.payloads import JSON, traces
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_an_error_of_the_disk_is_no_500_anywhere(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Senders repeat on 503; probes and figures are told that it does not work; afterwards it goes on."""
+    serving = await serve()
+
+    async def fail(*_: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        for verb in ("transaction", "read", "snapshot", "run"):
+            patch.setattr(Database, verb, fail)
+        assert 503 == (await serving.send("/v1/traces", traces(JSON))).status
+        for path in ("/metrics", "/readyz", "/livez"):
+            async with serving.client.get(serving.url + path) as answer:
+                assert 503 == answer.status, path
+        async with serving.client.get(f"{serving.url}/console/api/status") as answer:
+            assert answer.status < 500
+    assert 200 == (await serving.send("/v1/traces", traces(JSON))).status
