@@ -30,6 +30,7 @@ from gateway.http.budget import Budget
 from gateway.http.connections import Connections, connection_limit
 from gateway.http.cors import Cors
 from gateway.http.listener import operator_listen
+from gateway.http.receiving import ReceivingSlots
 from gateway.http.services import Background, OperatorServices, ReceiverServices, Services
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
@@ -292,6 +293,7 @@ class _Assembler:
             connections=Connections(connection_limit(server)),
             min_upload_rate=server.min_upload_rate,
             options=options,
+            receiving=ReceivingSlots(server.max_grpc_messages),
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
         )
@@ -416,6 +418,7 @@ class _Assembler:
         return [
             Limit("server.max_inflight_bytes", server.max_inflight_bytes, budget.general.held),
             Limit("server.small_body_reserve", server.small_body_reserve, budget.reserve.held),
+            Limit("server.max_grpc_messages", server.max_grpc_messages, receivers.receiving.count),
             Limit("server.max_connections", receivers.connections.limit, receivers.connections.count),
             Limit("spool.max_bytes", section.max_bytes, stats.bytes),
             Limit("spool.max_dead_letters", section.max_dead_letters, max((route.dead for route in routes), default=0)),

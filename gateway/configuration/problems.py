@@ -97,6 +97,8 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
         yield "server.max_connections must be at least 2"
     if server.small_body_reserve < 2 * server.small_body_bytes:
         yield "server.small_body_reserve must be at least twice server.small_body_bytes"
+    if server.max_grpc_messages < 2:
+        yield "server.max_grpc_messages must be at least 2"
     if server.max_items < 1000:
         yield "server.max_items must be at least 1000"
 

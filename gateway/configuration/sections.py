@@ -41,6 +41,7 @@ class ServerSettings:
     min_upload_rate: Size = 16 * KIB  # bytes a second, of bodies over small_body_bytes; 0: any
     max_connections: int = 10_000
     max_items: int = 250_000
+    max_grpc_messages: int = 4
     chain_keys: tuple[str, ...] = ("*",)  # keys by name whose senders may be gateways, with records as they are
     max_key_requests_per_s: int = 0
     max_key_bytes_per_s: Size = 0

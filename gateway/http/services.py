@@ -16,6 +16,7 @@ from gateway.http.budget import Budget
 from gateway.http.connections import Connections
 from gateway.http.cors import Cors
 from gateway.http.in_hand import RequestsInHand
+from gateway.http.receiving import ReceivingSlots
 from gateway.intake.deposits import Deposits
 from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
@@ -58,6 +59,7 @@ class ReceiverServices:
     min_upload_rate: int = 0  # bytes a second of a large body, 0 for any
     options: Options = field(default_factory=Options)
     cors: Cors = field(default_factory=Cors)
+    receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     signing_secret: SecretFile | None = None  # of Helicone's webhooks
 

@@ -20,7 +20,7 @@ from gateway.authentication.access import Bearer
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
-from gateway.http.bodies import TOTAL_S, end
+from gateway.http.bodies import end, inflate_message
 from gateway.http.budget import Lease
 from gateway.http.endpoint import refusal_of
 from gateway.http.services import ReceiverServices
@@ -37,6 +37,9 @@ Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
 Take: TypeAlias = "Callable[[bytes, Bearer, Lease, Context], Awaitable[bytes]]"
+
+RECEIVE_S = 120.0  # that a message may take once its call has a slot
+LOOKAHEAD_BYTES = 64 * 1024
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 RECEIPT = answers.RECEIPT.lower()
@@ -73,8 +76,12 @@ class GrpcServer:
 def _options(max_bytes: int, max_connections: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_allowed_incoming_connections", max_connections),  # one more is closed at once
-        # Holds for a message before and after decompression; over it RESOURCE_EXHAUSTED without RetryInfo.
+        # Of a message as it comes; over it RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
+        ("grpc.per_message_decompression", 0),  # it would inflate what our budget has not seen
+        # What is taken in for a call that does not receive yet; by itself it would guess up to megabytes for each.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
         ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server that gets half of the calls
         ("grpc.max_concurrent_streams", 64),
         ("grpc.keepalive_time_ms", 120_000),
@@ -138,13 +145,13 @@ def _admit(services: ReceiverServices, context: Context) -> Bearer:
 async def _receive(messages: Messages, services: ReceiverServices, lease: Lease, bearer: Bearer) -> bytes:
     """The call's one message, charged to its key and to the bytes in hand. BadPayload if there is none."""
     try:
-        async with asyncio.timeout(TOTAL_S) as limit:
+        async with services.receiving.slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
             with lease.upload(partial(end, limit)):
-                body = await anext(messages)
+                message = await anext(messages)
     except (StopAsyncIteration, TimeoutError) as error:
         lease.check()
         raise BadPayload("The call brought no message.") from error
-    lease.take(len(body))
+    body = await inflate_message(message, lease, max_bytes=services.max_body_bytes)
     services.access.charge(bearer, requests=0, bytes=len(body))
     return body
 

@@ -16,10 +16,10 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.names import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.slices import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
 MAX_VALUE = 16 * 1024  # a longer text is no name, id, number or usage object
-LARGEST_REDUCED = 16 * 1024 * 1024  # characters of a text in which numbers are looked for
 _LARGE = 256 * 1024  # of one from which only the small members are decoded
 
 SCALAR = "scalar"
@@ -66,7 +66,7 @@ RULES = _Rules()
 
 def reduced(name: str, value: str) -> dict[str, Any] | None:
     """What may be read of a text under a name whose rule is REDUCED; None when there is nothing."""
-    if len(value) > LARGEST_REDUCED:
+    if len(value) > LARGEST_VALUE:
         return None
     if (read := _TEXTS.get(name)) is not None:
         return read(value) or None

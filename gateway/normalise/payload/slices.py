@@ -11,6 +11,7 @@ SLICE_BYTES: Final = 256 * 1024  # takes less than 100 ms even where every item 
 ITEM_BYTES: Final = 256  # the least that an item counts for: one of two bytes is work and takes memory, too
 PART_BYTES: Final = 64  # the same for a part of an item: an attribute, an event, a field on the wire
 MAX_ITEMS: Final = 250_000  # server.max_items; 64 MiB of real calls are about 100,000
+LARGEST_VALUE: Final = 8 * 1024 * 1024  # no value that is larger is read, under any name
 TURN: Final = b""  # holds nothing: what cuts a body yields it now and then, and it is the loop's turn
 
 Hold = Callable[[int], None]  # takes memory for so many bytes beside the body; Refusal if there is none

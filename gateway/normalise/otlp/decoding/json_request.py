@@ -25,7 +25,7 @@ from gateway.normalise.otlp.decoding.json_names import in_camel_case
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Malformed
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.payload.items import error_offset
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.slices import LARGEST_VALUE, Allowance
 
 Names = tuple[str, str, str]  # of the members that lead to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
@@ -143,7 +143,7 @@ def _pair(element: JsonItem) -> schema.KeyValue | None:
     size = memoryview(element).nbytes
     if size > LARGE:
         named = decoded(element, schema.NAMED, ".attributes")
-        if size > admission.LARGEST_REDUCED or RULES[named.key or ""] is not admission.REDUCED:
+        if size > LARGEST_VALUE or RULES[named.key or ""] is not admission.REDUCED:
             return None
     return decoded(element, schema.KEY_VALUE, ".attributes")
 

@@ -32,7 +32,7 @@ from gateway.normalise.otlp.model import (
     moment,
 )
 from gateway.normalise.outcome import MALFORMED, Reject
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.slices import TURN, Allowance
 
 T = TypeVar("T")
 
@@ -82,8 +82,11 @@ def _slices(
         raise BadPayload("body: JSON where protobuf is announced; send Content-Type: application/json")
     place = offset = 0
     for piece in pieces(body, path, allowance=allowance.again()):
+        size = len(piece)
         try:
-            for part in read(message.FromString(piece), place, len(piece), allowance):
+            request = message.FromString(piece)
+            piece = TURN  # a large one is not held while it is read
+            for part in read(request, place, size, allowance):
                 place += part.received
                 yield part
         except DecodeError:
@@ -91,7 +94,7 @@ def _slices(
             raise BadPayload(f"body: not readable as {name}, in the slice from byte {offset} or so") from None
         except UnicodeDecodeError:
             raise BadPayload(f"body: text that is not UTF-8, in the slice from byte {offset} or so") from None
-        offset += len(piece)
+        offset += size
 
 
 def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Slice[Span], None, TraceEnds]:

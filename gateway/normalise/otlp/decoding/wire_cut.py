@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.slices import MAX_SLICE
-from gateway.normalise.payload.slices import ITEM_BYTES, TURN, Allowance
+from gateway.normalise.payload.slices import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
 
 Path = tuple[int | tuple[int, ...], ...]  # a number, or several of which a message has one
 
@@ -42,12 +42,13 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
     if len(message) <= limit:
         yield bytes(message)
         return
-    beside, parts = b"", None
-    if path:
-        beside, parts = yield from _split(message, path[0], allowance, limit // 4)
+    if not path:
+        yield (yield from _without_largest(message, allowance))
+        return
+    beside, parts = yield from _split(message, path[0], allowance, limit // 4)
     if parts is None:
         yield from _count(message, path, allowance.again())
-        if path and len(message) > limit * _MOST_UNCUT:
+        if len(message) > limit * _MOST_UNCUT:
             shared = f"More than {limit // 4} bytes stand beside the items of a large body (its resource or scope)"
             raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
         yield bytes(message)
@@ -62,11 +63,19 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
                 yield TURN
                 continue
             if size + len(piece) > limit and len(group) > 1:
-                yield b"".join(group)
+                yield _joined(group)
                 group, size = [beside], len(beside)
             group += (_varint(tag), _varint(len(piece)), piece)
             size += max(len(piece) + 8, ITEM_BYTES)
-    yield b"".join(group)
+            piece = TURN  # a large one is not held here while it is read
+    yield _joined(group)
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    """The parts as one, and the list without them."""
+    joined = b"".join(parts)
+    parts.clear()
+    return joined
 
 
 def _split(
@@ -105,6 +114,23 @@ def _split(
             yield TURN
     allowance.count(len(parts) // 3 - counted, size)
     return bytes(beside), parts
+
+
+def _without_largest(message: memoryview, allowance: Allowance) -> Generator[bytes, None, bytes]:
+    """A large item without the fields that nobody reads at their size; the others count as items."""
+    kept: list[memoryview] = []
+    at = begin = walked = 0
+    while at < len(message):
+        field = at
+        _, _, at = _field(message, field)
+        allowance.count(1, at - field)
+        if at - field > LARGEST_VALUE:
+            kept.append(message[begin:field])
+            begin = at
+        walked += 1
+        if walked % _TURN == 0:
+            yield TURN
+    return b"".join([*kept, message[begin:]])
 
 
 def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:

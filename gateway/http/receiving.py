@@ -1,0 +1,54 @@
+"""
+How many messages are received at once over gRPC, where the size of a message is known only when it is whole.
+
+A call without a slot waits, and what its sender may send ahead is bounded by the transport. So the memory of messages
+that have not arrived is bounded, however many calls and connections there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.http.budget import busy
+
+WAIT_S = 10.0
+MESSAGES = 4
+
+
+class ReceivingSlots:
+    """One process's slots; a key never has more than half of them."""
+
+    def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
+        self.limit = limit
+        self._wait_s = wait_s
+        self._by_key: Counter[str] = Counter()
+        self._given_back = asyncio.Condition()
+
+    @property
+    def count(self) -> int:
+        return self._by_key.total()
+
+    @asynccontextmanager
+    async def slot(self, key: str) -> AsyncIterator[None]:
+        """Wait for a slot and hold it. Refusal 503 if there is none in time."""
+        if not self._is_free(key):
+            try:
+                async with asyncio.timeout(self._wait_s), self._given_back:
+                    await self._given_back.wait_for(lambda: self._is_free(key))
+            except TimeoutError as error:
+                raise busy() from error
+        self._by_key[key] += 1
+        try:
+            yield
+        finally:
+            self._by_key[key] -= 1
+            if not self._by_key[key]:
+                del self._by_key[key]
+            async with self._given_back:
+                self._given_back.notify_all()
+
+    def _is_free(self, key: str) -> bool:
+        return self.count < self.limit and self._by_key[key] < max(1, self.limit // 2)

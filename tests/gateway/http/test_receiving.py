@@ -1,0 +1,50 @@
+"""Slots in which messages arrive over gRPC: bounded in all and by key, and given back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from gateway.errors import Refusal
+from gateway.http.receiving import ReceivingSlots
+
+
+@pytest.mark.asyncio
+async def test_a_key_has_half_of_the_slots_and_others_the_rest() -> None:
+    """At the edge: the third of one key waits in vain, two of another find room, and then nobody does."""
+    slots = ReceivingSlots(4, wait_s=0.01)
+    async with AsyncExitStack() as held:
+        for key in ("a", "a", "b"):
+            await held.enter_async_context(slots.slot(key))
+        with pytest.raises(Refusal) as refused:
+            await held.enter_async_context(slots.slot("a"))
+        assert (503, 1) == (refused.value.status, refused.value.retry_after_s)
+        await held.enter_async_context(slots.slot("b"))
+        with pytest.raises(Refusal):
+            await held.enter_async_context(slots.slot("c"))
+        assert 4 == slots.count
+    assert 0 == slots.count
+
+
+@pytest.mark.asyncio
+async def test_a_slot_that_is_given_back_goes_to_one_who_waits() -> None:
+    """In time, and also when its holder was cancelled."""
+    slots = ReceivingSlots(2, wait_s=30)
+    began = asyncio.Event()
+
+    async def hold() -> None:
+        async with slots.slot("a"):
+            began.set()
+            await asyncio.Event().wait()
+
+    holder = asyncio.create_task(hold())
+    await began.wait()
+    slot = slots.slot("a")
+    waiting = asyncio.create_task(slot.__aenter__())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    holder.cancel()
+    await asyncio.wait_for(waiting, 5)
+    assert 1 == slots.count
