@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import threading
@@ -26,6 +27,7 @@ import orjson
 
 from exporters.errors import Misconfigured, Retryable
 from spool.deliveries.values import Delivery, Settlement
+from spool.directories import flush_directory, make_directory
 from spool.log.values import Entry
 from spool.mounts import mount_point
 
@@ -153,13 +155,16 @@ class _File:
         """Those of the lines that an earlier attempt has written: behind the mark, or since in a new file."""
         if mark is None:
             return set()
+        blank = b"\n" if self._head else b" "
         if mark.names(os.fstat(current)):
+            _blank_holes(current, mark.size, blank)
             return _lines_behind(current, mark.size, wanted)
         rotated = self._find(mark)
         if rotated is None:
             return set()
         try:
             _end_last_line(rotated)
+            _blank_holes(rotated, mark.size, blank)
             os.fsync(rotated)
             return _lines_behind(rotated, mark.size, wanted) | _lines_behind(current, 0, wanted)
         finally:
@@ -188,7 +193,7 @@ class _File:
         self.close()
         if self._mount is not None and not os.path.ismount(self._mount):
             raise OSError(errno.ENODEV, f"nothing is mounted on {self._mount} any more: mount it again")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path.parent)
         descriptor = self._open()
         if self._head and _begins_otherwise(descriptor, self._head):
             os.close(descriptor)
@@ -196,7 +201,7 @@ class _File:
             here.rename(_free_name(here))
             descriptor = self._open()
         self._descriptor = descriptor
-        _flush_directory(self.path.parent)
+        flush_directory(self.path.parent)
         self._mount = mount_point(self.path)
         return self._descriptor
 
@@ -248,17 +253,32 @@ def _end_last_line(descriptor: int) -> None:
         os.write(descriptor, b"\n")
 
 
-def _lines_behind(descriptor: int, place: int, wanted: set[bytes]) -> set[bytes]:
-    """Those of the wanted lines that begin at or behind a place."""
+def _blank_holes(descriptor: int, place: int, blank: bytes) -> None:
+    """
+    Lines behind a place that hold zeros become blank.
+
+    A power cut leaves zeros of what was written and not flushed. JSON may begin with spaces, so a line of them joins
+    the next one; a table of commas has empty lines. The lines of other deliveries stay where they are.
+    """
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(place)
-        return {line for line in file if line in wanted}
-
-
-def _flush_directory(directory: Path) -> None:
-    """A new file is there after a power cut only when its directory was flushed."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        sizes = [(b"\0" in line, len(line)) for line in file]
+    if not any(is_torn for is_torn, _ in sizes):
+        return
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~os.O_APPEND)  # while it appends, a write ignores its place
     try:
-        os.fsync(descriptor)
+        for is_torn, size in sizes:
+            if is_torn:
+                os.pwrite(descriptor, blank * size, place)
+            place += size
     finally:
-        os.close(descriptor)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    _log.warning("lines that a power cut left torn are blanked", extra={"action": "torn_lines"})
+
+
+def _lines_behind(descriptor: int, place: int, wanted: set[bytes]) -> set[bytes]:
+    """Those of the wanted lines that begin at or behind a place, blanks in front of them or not."""
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(place)
+        return {found for line in file for found in (line, line.lstrip(b" ")) if found in wanted}

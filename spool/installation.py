@@ -12,6 +12,7 @@ import secrets
 from hashlib import blake2b
 from pathlib import Path
 
+from spool.directories import flush_directory
 from spool.errors import SpoolError
 
 FILE = "installation.secret"
@@ -47,9 +48,5 @@ def _create(path: Path) -> bytes:
     finally:
         os.close(descriptor)
     draft.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    flush_directory(path.parent)
     return secret

@@ -8,6 +8,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from spool.directories import make_directory
 from spool.errors import SpoolLocked, SpoolUnavailable
 
 LOCK_FILE = "lock"
@@ -54,7 +55,7 @@ def lock_directory(directory: Path) -> DirectoryLock:
 
 def _make_private(directory: Path) -> None:
     """Make a directory of ours private (made here, empty, or locked before); warn about any other."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(directory, 0o700)
     mode = directory.stat().st_mode & 0o777
     if not mode & 0o077:
         return

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from spool.clock import Clock
+from spool.directories import flush_directory
 from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
 from spool.sqlite.damage import notes, numbers, write_ahead_log
@@ -295,7 +296,7 @@ def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> P
     for source, target in moves.items():
         if source.exists() and not path.with_name(target).exists():
             source.rename(path.with_name(target))
-    notes.sync_directory(path.parent)
+    flush_directory(path.parent)
     _log.error(
         "spool.sqlite is damaged: it is moved aside",
         extra={"action": "spool_moved_aside", "moved_to": name, "reason": str(error)},

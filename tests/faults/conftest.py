@@ -30,7 +30,11 @@ _ROWS = pytest.StashKey[dict[str, FaultRow]]()
 
 
 class Sites(Protocol):
-    """Makes an installation with an upstream and an oracle, all by the chance of one round."""
+    """
+    Makes an installation with an upstream and an oracle, all by the chance of one round.
+
+    With a `key`, which `server` must admit, nothing is written before the first start.
+    """
 
     def __call__(
         self,
@@ -40,6 +44,7 @@ class Sites(Protocol):
         timeout: str = ...,
         batch_records: int = ...,
         server: str = ...,
+        key: str = ...,
         spool: str = ...,
         more: str = ...,
     ) -> FaultSite: ...
@@ -64,6 +69,7 @@ def sites(installations: Any, tmp_path: Path) -> Iterator[Sites]:
         timeout: str = "2s",
         batch_records: int = 100,
         server: str = "",
+        key: str = "",
         spool: str = "",
         more: str = "",
     ) -> FaultSite:
@@ -82,7 +88,7 @@ def sites(installations: Any, tmp_path: Path) -> Iterator[Sites]:
             more=more,
         )
         tollhouse = installations(name, config=config)
-        oracle = Oracle(tmp_path / f"{name}.acknowledged", rng, tollhouse.key("load"))
+        oracle = Oracle(tmp_path / f"{name}.acknowledged", rng, key or tollhouse.key("load"))
         made.append(FaultSite(tollhouse, upstream, oracle, secret))
         return made[-1]
 

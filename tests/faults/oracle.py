@@ -6,7 +6,7 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,8 @@ class Oracle:
         self.acknowledged: dict[str, str] = {}
         self.unexpected: list[str] = []  # answers that are neither success nor a request to come again
         self.latencies_s: list[float] = []
+        self.place: Callable[[], int] = lambda: 0  # how far a trace of the disk has come
+        self.places: dict[str, int] = {}  # of each acknowledged call: `place` when it was acknowledged
         self.key = key
         self._rng = rng
         self._lock = threading.Lock()
@@ -64,6 +66,9 @@ class Oracle:
             with self._lock:
                 self.latencies_s.append(time.monotonic() - began)
                 self.acknowledged.update(sent.calls)
+                place = self.place()
+                for name in sent.calls:
+                    self.places.setdefault(name, place)
                 self._list.writelines(f"{name} {content}\n" for name, content in sent.calls.items())
         elif answer.status not in RETRIED:
             self.unexpected.append(f"{answer.status} {answer.data[:200]!r}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
+from tests.acceptance.payloads import KEEP_ALIVE
+from tests.faults import mutants
 from tests.faults.oracle import Oracle, content_hash
 from tests.faults.scenarios import Trial
 from tests.faults.upstream import ACCEPT, ScriptedUpstream
@@ -49,6 +51,12 @@ class Verdict:
     duplicates: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
 
+    def check(self) -> None:
+        """AssertionError that names what is lost, doubled or wrong."""
+        assert set() == self.lost, "acknowledged and lost"
+        assert set() == self.duplicates, "counted twice"
+        assert [] == self.wrong, self.wrong
+
 
 class FaultSite:
     """One installation with its own upstream and oracle. Every start listens at the same address."""
@@ -63,9 +71,10 @@ class FaultSite:
     def url(self) -> str:
         return self.tollhouse.url
 
-    def start(self, **environment: str) -> str:
+    def start(self, *, mutant: str = "", **environment: str) -> str:
         where = {"TOLLHOUSE_SERVER__LISTEN": self.url.removeprefix("http://")} if self.url else {}
-        return self.tollhouse.start(env={**where, **environment})
+        words = mutants.command(mutant) if mutant else (str(COMMAND),)
+        return self.tollhouse.start(env={**where, **environment}, command=words)
 
     def kill(self) -> None:
         self.tollhouse.kill()
@@ -74,14 +83,21 @@ class FaultSite:
         """Wait for what the site brings about."""
         wait_for(lambda: condition(self), timeout_s, what)
 
+    def routes(self) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = KEEP_ALIVE.request("GET", f"{self.url}/readyz").json()["routes"]
+        return shown
+
     @property
     def state(self) -> str:
         """Of the route to the upstream."""
-        return str(self.tollhouse.route(UPSTREAM_ROUTE)["state"])
+        return str(self._upstream_route()["state"])
 
     @property
     def queued(self) -> int:
-        return self.tollhouse.queued(UPSTREAM_ROUTE)
+        return int(self._upstream_route()["queued"])
+
+    def _upstream_route(self) -> dict[str, Any]:
+        return next(route for route in self.routes() if route["route"] == UPSTREAM_ROUTE)
 
     def heal(self, *, since: float | None = None) -> float:
         """The upstream behaves again: seconds, or those `since` then, until a fresh record went all the way."""
@@ -96,7 +112,7 @@ class FaultSite:
     def close(self, trial: Trial, *, since: float | None = None, timeout_s: float = 60.0) -> Verdict:
         """Heal, wait until drained, judge and count. AssertionError names what is lost, doubled or wrong."""
         recovery_s = self.heal(since=since)
-        verdict = self.judge(timeout_s=timeout_s)
+        verdict = self.judge(self.oracle.acknowledged, timeout_s=timeout_s)
         trial.count(
             acknowledged=verdict.acknowledged,
             lost=len(verdict.lost),
@@ -104,17 +120,13 @@ class FaultSite:
             recovery_s=recovery_s,
         )
         assert verdict.acknowledged, "nothing was acknowledged"
-        assert set() == verdict.lost, "acknowledged and lost"
-        assert set() == verdict.duplicates, "counted twice"
-        assert [] == verdict.wrong
+        verdict.check()
         self.tollhouse.stop()
         return verdict
 
-    def judge(self, *, timeout_s: float = 60.0) -> Verdict:
-        """Of the running, healed installation, once every route is drained."""
-        for route in self.tollhouse.json("spool", "status")["routes"]:
-            if route["route"].endswith("/ai-telemetry"):
-                self.tollhouse.wait_until_drained(route["route"], timeout_s)
+    def judge(self, acknowledged: Container[str], *, timeout_s: float = 60.0) -> Verdict:
+        """Of the running, healed installation, once every route is drained; of these acknowledged calls."""
+        self.until(lambda one: not any(route["queued"] for route in one.routes()), "all routes are drained", timeout_s)
         oracle, upstream = self.oracle, self.upstream
         records = self.tollhouse.records()
         written = Counter(record["request_id"] for record in records)
@@ -123,9 +135,16 @@ class FaultSite:
         }
         dead = self._dead()
         there = upstream.taken.keys() | upstream.rejected | dead
-        verdict = Verdict(len(oracle.acknowledged))
-        verdict.lost = (oracle.acknowledged.keys() - there) | (oracle.acknowledged.keys() - written.keys())
-        verdict.duplicates = {name for counts in (upstream.taken, written) for name, n in counts.items() if n > 1}
+        promised = {name for name in oracle.acknowledged if name in acknowledged}
+        verdict = Verdict(len(promised))
+        verdict.lost = (promised - there) | (promised - written.keys())
+        twice = {
+            f"{name} in the {place}"
+            for place, counts in (("upstream", upstream.taken), ("record file", written))
+            for name, n in counts.items()
+            if n > 1
+        }
+        verdict.duplicates = twice
         verdict.wrong = [*oracle.unexpected, *upstream.violations]
         for place, said in (("upstream", upstream.contents), ("record file", contents)):
             verdict.wrong += [

@@ -17,6 +17,7 @@ import socket
 import struct
 import threading
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,6 +99,7 @@ class ScriptedUpstream:
         self.rejected: set[str] = set()  # by partial successes
         self.keys_of: dict[str, set[str]] = {}  # the idempotency keys under which each call came
         self.attempts = 0
+        self.place: Callable[[], int] = lambda: 0  # how far a trace of the disk has come
         self.violations: list[str] = []  # one key, two bodies
         self.secrets: set[str] | None = None  # when set: others are answered with 401
         self.poison: set[str] = set()
@@ -106,6 +108,7 @@ class ScriptedUpstream:
         self._rng = rng or random.Random()
         self._behaviours: tuple[Behaviour, ...] = (ACCEPT,)
         self._next: deque[Behaviour] = deque()
+        self._history: list[tuple[int, Attempt, Behaviour]] = []
         self._remembered: dict[str, _Remembered] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -174,7 +177,20 @@ class ScriptedUpstream:
                 self._take(attempt, behaviour.rejects)
             answer = Behaviour(behaviour.status, behaviour.headers, rejects=behaviour.rejects)
             self._remembered[attempt.key] = _Remembered(answer, body_hash)
+            self._history.append((self.place(), attempt, answer))
             return behaviour
+
+    def rewind(self, place: int) -> None:
+        """Remember only what came before the trace of the disk had come as far as `place`."""
+        with self._lock:
+            for known in (self.taken, self.contents, self.rejected, self.keys_of, self._remembered):
+                known.clear()
+            self.order.clear()
+            for at, attempt, answer in self._history:
+                if at <= place:
+                    self._take(attempt, answer.rejects)
+                    body_hash = hashlib.sha256(attempt.body).digest()
+                    self._remembered[attempt.key] = _Remembered(answer, body_hash)
 
     def _take(self, attempt: Attempt, rejects: int) -> None:
         for place, (name, content) in enumerate(attempt.calls.items()):

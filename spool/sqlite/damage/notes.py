@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
+from spool.directories import flush_directory
+
 NOTE = "spool.note.json"
 MARKER = "spool.damaged"
 ASIDE = "spool.sqlite.damaged-"  # and when
@@ -45,7 +47,7 @@ def mark(directory: Path, error: BaseException) -> None:
 
 def unmark(directory: Path) -> None:
     (directory / MARKER).unlink(missing_ok=True)
-    sync_directory(directory)
+    flush_directory(directory)
 
 
 def name_aside(directory: Path) -> str:
@@ -99,13 +101,4 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.rename(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """What was renamed or removed in it stays so after a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush_directory(path.parent)

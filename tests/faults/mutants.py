@@ -1,0 +1,146 @@
+"""
+Tollhouse with one promise broken, so that tests show that they would see it: `python -m tests.faults.mutants NAME ...`
+
+Each mutant is a function that changes one place before the command starts. The program itself knows nothing of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import exporters.record_file
+import gateway.app
+import spool.installation
+import spool.sqlite.database
+from exporters.record_file import FileExporter
+from exporters.route_loop import RouteLoop
+from gateway.cli import main
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Receipt
+from spool.sqlite.log.writer import GroupWriter
+
+
+def synchronous_normal() -> None:
+    """The log is flushed when it is moved into the file, and not before."""
+    _set_synchronous("NORMAL")
+
+
+def synchronous_off() -> None:
+    _set_synchronous("OFF")
+
+
+def _set_synchronous(mode: str) -> None:
+    settings = spool.sqlite.database.SETTINGS
+    changed = tuple(one.replace("synchronous = FULL", f"synchronous = {mode}") for one in settings)
+    assert changed != settings
+    spool.sqlite.database.SETTINGS = changed  # type: ignore[assignment]
+
+
+def answer_before_commit() -> None:
+    """A sender hears success while its group is still to be committed."""
+    real = GroupWriter._answer
+
+    async def answer(self: GroupWriter, group: Any) -> None:
+        for one in group:
+            if not one.receipt.done():
+                one.receipt.set_result(Receipt(id="early", records=1, ignored=0, rejected=0))
+        await asyncio.sleep(0.1)
+        await real(self, group)
+
+    GroupWriter._answer = answer  # type: ignore[method-assign]
+
+
+def settle_before_send() -> None:
+    real = RouteLoop._send
+
+    async def send(self: RouteLoop, delivery: Delivery) -> Settlement:
+        await self._deliveries.settle(delivery, Settlement(delivered=delivery.count))
+        return await real(self, delivery)
+
+    RouteLoop._send = send  # type: ignore[method-assign]
+
+
+def no_mark() -> None:
+    """A record file is written without a note of where its lines began."""
+
+    async def prepare(self: FileExporter, delivery: Delivery) -> None:
+        return None
+
+    FileExporter.prepare = prepare  # type: ignore[method-assign]
+
+
+def no_directory_sync() -> None:
+    """New names are left to the file system: of record files, of the secret, of whatever Tollhouse itself makes."""
+    real = os.fsync
+
+    def sync(descriptor: int) -> None:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            real(descriptor)
+
+    os.fsync = sync  # type: ignore[assignment]
+
+
+def no_archive_directory_sync() -> None:
+    exporters.record_file.flush_directory = lambda directory: None  # type: ignore[attr-defined]
+
+
+def unsynced_secret() -> None:
+    spool.installation.os = _without_sync()  # type: ignore[assignment, attr-defined]
+
+
+def unsynced_archive() -> None:
+    exporters.record_file.os = _without_sync()  # type: ignore[assignment, attr-defined]
+
+
+def _without_sync() -> SimpleNamespace:
+    return SimpleNamespace(**{**vars(os), "fsync": lambda descriptor: None})
+
+
+def registry_not_durable() -> None:
+    real = spool.sqlite.database._connect
+
+    def connect(path: Path, *, durable: bool) -> sqlite3.Connection:
+        return real(path, durable=durable and path.name != "registry.sqlite")
+
+    spool.sqlite.database._connect = connect
+
+
+def no_drain() -> None:
+    """A stop does not wait for the requests in hand."""
+    gateway.app.DRAIN_S = 0.0
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    one.__name__: one
+    for one in (
+        synchronous_normal,
+        synchronous_off,
+        answer_before_commit,
+        settle_before_send,
+        no_mark,
+        no_directory_sync,
+        no_archive_directory_sync,
+        unsynced_secret,
+        unsynced_archive,
+        registry_not_durable,
+        no_drain,
+    )
+}
+
+
+def command(name: str) -> tuple[str, ...]:
+    """What starts a mutant, in place of `tollhouse`."""
+    return sys.executable, "-m", "tests.faults.mutants", name
+
+
+if __name__ == "__main__":
+    MUTANTS[sys.argv.pop(1)]()
+    main()

@@ -1,0 +1,198 @@
+"""
+What a power cut leaves on the disk: a trace of changes, replayed up to some point, without what was not synced.
+
+The model is a strict one. Of a file, what was written since its last sync is there, not there, or torn: half of its
+sectors. Of a directory, what was made, renamed and removed since its own last sync is there up to some point. A file
+that was synced is lost all the same when its name was not. `-shm` files are never there: SQLite makes them again.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_HEAD = struct.Struct("<cQQI")
+_SECTOR = 512
+_LARGEST = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    # (C)reate, (W)rite, (T)runcate, (A)llocate, (S)ync, sync of a (D)irectory, (R)ename, (U)nlink, (M)ake a directory
+    operation: str
+    inode: int
+    offset: int
+    data: bytes
+    end: int  # where its record ends in the trace
+
+    @property
+    def names(self) -> list[str]:
+        return self.data.decode().split("\0")
+
+
+def changes(trace: Path) -> Iterator[Change]:
+    """Every change of a trace in its order; a record that is cut off at the end is left out."""
+    recorded = trace.read_bytes()
+    place = 0
+    while place + _HEAD.size <= len(recorded):
+        operation, inode, offset, length = _HEAD.unpack_from(recorded, place)
+        begin, end = place + _HEAD.size, place + _HEAD.size + length
+        if end > len(recorded):
+            return
+        assert operation != b"X", f"the recorder met a call that it cannot record: {recorded[begin:end]!r}"
+        yield Change(operation.decode(), inode, offset, recorded[begin:end], end)
+        place = end
+
+
+@dataclass
+class _File:
+    inode: int
+    synced: bytearray = field(default_factory=bytearray)
+    pending: list[Change] = field(default_factory=list)
+
+    def sync(self) -> None:
+        for change in self.pending:
+            _apply(self.synced, change)
+        self.pending = []
+
+    def whole(self) -> bytes:
+        content = bytearray(self.synced)
+        for change in self.pending:
+            _apply(content, change)
+        return bytes(content)
+
+    def cut(self, rng: random.Random) -> bytes:
+        content = bytearray(self.synced)
+        for change in self.pending:
+            fate = rng.choice(("there", "torn", "gone"))
+            if fate == "there" or (fate == "torn" and change.operation != "W"):
+                _apply(content, change)
+            elif fate == "torn":
+                for begin in range(0, len(change.data), _SECTOR):
+                    if rng.random() < 0.5:
+                        _write(content, change.offset + begin, change.data[begin : begin + _SECTOR])
+        return bytes(content)
+
+
+def _apply(content: bytearray, change: Change) -> None:
+    if change.operation == "W":
+        _write(content, change.offset, change.data)
+    elif change.operation == "T":
+        assert change.offset < _LARGEST
+        del content[change.offset :]
+        content.extend(bytes(change.offset - len(content)))
+    elif change.operation == "A":
+        content.extend(bytes(max(0, change.offset - len(content))))
+
+
+def _write(content: bytearray, offset: int, data: bytes) -> None:
+    content.extend(bytes(max(0, offset - len(content))))
+    content[offset : offset + len(data)] = data
+
+
+Names = dict[str, "_File | None"]  # by path relative to the root; None: a directory
+
+
+class Disk:
+    """The directory at the beginning of a trace, with all that is changed in it up to some point."""
+
+    def __init__(self, root: Path) -> None:
+        """`root` holds what was there, and on the disk, before the first change."""
+        self._synced: Names = {}
+        for path in sorted(root.rglob("*")):
+            name = str(path.relative_to(root))
+            if path.is_dir():
+                self._synced[name] = None
+            elif path.is_file():
+                self._synced[name] = _File(path.stat().st_ino, bytearray(path.read_bytes()))
+        self._names: Names = dict(self._synced)
+        self._files = {file.inode: file for file in self._names.values() if file is not None}
+        self._pending: defaultdict[str, list[tuple[Change, _File | None]]] = defaultdict(list)  # by directory
+
+    def change(self, change: Change) -> None:
+        if change.operation in "WTA":
+            self._files[change.inode].pending.append(change)
+        elif change.operation == "S":
+            self._files[change.inode].sync()
+        elif change.operation == "D":
+            for pending, made in self._pending.pop(change.names[0], []):
+                _rename(self._synced, pending, made)
+        else:
+            made = None
+            if change.operation == "C":
+                made = self._files[change.inode] = _File(change.inode)
+            _rename(self._names, change, made)
+            self._pending[_directory(change.names[-1])].append((change, made))
+
+    def whole(self) -> dict[str, bytes]:
+        """Every file as the process saw it."""
+        return {name: file.whole() for name, file in self._names.items() if file is not None and _is_kept(name)}
+
+    def cut(self, rng: random.Random) -> list[tuple[str, int, bytes | None]]:
+        """What a power cut may leave: paths with inode and content, None for a directory, parents first."""
+        names = dict(self._synced)
+        for pending in self._pending.values():
+            for change, made in pending[: rng.randint(0, len(pending))]:
+                _rename(names, change, made)
+        left: list[tuple[str, int, bytes | None]] = []
+        for name, file in sorted(names.items()):
+            if file is None:
+                left.append((name, 0, None))
+            elif _is_kept(name) and _parents_are_in(name, names):
+                left.append((name, file.inode, file.cut(rng)))
+        return left
+
+
+def _rename(names: Names, change: Change, made: _File | None) -> None:
+    """Of changes of names: this one. What is not there, because of another directory's cut, is not moved."""
+    if change.operation in "CM":
+        names[change.names[0]] = made
+    elif change.operation == "U":
+        names.pop(change.names[0], None)
+    elif change.operation == "R":
+        old, new = change.names
+        if old in names:
+            names[new] = names.pop(old)
+
+
+def _directory(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _parents_are_in(name: str, names: Names) -> bool:
+    directory = _directory(name)
+    return not directory or directory in names
+
+
+def _is_kept(name: str) -> bool:
+    return not name.endswith("-shm")
+
+
+def restore(left: list[tuple[str, int, bytes | None]], root: Path, attic: Path) -> None:
+    """
+    Make a directory what a cut has left.
+
+    Files keep their inode, which the marks of record files name: those that are not there now stand in the attic.
+    """
+    attic.mkdir(exist_ok=True)
+    for path in sorted(root.rglob("*"), reverse=True):
+        if path.is_dir():
+            path.rmdir()
+        elif path.is_file():
+            path.rename(attic / str(path.stat().st_ino))
+        else:
+            path.unlink()  # a socket
+    for name, inode, content in left:
+        path = root / name
+        if content is None:
+            path.mkdir(mode=0o700)
+            continue
+        kept = attic / str(inode)
+        if kept.exists():
+            kept.rename(path)
+        path.touch(mode=0o600)
+        path.write_bytes(content)

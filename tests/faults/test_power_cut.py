@@ -1,0 +1,152 @@
+"""
+The power is cut at any moment: every acknowledged call is there, once, and Tollhouse starts without a hand.
+
+One process runs under a recorder of its writes. Images of its directory are then made, as cuts at chosen points of the
+record would have left it, and each is opened by a whole start. SIGKILL shows none of this, because the kernel keeps
+what was written.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.payloads import post
+from tests.faults.conftest import Sites
+from tests.faults.powercut.replay import Disk, changes, restore
+from tests.faults.scenarios import LONG, Trial
+from tests.faults.site import FaultSite, Verdict
+
+CUTS = 30 if LONG else 5  # of one run
+MUTANT_CUTS = 12  # of a mutant's run, until one shows it
+LOAD_S = 1.5
+API_KEY = "th_" + "power-cut" * 5
+API_KEY_FILE = """
+api_key_file = "{path}"
+"""
+
+
+@pytest.fixture(scope="session")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that records writes, built from its source."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("power cuts need a C compiler (cc, gcc or clang) to build the recorder of writes")
+    library = tmp_path_factory.mktemp("recorder") / "recorder.so"
+    source = Path(__file__).with_name("powercut") / "recorder.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl", "-lpthread"], check=True)
+    return library
+
+
+@dataclass(frozen=True)
+class TracedRun:
+    """A run that was recorded and ended: what was acknowledged at which place of the trace."""
+
+    site: FaultSite
+    root: Path  # of what was recorded
+    before: Path  # what stood there before
+    trace: Path
+    acknowledged: dict[str, int]
+    keys: dict[str, int]  # secrets of the keys that were made meanwhile
+
+    def cuts(self, rng: random.Random, count: int) -> Iterator[Verdict]:
+        """Images of the directory, the first just behind the first answer; each started, drained and judged."""
+        recorded = list(changes(self.trace))
+        for place in self._places(rng, count, recorded[-1].end):
+            print(f"cut at {place} of {recorded[-1].end}")
+            disk = Disk(self.before)
+            for change in recorded:
+                if change.end <= place:
+                    disk.change(change)
+            restore(disk.cut(rng), self.root, self.before.with_suffix(".attic"))
+            yield self._judge(place)
+
+    def _places(self, rng: random.Random, count: int, end: int) -> Iterator[int]:
+        """Most just behind an answer: what it promised must be on the disk by then."""
+        answered = sorted(self.acknowledged.values())
+        yield answered[0]
+        for _ in range(count - 1):
+            place = rng.choice(answered)
+            yield rng.choice((place, place, place + rng.randrange(20_000), rng.randrange(end)))
+
+    def _judge(self, place: int) -> Verdict:
+        site = self.site
+        site.upstream.rewind(place)
+        site.start()
+        site.heal()
+        verdict = site.judge({name for name, at in self.acknowledged.items() if at <= place})
+        for key, made in self.keys.items():
+            if made <= place and post(site.url, site.oracle.make(1).body, key).status != 200:
+                verdict.wrong.append("a key that was shown is not known")
+        site.tollhouse.stop()
+        return verdict
+
+
+def run(
+    sites: Sites, recorder: Path, tmp_path: Path, rng: random.Random, *, mutant: str = "", load_s: float = LOAD_S
+) -> TracedRun:
+    """A first start and some load under the recorder, then SIGKILL."""
+    key_file = tmp_path / "api.key"
+    key_file.write_text(API_KEY + "\n")
+    site = sites(rng, server=API_KEY_FILE.format(path=key_file), key=API_KEY)
+    root = site.tollhouse.directory
+    before, trace = tmp_path / f"{root.name}.before", tmp_path / f"{root.name}.trace"
+    shutil.copytree(root, before)
+    site.oracle.place = site.upstream.place = lambda: trace.stat().st_size
+    environment = {"LD_PRELOAD": str(recorder), "TRACE_ROOT": str(root), "TRACE_FILE": str(trace)}
+    url = site.start(mutant=mutant, **environment)
+    keys = {}
+    with site.oracle.load(url, senders=3, pause_s=0.01):
+        made = site.tollhouse.key("made under load")
+        keys[made] = trace.stat().st_size
+        time.sleep(load_s)
+        site.kill()
+    site.oracle.place = site.upstream.place = lambda: trace.stat().st_size + 1
+    return TracedRun(site, root, before, trace, dict(site.oracle.places), keys)
+
+
+@pytest.mark.fault("F2")
+def test_every_acknowledged_call_outlives_a_power_cut(
+    trial: Trial, sites: Sites, recorder: Path, tmp_path: Path
+) -> None:
+    """Whatever of the unsynced writes is gone or torn: it starts, nothing is lost, nothing is there twice."""
+    for rng in trial.rounds(short=1, full=10):
+        traced = run(sites, recorder, tmp_path, rng, load_s=rng.uniform(1, 4))
+        disk = Disk(traced.before)
+        for change in changes(traced.trace):
+            disk.change(change)
+        there = {str(path.relative_to(traced.root)): path for path in traced.root.rglob("*") if path.is_file()}
+        assert disk.whole() == {name: path.read_bytes() for name, path in there.items() if not name.endswith("-shm")}
+        for verdict in traced.cuts(rng, CUTS):
+            trial.count(acknowledged=verdict.acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates))
+            verdict.check()
+
+
+# A broken promise, and whether the short round shows that it is seen, too.
+MUTANTS = {
+    "synchronous_normal": True,
+    "synchronous_off": False,
+    "answer_before_commit": True,
+    "no_directory_sync": True,
+    "unsynced_secret": False,
+    "unsynced_archive": False,
+    "no_archive_directory_sync": False,
+    "registry_not_durable": False,
+}
+
+
+@pytest.mark.parametrize("mutant", [name for name, short in MUTANTS.items() if short or LONG])
+def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, mutant: str) -> None:
+    """Of a Tollhouse that flushes too little, some cut loses what was acknowledged or ends the start."""
+    rng = random.Random(mutant)
+    traced = run(sites, recorder, tmp_path, rng, mutant=mutant)
+    with pytest.raises((AssertionError, ValueError)):  # or a line of the record file is torn
+        for verdict in traced.cuts(rng, MUTANT_CUTS):
+            verdict.check()
