@@ -34,9 +34,14 @@ def reasons(record: Record, book: PriceBook) -> dict[str, str]:
 
 
 def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
-    """What the estimate by a book adds up: the kind of tokens, how many, dollars per million, dollars."""
-    lines = book.itemise(record) if isinstance(record, Inference) else None
-    return [line._asdict() for line in lines or ()]
+    """
+    What an estimate adds up: the kind of tokens, how many, dollars per million, dollars.
+
+    Empty where the book makes another sum than the record has: it was priced by another one.
+    """
+    if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
+        return []
+    return [line._asdict() for line in book.itemise(record) or ()]
 
 
 def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:

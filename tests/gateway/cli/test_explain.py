@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from exporters.otlp.spans import SpanEncoder
 from gateway.cli.examples import example
 from gateway.cli.explain import explain, explained
 from gateway.configuration.sections import Config, SourceSettings
-from spool.record import AMENDABLE
+from spool.record import AMENDABLE, NS, Inference
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
 
@@ -104,6 +105,23 @@ def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
         ),
     ] == [(row["item"], row["why"]) for row in result["dropped"]]
     assert [("duplicate", 2), ("merged", 1)] == [(row["reason"], row["count"]) for row in result["ignored"]]
+
+
+def test_what_another_tollhouse_sends_names_its_attributes() -> None:
+    """Taken as it is: the rule of each number is the attribute in which the other one stated it."""
+    given = Inference(
+        id=b"\7" * 16, source="litellm", request_id="chatcmpl-1", start_time=NS, end_time=2 * NS, input_tokens=9,
+        output_tokens=3, cache_write_tokens=5, cache_write_1h_tokens=4, cost="0.5", estimated_cost="0.25",
+        cost_source="reported", price_book="theirs",
+    )  # fmt: skip
+    body = SpanEncoder().request([(given, 1.0)])
+    [record] = asyncio.run(explained(body, "otlp/traces", Config(), why=True))["records"]
+    assert (9, 4, "0.5", "0.25") == tuple(
+        record[name] for name in ("input_tokens", "cache_write_1h_tokens", "cost", "estimated_cost")
+    )
+    assert [] == [name for name in NUMBERS if record.get(name) is not None and "." not in record["why"][name]]
+    assert "tollhouse.estimated_cost" == record["why"]["estimated_cost"]
+    assert "price_lines" not in record  # they would not add up to what another book estimated
 
 
 def meter(id: str, user: str, **data: Any) -> dict[str, Any]:

@@ -88,8 +88,18 @@ def _take(
             kept = text is not None and tag_rules.put_label(record.tags, tag[len(_TAG) :], text)
             outcome.left_out += not kept
     outcome.forwarded.add(len(outcome.records))
-    outcome.add(record, Identity(record.id), {"id": _MARK})
+    why = None if outcome.why is None else _origins(record)
+    outcome.add(record, Identity(record.id), why)
     return True
+
+
+def _origins(record: AiRecord) -> dict[str, str]:
+    """The attribute behind each field: another Tollhouse worked them out."""
+    tables: Mapping[str, str] = _POINT_TEXTS | {"value": f"the point's value ({_VALUE})"}
+    if isinstance(record, Inference):
+        tables = _SPAN_TEXTS | _COUNTS | _COSTS
+    known = {field: name for field, name in tables.items() if getattr(record, field) is not None}
+    return {"id": _MARK, "source": "tollhouse.source", **known}
 
 
 def _id_of(attributes: Attributes) -> bytes:
