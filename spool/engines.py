@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 
-from spool.storage import Engine, Storage, StorageOptions
+from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 SQLITE, MEMORY = "sqlite", "memory"
 # Names of modules, each with its ENGINE: a process pays for the engine that it opens, and for no other's library.
@@ -29,3 +30,8 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     SpoolUnavailable when it cannot be used. A damaged registry is no error: see Storage.
     """
     return await engine_of(engine).open(options)
+
+
+async def recover(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
+    """Bring the records of a damaged file into the log of a data directory that no server has open."""
+    return await engine_of(engine).recover(options, file)

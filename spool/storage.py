@@ -14,6 +14,7 @@ from spool.billing_hours import BillingHours
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.devices import DeviceTable
+from spool.errors import NotAllowed
 from spool.ledger.ledger import CHUNK, Ledger
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
@@ -75,15 +76,33 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """
+    Records of a damaged file: brought into the log, in it already, done with before the damage, and unreadable.
+    """
+
+    added: int
+    known: int
+    settled: int
+    unreadable: int
+
+
+async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
+    raise NotAllowed(f"{file} cannot be read: this storage engine keeps no files")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Engine:
     """
     What an engine consists of for those outside its folder. `docs/storage-engines.md` lists what it owes.
 
     `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to put into
-    a bug report. `known_faults`: of that version, each with what it means here.
+    a bug report. `known_faults`: of that version, each with what it means here. `recover`: bring into the log what it
+    does not have of a damaged file's records; NotAllowed for a file of which nothing can be read.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]
     is_new: Callable[[Path], bool]
     version: Callable[[], str]
     known_faults: Callable[[], Sequence[str]] = tuple
+    recover: Callable[[StorageOptions, Path], Awaitable[Recovered]] = _nothing_to_recover

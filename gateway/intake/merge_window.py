@@ -19,7 +19,7 @@ from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, S
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log.partial_reports import COUNTED, COUNTERS, SESSIONS, PartialReports
+from spool.log.partial_reports import COUNTED, COUNTERS, RECOVERED, SESSIONS, PartialReports
 from spool.log.values import Receipt
 
 LOOK_S = 5.0
@@ -49,7 +49,7 @@ class MergeWindow:
 
     async def start(self) -> None:
         """Take up what was waiting when the process ended."""
-        others = (COUNTERS, COUNTED, SESSIONS)
+        others = (COUNTERS, COUNTED, SESSIONS, RECOVERED)
         stored = [report for report in await self._stored.load() if not report.key.startswith(others)]
         if damaged := self._merger.load(stored):
             damage = {"action": "partial_reports_damaged"}

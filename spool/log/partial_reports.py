@@ -6,7 +6,7 @@ A sender is answered success for what waits too, so it is kept like a record: in
 counts it as pending. A key that begins with `COUNTERS` is that of counters.
 
 Under `COUNTED` stands what is known for an hour of counters that count, under `SESSIONS` of which sessions calls were
-heard; nothing of these is pending.
+heard, under `RECOVERED` which records of a damaged file were brought into the log; nothing of these is pending.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 COUNTERS = b"counters/"
 COUNTED = b"counted/"
 SESSIONS = b"sessions/"
+RECOVERED = b"recovered/"
 
 
 class PartialReport(NamedTuple):

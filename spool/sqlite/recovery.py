@@ -141,7 +141,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None
             )
             known = notes.Note()
             notes.write_note(path.parent, known)
-        _migrate(connection)
+        migrate_spool(connection)
         _check_tables(connection)
         _try_everything(connection)
         connection.execute("BEGIN IMMEDIATE")
@@ -192,7 +192,7 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
 
 
 def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
-    _migrate(connection)
+    migrate_spool(connection)
     done = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
     if done is not None and done[0] == aside.name.encode():  # killed before the marker was removed
         return
@@ -245,7 +245,8 @@ def _scripts() -> list[str]:
     return ["\n".join(map(script, names)) for names in SCRIPTS]
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
+def migrate_spool(connection: sqlite3.Connection) -> None:
+    """Bring the file to this version."""
     migrate(connection, _scripts())
     _remember_incarnation(connection)
 

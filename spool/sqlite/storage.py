@@ -5,17 +5,19 @@ from __future__ import annotations
 import sqlite3
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.sqlite import FILE, SqliteSpool, open_spool
 from spool.sqlite.billing_hours import SqliteBillingHours
+from spool.sqlite.damage.recovering import recover
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.recovery import is_damage
 from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
 from spool.sqlite.registry.store import open_registry
-from spool.storage import Engine, Storage, StorageOptions
+from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 
 async def open_storage(options: StorageOptions) -> Storage:
@@ -83,6 +85,10 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
     return registry
 
 
+async def _recover(options: StorageOptions, file: Path) -> Recovered:
+    return await recover(options.directory, options.settings, options.clock, file)
+
+
 def _known_faults() -> list[str]:
     if sqlite3.sqlite_version_info >= (3, 51, 3):
         return []
@@ -97,4 +103,5 @@ ENGINE = Engine(
     is_new=lambda directory: not (directory / FILE).exists(),
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
     known_faults=_known_faults,
+    recover=_recover,
 )

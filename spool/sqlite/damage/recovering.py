@@ -1,0 +1,194 @@
+"""
+Records of a file that was moved aside, or of another damaged one, brought into the log of a data directory.
+
+What was brought is noted in the commit that brings it, by the incarnation of the log that the file held and the numbers
+that its records had there: however often it is run or killed, no record comes into the log twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from spool.clock import Clock
+from spool.deliveries import ranges, rules
+from spool.errors import NotAllowed
+from spool.identity import Identity
+from spool.log.partial_reports import RECOVERED, PartialReport
+from spool.log.values import Submission
+from spool.record import TOPICS, Record, names_of
+from spool.settings import SpoolSettings
+from spool.sqlite import FILE, SqliteSpool, open_spool, recovery
+from spool.sqlite.damage.notes import Note
+from spool.sqlite.damage.salvage import salvage
+from spool.sqlite.database import Database, damage
+from spool.sqlite.deliveries.routes import needed_from
+from spool.sqlite.log.entries import accepted, oldest, read_entries
+from spool.storage import Recovered
+
+DIRECTORY = "recover.tmp"
+STEP = 500  # records in one commit
+
+_ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
+
+
+async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: Path) -> Recovered:
+    """
+    Bring every record of the file that the log does not have.
+
+    NotAllowed for the log's own file and for one of which nothing can be read, SpoolFull when there is no room: what
+    came so far stays, and the next run goes on.
+    """
+    _check(file, directory)
+    spool = await open_spool(directory, settings=settings, clock=clock)
+    scratch = directory / DIRECTORY
+    try:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+        database = await _read(scratch / FILE, file)
+        try:
+            return await _Recovery(spool, database, clock).run()
+        finally:
+            await database.close()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        await spool.close()
+
+
+def _check(file: Path, directory: Path) -> None:
+    if not file.is_file():
+        raise NotAllowed(f"{file} is not there")
+    if file.resolve() == (directory / FILE).resolve():
+        raise NotAllowed(f"{file} is the log itself: what is damaged of it is salvaged when it is opened")
+
+
+async def _read(scratch: Path, file: Path) -> Database:
+    """The rows of the damaged file in a whole one."""
+
+    def prepare(connection: sqlite3.Connection) -> None:
+        recovery.migrate_spool(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        with closing(recovery.empty_database()) as fresh:
+            found = salvage(connection, file, fresh, Note())
+        connection.execute("COMMIT")
+        if not found.read:
+            raise damage("no row of it can be read")
+
+    try:
+        return await Database.open(scratch, prepare, durable=False)
+    except sqlite3.DatabaseError as error:
+        raise NotAllowed(f"nothing of {file} can be read: {error}") from error
+
+
+class _Recovery:
+    def __init__(self, spool: SqliteSpool, source: Database, clock: Clock) -> None:
+        self._spool = spool
+        self._source = source
+        self._clock = clock
+        self._counts: Counter[str] = Counter()
+        self._ids = array("Q")
+
+    async def run(self) -> Recovered:
+        incarnation = await self._source.read(recovery.incarnation)
+        brought = {report.key: _ranges.decode(report.body) for report in await self._brought()}
+        for topic in TOPICS:
+            key = b"%s%s/%s" % (RECOVERED, incarnation.encode(), topic.encode())
+            done = brought.get(key, [])
+            skipped = await self._source.read(partial(_settled, topic=topic))
+            if incarnation == self._spool.incarnation:
+                skipped = await self._spool.database.read(partial(oldest, topic=topic)) - 1
+            last = await self._source.read(partial(accepted, topic=topic))
+            first = await self._source.read(partial(oldest, topic=topic))
+            self._counts["settled"] += max(0, min(skipped, last) - first + 1)
+            is_own = incarnation == self._spool.incarnation
+            self._ids = await self._ids_there(topic) if is_own else array("Q")
+            for begin in range(max(first, skipped + 1), last + 1, STEP):
+                end = min(last, begin + STEP - 1)
+                done = await self._bring(topic, begin, end, done, key, is_own=is_own)
+        names = ("added", "known", "settled", "unreadable")
+        return Recovered(**{name: self._counts[name] for name in names})
+
+    async def _brought(self) -> list[PartialReport]:
+        return [report for report in await self._spool.partial_reports.load() if report.key.startswith(RECOVERED)]
+
+    async def _bring(
+        self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
+    ) -> list[ranges.Range]:
+        """One commit; returns the numbers that are in the log now."""
+        there = set(_numbers(ranges.clipped(done, (begin, end))))
+        if is_own:
+            there |= set(dict(await self._records(self._spool.database, topic, begin, end)))
+        found = await self._records(self._source, topic, begin, end)
+        there |= {number for number, record in found.items() if self._is_there(record)}
+        new = {number: record for number, record in found.items() if number not in there}
+        self._counts["known"] += len(there)
+        self._counts["unreadable"] += end - begin + 1 - len(there | set(found))
+        if not new:
+            return done
+        done = list(ranges.joined(sorted([*done, *((number, number) for number in new)])))
+        report = PartialReport(key, self._clock.now(), msgspec.msgpack.encode(done))
+        before = await self._accepted(topic)
+        times = Counter(record.id for record in new.values())
+        identities = [
+            # The log's own ids are known, though the record is damaged; what it has of them was looked up.
+            Identity(record.id, certain=not is_own and times[record.id] == 1, also=tuple(names_of(record)))
+            for record in new.values()
+        ]
+        await self._spool.log.append(
+            Submission(
+                topic=topic,
+                received=len(new),
+                records=list(new.values()),
+                identities=identities,
+                keep=[report],
+            )
+        )
+        added = await self._accepted(topic) - before
+        self._counts["added"] += added
+        self._counts["known"] += len(new) - added
+        return done
+
+    async def _ids_there(self, topic: str) -> array[int]:
+        """Sorted short ids of every record in the log that can be read."""
+        ids = array("Q")
+        last = await self._accepted(topic)
+        for begin in range(await self._spool.database.read(partial(oldest, topic=topic)), last + 1, STEP):
+            found = await self._records(self._spool.database, topic, begin, min(last, begin + STEP - 1))
+            ids.extend(_short(record) for record in found.values())
+        return array("Q", sorted(ids))
+
+    def _is_there(self, record: Record) -> bool:
+        at = bisect_left(self._ids, _short(record))
+        return at < len(self._ids) and self._ids[at] == _short(record)
+
+    async def _records(self, database: Database, topic: str, begin: int, end: int) -> dict[int, Record]:
+        entries = await database.read(partial(read_entries, topic=topic, first=begin, last=end))
+        numbered = ((number, record) for entry in entries for number, record in enumerate(entry.records, entry.first))
+        return {number: record for number, record in numbered if record is not None}
+
+    async def _accepted(self, topic: str) -> int:
+        return await self._spool.database.read(partial(accepted, topic=topic))
+
+
+def _short(record: Record) -> int:
+    return int.from_bytes(record.id[:8])
+
+
+def _settled(connection: sqlite3.Connection, topic: str) -> int:
+    """The numbers up to which no route of the file's log had anything left to do; 0 without routes."""
+    needed = needed_from(connection, topic)
+    return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
+
+
+def _numbers(found: Iterator[ranges.Range]) -> Iterator[int]:
+    for first, last in found:
+        yield from range(first, last + 1)

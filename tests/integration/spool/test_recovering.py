@@ -1,0 +1,121 @@
+"""`tollhouse spool recover FILE`: records of a file that was moved aside come into the log, each once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from spool.deliveries.values import RouteSpec, Settlement
+from spool.engines import recover
+from spool.errors import NotAllowed
+from spool.record import AI_TELEMETRY
+from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool
+from spool.storage import Recovered, StorageOptions
+from tests.integration.spool.conftest import Starter
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, assert_books_balance, call, everything, topic_terms
+
+pytestmark = pytest.mark.asyncio
+ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
+
+
+def options(directory: Path, clock: MovedClock) -> StorageOptions:
+    return StorageOptions(directory=directory, settings=SpoolSettings(hold=0), clock=clock)
+
+
+async def fill(spool: SqliteSpool, first: int = 0, last: int = 40) -> None:
+    for number in range(first, last):
+        await add(spool.log, call(number))
+
+
+async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
+    start: Starter, clock: MovedClock, tmp_path: Path
+) -> None:
+    """What the old one had delivered stays out, what came since in both is known, and a second run adds nothing."""
+    first = await start()
+    await first.deliveries.declare([ROUTE])
+    await fill(first)
+    done = await first.deliveries.due(ROUTE.name, now=1e12, max_records=10)
+    assert done is not None
+    await first.deliveries.settle(done, Settlement(delivered=10))
+    await first.close()
+    aside = tmp_path / "aside.sqlite"
+    (first.directory / "spool.sqlite").rename(aside)
+    (first.directory / "spool.note.json").unlink()
+    second = await start()
+    await fill(second, 35, 45)
+    await second.close()
+
+    assert Recovered(added=25, known=5, settled=10, unreadable=0) == await recover(
+        options(first.directory, clock), aside
+    )
+    again = await recover(options(first.directory, clock), aside)
+
+    assert Recovered(added=0, known=30, settled=10, unreadable=0) == again
+    spool = await start()
+    found = [record.id for record in await everything(spool.log) if record]
+    assert {call(number)[0].id for number in range(10, 45)} == set(found)
+    assert 35 == len(found)
+    await assert_books_balance(spool.log)
+
+
+async def test_the_same_log_gets_back_what_was_damaged(start: Starter, clock: MovedClock, tmp_path: Path) -> None:
+    """A better copy of the file holds what a salvage counted as damaged: these records alone are brought."""
+    first = await start()
+    await fill(first)
+    await first.close()
+    better = tmp_path / "better.sqlite"
+    better.write_bytes((first.directory / "spool.sqlite").read_bytes())
+    spool = await start()
+    await spool.database.run(
+        lambda connection: connection.execute("UPDATE entries SET body = x'ff' WHERE first IN (7, 8)").fetchall()
+    )
+    assert 2 == (await everything(spool.log)).count(None)
+    await spool.close()
+
+    assert Recovered(added=2, known=38, settled=0, unreadable=0) == await recover(
+        options(first.directory, clock), better
+    )
+    assert Recovered(added=0, known=40, settled=0, unreadable=0) == await recover(
+        options(first.directory, clock), better
+    )
+
+    spool = await start()
+    assert 42 == (await topic_terms(spool.log))["accepted"]
+    await assert_books_balance(spool.log)
+
+
+async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedClock, tmp_path: Path) -> None:
+    """A file that is not there, the log's own file, and one that is no database."""
+    first = await start()
+    await first.close()
+    own = first.directory / "spool.sqlite"
+    noise = tmp_path / "noise"
+    noise.write_bytes(b"no database" * 3000)
+    for file, words in ((tmp_path / "gone", "is not there"), (own, "is the log itself"), (noise, "nothing of")):
+        with pytest.raises(NotAllowed, match=words):
+            await recover(options(first.directory, clock), file)
+    assert not (first.directory / "recover.tmp").exists()
+
+
+async def test_the_command_prints_what_was_read(start: Starter, tmp_path: Path) -> None:
+    """Counts of records, and that the ledger may want to be counted anew."""
+    first = await start()
+    await fill(first)
+    await first.close()
+    aside = tmp_path / "aside.sqlite"
+    (first.directory / "spool.sqlite").rename(aside)
+    words = ["spool", "recover", str(aside), "--data", str(first.directory)]
+    for added, known in ((40, 0), (0, 40)):
+        done = await asyncio.to_thread(CliRunner().invoke, main, words)
+        assert 0 == done.exit_code, done.output
+        fields = dict(line.split() for line in done.output.splitlines() if len(line.split()) == 2)
+        assert (str(added), str(known)) == (fields["added"], fields["known"])
+    assert "the data directory can be opened" in done.output
+    done = await asyncio.to_thread(CliRunner().invoke, main, [*words[:2], "gone", *words[3:]])
+    assert 2 == done.exit_code
