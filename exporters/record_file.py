@@ -198,7 +198,10 @@ class _File:
         if self._head and _begins_otherwise(descriptor, self._head):
             os.close(descriptor)
             here = self.path.resolve()
-            here.rename(_free_name(here))
+            aside = _free_name(here)
+            here.rename(aside)
+            fields = {"action": "file_moved_aside", "file": str(aside)}
+            _log.warning("%s: it begins with other columns and is moved aside; a new one begins", here, extra=fields)
             descriptor = self._open()
         self._descriptor = descriptor
         flush_directory(self.path.parent)

@@ -138,7 +138,7 @@ def test_writes_for_an_hour_have_a_column() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_file_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
+async def test_a_file_with_other_columns_is_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An earlier version may have begun the file with other columns: the new lines begin a file of their own."""
     path = tmp_path / "focus.csv"
     (tmp_path / "focus.csv.1").write_text("taken")
@@ -150,6 +150,7 @@ async def test_a_file_with_other_columns_is_moved_aside(tmp_path: Path) -> None:
     await exporter.send(delivery, [entry])
     await exporter.close()
     assert b"BillingAccountId,BilledCost\ntollhouse,1\n" == (tmp_path / "focus.csv.2").read_bytes()
+    assert ["file_moved_aside"] == [getattr(record, "action", None) for record in caplog.records]
     assert [focus.header().decode().strip()] == path.read_text().splitlines()[:1]
     assert 2 == len(path.read_text().splitlines())
 

@@ -326,6 +326,27 @@ def test_report_of_latency(tmp_path: Path) -> None:
     } == cells
 
 
+def test_report_of_what_no_provider_bills(tmp_path: Path) -> None:
+    """The tokens of cached calls are in the sums and beside them; so are the cache writes that are kept for an hour."""
+    said: dict[str, Any] = {"start_time": START_S * NS, "request_model": "claude-sonnet-4-5"}
+    filled(
+        tmp_path / "store",
+        call(1, **said, cache_write_tokens=70, cache_write_1h_tokens=40),
+        call(2, **said, cache_write_tokens=20),
+        call(3, **said, status="cached"),
+    )
+    month = ("--from", "2026-09-01", "--to", "2026-09-30")
+    [row] = csv.DictReader(io.StringIO(run(tmp_path / "store", "report", *month, "--csv")))
+    assert {
+        "input_tokens": "300", "output_tokens": "30", "cached_input_tokens": "100", "cached_output_tokens": "10",
+        "cache_write_tokens": "90", "cache_write_1h_tokens": "40",
+    }.items() <= row.items()  # fmt: skip
+    told = json.loads(run(tmp_path / "store", "report", *month, "--json"))["rows"][0]
+    assert (100, 10, 40) == tuple(
+        told[name] for name in ("cached_input_tokens", "cached_output_tokens", "cache_write_1h_tokens")
+    )
+
+
 def _end(duration_s: float | None) -> int | None:
     return None if duration_s is None else START_S * NS + int(duration_s * NS)
 
