@@ -7,7 +7,11 @@ import json
 import logging
 import random
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -304,3 +308,15 @@ def _archived(directory: Path, calls: Calls) -> tuple[Counter[str], list[str]]:
 def fresh_copy(corpus: Path, directory: Path) -> Path:
     shutil.copytree(corpus, directory, ignore=shutil.ignore_patterns("reserve*"))
     return directory
+
+
+def start_and_kill(directory: Path, *, after_s: float) -> None:
+    command = [sys.executable, "-m", "gateway", "serve", "--data", str(directory)]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--grpc-listen", ""],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(after_s)
+    process.send_signal(signal.SIGKILL)
+    process.wait()

@@ -8,8 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from spool.sqlite.damage.notes import MARKER
 from tests.faults import damage
-from tests.faults.damage import KINDS, WHILE_RUNNING, Calls, Damage, Said, flip_in_header, fresh_copy, harm, judged
+from tests.faults.damage import (
+    KINDS,
+    WHILE_RUNNING,
+    Calls,
+    Damage,
+    Said,
+    flip_in_header,
+    fresh_copy,
+    harm,
+    judged,
+    overwrite_pages,
+    start_and_kill,
+)
 from tests.faults.scenarios import Trial
 
 Corpora = dict[str, tuple[Path, Calls]]
@@ -70,6 +83,24 @@ def test_damage_while_running(trial: Trial, corpora: Corpora, tmp_path: Path) ->
             found = asyncio.run(judged(copy, calls, rng, said))
         print(f"missing {len(found.missing)}, counted {found.counted}, said {dict(said.actions)}")
         assert [] == found.problems
+        trial.count(acknowledged=len(calls.acknowledged), lost=max(0, len(found.missing) - found.counted))
+
+
+@pytest.mark.fault("F4")
+def test_killed_while_it_salvages(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
+    """Killed at any moment of its first starts on a damaged directory, it goes on where it was."""
+    for rng in trial.rounds(short=2, full=60):
+        corpus, known = corpora[rng.choice(sorted(corpora))]
+        calls = known.copy()
+        copy = fresh_copy(corpus, tmp_path / f"{rng.getrandbits(32):08x}")
+        (copy / MARKER).touch()
+        harm(copy, rng, (overwrite_pages,), only="spool.sqlite")
+        for _ in range(3):
+            start_and_kill(copy, after_s=rng.uniform(0.3, 1.5))
+        with Said().listening() as said:
+            found = asyncio.run(judged(copy, calls, rng, said))
+        assert [] == found.problems
+        assert 1 >= len([path for path in copy.glob("spool.sqlite.damaged-*") if path.suffix[-1].isdigit()])
         trial.count(acknowledged=len(calls.acknowledged), lost=max(0, len(found.missing) - found.counted))
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sqlite3
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.sqlite.migrations import MARK
 from tests.acceptance.payloads import request, span
-from tests.faults.damage import KINDS, Calls, drain, harm, running
+from tests.faults.damage import KINDS, Calls, drain, harm, running, start_and_kill
 from tests.faults.scenarios import Trial
 
 EARLIER = sorted((Path(__file__).parent / "earlier").glob("v*.tar.xz"))
@@ -87,21 +85,9 @@ def test_a_kill_during_the_upgrade_is_harmless(trial: Trial, tmp_path: Path) -> 
     for place, rng in enumerate(trial.rounds(short=1, full=40)):
         directory = unpack(rng.choice(EARLIER), tmp_path / f"data-{place}")
         for _ in range(3):
-            _start_and_kill(directory, after_s=rng.uniform(0.2, 1.2))
+            start_and_kill(directory, after_s=rng.uniform(0.2, 1.2))
         assert (CALLS, 0, []) == asyncio.run(drained(directory))
         trial.count(acknowledged=len(CALLS))
-
-
-def _start_and_kill(directory: Path, *, after_s: float) -> None:
-    command = [sys.executable, "-m", "gateway", "serve", "--data", str(directory)]
-    process = subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--grpc-listen", ""],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    time.sleep(after_s)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
 
 
 @pytest.mark.parametrize("file", ["spool.sqlite", "registry.sqlite", "ledger.sqlite"])

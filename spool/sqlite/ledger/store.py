@@ -101,8 +101,7 @@ async def _open(path: Path, clock: Clock) -> Database:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # After a power cut the file may be some transactions back, and its reach with it: they are counted again.
-    connection.execute("PRAGMA synchronous = NORMAL")
+    """Every sum is flushed, as the log's records are: a full log lets entries go as soon as they are counted."""
     prepare(connection)
     if any(type(value) is not int for value in SqliteLedgerRows(connection).state().values()):
         raise damage("a value of its state has another type")  # found now and not later

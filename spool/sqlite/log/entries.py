@@ -10,6 +10,7 @@ import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ from spool.sqlite.database import damage as damage_error
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
 
+_NUMBERS = {int, float}
 _log = logging.getLogger(__name__)
 
 
@@ -104,7 +106,7 @@ def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int
     """The entries that hold any number from first to last, without their bodies."""
     found = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
     rows = list(map(EntryRow._make, found))
-    if any(type(value) not in (int, float) for row in rows for value in row):
+    if not {*map(type, chain.from_iterable(rows))} <= _NUMBERS:
         raise damage_error("a row of the entries has values of another type")
     return [row for row in rows if row.first + row.records > first]
 

@@ -11,7 +11,9 @@ import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
-from spool.sqlite.ledger.store import open_ledger
+from spool.ledger.rows import LedgerRows
+from spool.sqlite.ledger.rows import SqliteLedgerRows
+from spool.sqlite.ledger.store import SqliteLedger, open_ledger
 from tests.spool.contract.test_ledger import Interrupted, everything, hourly, total
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
 
@@ -139,3 +141,18 @@ async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path)
     row = await total(ledger)
     assert (3, 40, 7, 0) == (row.calls, row.cache_write_tokens, row.cache_write_1h_tokens, row.cached_input_tokens)
     assert recount(log, "user") == await hourly(ledger, "user")
+
+
+@pytest.mark.asyncio
+async def test_what_is_counted_is_flushed(tmp_path: Path) -> None:
+    """The log removes what the ledger has counted: after a power cut it could not be counted again."""
+    store = await SqliteLedger.open(tmp_path, FakeClock())
+
+    def synchronous(rows: LedgerRows) -> int:
+        assert isinstance(rows, SqliteLedgerRows)
+        found: int = rows._connection.execute("PRAGMA synchronous").fetchone()[0]
+        return found
+
+    full = 2
+    assert full == await store.change(synchronous)
+    await store.close()
