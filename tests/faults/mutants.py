@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import exporters.record_file
-import gateway.app
 import spool.installation
 import spool.sqlite.database
 from exporters.record_file import FileExporter
@@ -113,11 +112,6 @@ def registry_not_durable() -> None:
     spool.sqlite.database._connect = connect
 
 
-def no_drain() -> None:
-    """A stop does not wait for the requests in hand."""
-    gateway.app.DRAIN_S = 0.0
-
-
 MUTANTS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -131,7 +125,6 @@ MUTANTS: dict[str, Callable[[], None]] = {
         unsynced_secret,
         unsynced_archive,
         registry_not_durable,
-        no_drain,
     )
 }
 

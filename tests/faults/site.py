@@ -87,6 +87,14 @@ class FaultSite:
         shown: list[dict[str, Any]] = KEEP_ALIVE.request("GET", f"{self.url}/readyz").json()["routes"]
         return shown
 
+    def resident_mib(self, *, peak: bool = False) -> float:
+        """Of the server's memory: what is resident now, or at most was."""
+        assert self.tollhouse.process is not None
+        status = Path(f"/proc/{self.tollhouse.process.pid}/status").read_text()
+        name = "VmHWM:" if peak else "VmRSS:"
+        (line,) = (line for line in status.splitlines() if line.startswith(name))
+        return int(line.split()[1]) / 1024
+
     @property
     def state(self) -> str:
         """Of the route to the upstream."""

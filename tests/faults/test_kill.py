@@ -17,11 +17,13 @@ from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
 from tests.faults.scenarios import LONG, Trial
+from tests.faults.upstream import slow
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 
 HALVES_ROUNDS = 100 if LONG else 5
 SENDERS = 4
 KILLS = 5  # of one installation
+MUTANT_ROUNDS = 5  # until one shows it
 pytestmark = pytest.mark.fault("F1")
 CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
@@ -145,3 +147,22 @@ def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
     records = [json.loads(line) for line in whole_lines]
     counters = [one for one in records if one["kind"] == "usage_metric" and not one["shadow"]]
     return len(counters), sum((Decimal(one["value"]) for one in counters), Decimal(0))
+
+
+@pytest.mark.parametrize("mutant", ["answer_before_commit", "settle_before_send", "no_mark"])
+def test_a_broken_promise_is_seen(sites: Sites, mutant: str) -> None:
+    """Kills lose or double records of a Tollhouse that answers or settles too early, or writes without a mark."""
+    rng = random.Random(mutant)
+    with pytest.raises(AssertionError):
+        for _ in range(MUTANT_ROUNDS):
+            site = sites(rng, batch_records=20)
+            for _ in range(KILLS):
+                site.start(mutant=mutant)
+                site.upstream.behave(slow(0.3))
+                with site.oracle.load(site.url, senders=SENDERS):
+                    time.sleep(rng.uniform(0.2, 0.8))
+                    site.kill()
+            site.start()
+            site.heal()
+            site.judge(site.oracle.acknowledged).check()
+            site.kill()

@@ -23,7 +23,9 @@ from gateway import app as apps
 from gateway import assembly
 from gateway.app import App
 from gateway.configuration.sections import Config, ServerSettings
+from gateway.http import listener
 from spool.clock import SystemClock
+from spool.log.values import Receipt, Submission
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from tests.gateway.http import raw
@@ -280,4 +282,32 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
         assert b"HTTP/1.1 100 Continue\r\n" == await reader.readline()
     async with asyncio.timeout(8):
         await app.stop()
+    writer.close()
+
+
+async def test_a_stop_waits_for_a_commit_in_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that has arrived is answered though its commit outlasts what uploads are given."""
+    monkeypatch.setattr(apps, "UPLOAD_S", 0.05)
+    monkeypatch.setattr(listener, "STOP_S", 0.05)
+    server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+    app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
+    await app.start()
+    key = await app.first_key()
+    log, begun = app.services.storage.log, asyncio.Event()
+    append = log.append
+
+    async def slow(submission: Submission) -> Receipt:
+        begun.set()
+        await asyncio.sleep(0.5)
+        return await append(submission)
+
+    monkeypatch.setattr(log, "append", slow)
+    body = traces(JSON)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(app.url))
+    head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    await begun.wait()
+    async with asyncio.timeout(20):
+        await app.stop()
+        assert b"HTTP/1.1 200 OK\r\n" == await reader.readline()
     writer.close()

@@ -1,0 +1,109 @@
+"""What is sent again, by clients or by us, after a kill, an outage or under a new secret, counts once."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.faults.conftest import Sites
+from tests.faults.scenarios import LONG, Trial
+from tests.faults.upstream import ACCEPT, TAKE_AND_CUT, hang, refuse, slow
+
+OUTAGE_S = 120.0 if LONG else 5.0
+MOST_MIB = 250  # at any backlog
+
+
+@pytest.mark.fault("F3")
+def test_killed_between_the_answer_and_our_mark(trial: Trial, sites: Sites) -> None:
+    """Taken upstream, killed before we noted it, then turned away once: the same key again, and it counts once."""
+    for rng in trial.rounds(short=2, full=20):
+        site = sites(rng)
+        url = site.start()
+        site.upstream.behave(hang(20.0, takes=True))
+        site.oracle.send_all(url, rng.choice((1, 40, 300)))
+        site.until(lambda one: len(one.upstream.taken) > 0, "something is taken")
+        time.sleep(rng.uniform(0, 0.2))
+        site.kill()
+        site.upstream.behave(ACCEPT)
+        site.upstream.next(*[refuse(rng.choice((408, 429, 500, 503)))] * 2)
+        began = time.monotonic()
+        site.start()
+        site.until(lambda one: not one.upstream.has_next, "both are turned away")
+        site.close(trial, since=began)
+
+
+@pytest.mark.fault("F11")
+def test_a_second_process_on_the_same_directory(trial: Trial, sites: Sites) -> None:
+    """It is refused with the number of the first, which goes on; a killed one's lock holds nobody up."""
+    for rng in trial.rounds(short=1, full=5):
+        site = sites(rng)
+        url = site.start()
+        with site.oracle.load(url, senders=2, pause_s=0.05):
+            assert site.tollhouse.process is not None
+            refused = site.tollhouse.attempt("serve")
+            assert 1 == refused.returncode
+            assert f"in use by process {site.tollhouse.process.pid}" in refused.stderr
+            site.kill()
+        began = time.monotonic()
+        site.start()
+        site.close(trial, since=began)
+
+
+@pytest.mark.fault("F12")
+def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
+    """Nothing of it is missing, the oldest leaves first, memory stays bounded, also over a restart."""
+    for rng in trial.rounds(short=1, full=3):
+        site = sites(rng, batch_records=1000)
+        url = site.start()
+        site.upstream.down()
+        with site.oracle.load(url):
+            time.sleep(OUTAGE_S / 2)
+        site.kill()
+        url = site.start()
+        with site.oracle.load(url):
+            time.sleep(OUTAGE_S / 2)
+        acknowledged = list(site.oracle.acknowledged)
+        began = time.monotonic()
+        site.upstream.up()
+        site.until(lambda one: one.queued == 0, "the backlog is gone", 600)
+        peak = site.resident_mib(peak=True)
+        site.close(trial, since=began, timeout_s=600)
+        first, oldest = site.upstream.order[:100], acknowledged[: len(acknowledged) // 2]
+        assert set() == {name for name in first if name in site.oracle.acknowledged} - set(oldest)
+        assert peak < MOST_MIB
+
+
+@pytest.mark.fault("F19")
+def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
+    """Clients repeat at once and later, the upstream's answers are lost, the process is killed: one record a call."""
+    for rng in trial.rounds(short=1, full=10):
+        site = sites(rng)
+        url = site.start()
+        site.upstream.behave(ACCEPT, TAKE_AND_CUT, slow(0.2))
+        requests = [site.oracle.make(rng.choice((1, 20, 100))) for _ in range(20)]
+        for _ in range(2):
+            with ThreadPoolExecutor(4) as senders:
+                list(senders.map(site.oracle.send, [url] * 240, requests * 12))
+            site.kill()
+            site.start()
+        site.close(trial, timeout_s=120)
+        (topic,) = site.tollhouse.json("spool", "status")["topics"]
+        calls = sum(len(sent.calls) for sent in requests)
+        assert (calls + 1, 23 * calls) == (topic["accepted"], topic["duplicates"])
+
+
+@pytest.mark.fault("F25")
+def test_secrets_rotate_while_records_wait(trial: Trial, sites: Sites) -> None:
+    """Each new secret is taken over as it comes, also one that comes while the old one is refused."""
+    for rng in trial.rounds(short=1, full=5):
+        site = sites(rng)
+        url = site.start()
+        with site.oracle.load(url, senders=2, pause_s=0.02):
+            for number in range(6):
+                site.upstream.secrets = {f"secret-{number}"}
+                time.sleep(rng.uniform(0, 0.7))
+                site.secret.write_text(f"secret-{number}\n")
+                time.sleep(rng.uniform(0, 0.7))
+        site.close(trial)
