@@ -13,8 +13,8 @@ from gateway.configuration.sections import Config
 from gateway.http.listener import operator_listen, uses_tls
 from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
-from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec
+from spool.steady_clock import SteadyClock
 from spool.storage import Storage
 
 
@@ -28,7 +28,7 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
     ends. `names_routes`: `config` was read from a file, and routes that it does not name any more are
     orphaned.
     """
-    clock = SystemClock()
+    clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(open_storage(config, clock=clock))
         if names_routes:

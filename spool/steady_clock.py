@@ -115,7 +115,7 @@ class SteadyClock:
         elif now > last_commit_at + STOPPED_S:
             text = "the last record was kept %.1f days ago: nothing is removed for %.0f s, should the clock be ahead"
             days = (now - last_commit_at) / 86_400
-            _log.warning(text, days, self._hold_s, extra={"action": "long_stop"})
+            _log.info(text, days, self._hold_s, extra={"action": "long_stop"})
             self._settled_offset, self._settled_until = last_commit_at - timer, timer + self._hold_s
 
     def witness(self, start_time_ns: int) -> None:

@@ -104,6 +104,7 @@ OPERATOR_ADDRESSES = (
     _call("GET", "/deliveries", VIEWER, deliveries.list_deliveries, "List deliveries that are not settled",
           lists=deliveries.DELIVERIES),
     _call("POST", "/replay", OPERATOR, spool.replay, "Send settled records again", takes=spool.Replay),
+    _call("GET", "/clock", VIEWER, spool.show_clock, "The time that is used, and a step of the clock"),
     _call("POST", "/clock/accept", OPERATOR, spool.accept_clock, "Believe the clock after a step of it",
           takes=spool.AcceptClock),
     _call("GET", "/receipts/{id}", VIEWER, spool.receipt, "What became of a submission"),

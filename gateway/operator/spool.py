@@ -74,6 +74,7 @@ async def status(request: OperatorRequest[None]) -> Result:
             "free_bytes": stats.free_bytes,
             "writable": stats.writable,
             "last_error": stats.last_error,
+            "wal_problem": stats.wal_problem or None,
         },
         "duplicate_window_s": float(stats.duplicate_window_s),
     }  # fmt: skip
@@ -115,6 +116,11 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
             "records": records, "dry_run": given.dry_run,
         }
     }  # fmt: skip
+
+
+async def show_clock(request: OperatorRequest[None]) -> Result:
+    step_s, held_s = doubts(request.services.clock)
+    return {"clock": {"now": moment(request.services.clock.now()), "step_s": step_s, "held_s": held_s}}
 
 
 async def accept_clock(request: OperatorRequest[AcceptClock]) -> Result:

@@ -97,6 +97,8 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
         assert pytest.approx(3600, abs=60) == report["clock"]["held_s"]
         metrics = (await app.services.exposition.text()).decode()
         assert re.search(r"^tollhouse_clock_step_seconds 86[34]\d\d\.", metrics, re.MULTILINE)
+        shown = await asyncio.to_thread(client.request, "GET", "/clock")
+        assert pytest.approx(DAY, abs=1) == shown["clock"]["step_s"]
         for moved_s, was_held_s in ((DAY, 3600), (0, 0)):
             done = await asyncio.to_thread(client.request, "POST", "/clock/accept", body={})
             assert pytest.approx(moved_s, abs=1) == done["clock"]["moved_s"]

@@ -12,7 +12,7 @@ from exporters.check import StreamCheck
 from exporters.probe import OK as TAKEN
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
 from gateway.cli.check import file_problems, try_receivers
-from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, Diagnosis
+from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, WARNING, Diagnosis
 from gateway.cli.operator.client import OperatorClient
 from gateway.configuration.sections import Config, ConfigError
 from spool.engines import SQLITE, engine_of
@@ -33,6 +33,9 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
     if "/status" in state:
         yield from _status(state["/status"])
+    if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
+        words = f"it was moved by {step_s:+,.0f} s and is not believed (tollhouse spool accept-clock)"
+        yield Diagnosis(about="clock of the server", status=PROBLEM, words=words)
     if "/verify" in state:
         yield _books(state["/verify"])
     if "/keys" in state:
@@ -48,7 +51,7 @@ def read_state(config: Config) -> tuple[State, str]:
         return {}, f"{config.data_dir}: {error.strerror}"
     client = OperatorClient(config, "tollhouse doctor")
     state: State = {}
-    for path, query in (("/status", []), ("/verify", []), ("/keys", [("limit", "1000")])):
+    for path, query in (("/status", []), ("/clock", []), ("/verify", []), ("/keys", [("limit", "1000")])):
         try:
             status, payload = asyncio.run(client.ask("GET", path, query=query))
         except ConfigError as error:
@@ -98,6 +101,8 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
     else:
         words = f"{used}: {space['last_error'] or 'nothing can be kept: the spool is full'}"
         yield Diagnosis(about="storage", status=PROBLEM, words=words)
+    if space["wal_problem"]:
+        yield Diagnosis(about="checkpoints", status=WARNING, words=f"the log beside the file {space['wal_problem']}")
     for route in status["routes"]:
         if route["state"] != "running":
             words = f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"

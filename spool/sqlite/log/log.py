@@ -205,13 +205,13 @@ class SqliteLog:
 
     async def _fold_what_is_due(self) -> None:
         """Newest ids become runs. The caller has the turn."""
-        now = self._clock.now()
+        now = settled_now(self._clock)
         while self._index.due(now, self._horizon.closed()):
             await self._fold(partial(self._index.fold, now))
 
     async def _fold_all(self, closed_below: Mapping[str, int]) -> None:
         async with self._turn:
-            await self._fold(partial(self._index.fold, self._clock.now(), closed_below))
+            await self._fold(partial(self._index.fold, settled_now(self._clock), closed_below))
 
     async def _fold(self, plan: Callable[[], Fold]) -> None:
         def write(connection: sqlite3.Connection) -> Fold:

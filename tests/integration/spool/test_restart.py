@@ -13,8 +13,10 @@ import pytest
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolFromTheFuture, SpoolLocked
 from spool.record import AI_TELEMETRY, UsageMetric
-from spool.sqlite import lock_directory
+from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool, lock_directory, open_spool
 from spool.sqlite.migrations import MARK, migrate
+from spool.steady_clock import SteadyClock
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
@@ -284,3 +286,27 @@ async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, 
         assert len(known) == (await topic_terms(copy.log))["accepted"]
         await assert_books_balance(copy.log)
         await copy.close()
+
+
+async def test_a_start_with_a_clock_that_is_ahead_forgets_no_ids(tmp_path: Path) -> None:
+    """A command or a server that ran for a moment with a wrong clock: the repeats of yesterday are known afterwards."""
+    machine = MovedClock(NOON)
+    settings = SpoolSettings(hold=0)
+
+    async def opened() -> SqliteSpool:
+        clock = SteadyClock(machine, timer=machine.monotonic)
+        return await open_spool(tmp_path / "data", settings=settings, clock=clock)
+
+    spool = await opened()
+    await add(spool.log, call(1))
+    await spool.close()
+    machine.move(30 * 86_400)
+    spool = await opened()
+    await spool.log.retain()
+    await spool.close()
+    machine.move(-30 * 86_400)
+    spool = await opened()
+    await add(spool.log, call(1))
+    terms = await topic_terms(spool.log)
+    assert (1, 1, 0) == (terms["accepted"], terms["duplicates"], terms.get("expired", 0))
+    await spool.close()
