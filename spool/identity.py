@@ -118,10 +118,18 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     return tuple([digest(3, f"{group}\0{call}") for group in groups if group is not None])
 
 
-def of_link(trace_id: str, span_id: str) -> tuple[bytes, bytes]:
-    """Names for a call by the span from which it is made: as who makes it tells it, and as who answers it does."""
-    made = f"{trace_id}\0{span_id}"
-    return digest(4, made, "made"), digest(4, made, "answered")
+def of_link(trace_id: str, span_id: str, record: Inference) -> tuple[bytes, bytes]:
+    """
+    Names for a call by the span from which it is made: as who makes it tells it, and as who answers it does.
+
+    With its outcome and its counts, because an attempt that failed may have been made from the same span.
+    """
+    outcome = "error"
+    if record.status != "error":
+        outcome = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
+    made = f"{trace_id}\0{span_id}\0{outcome}".encode("utf-8", "surrogatepass")
+    both = blake2b(made, digest_size=32, person=b"tollhouse-link").digest()
+    return both[:16], both[16:]
 
 
 def of_point(series: bytes, start_time: int, time: int) -> bytes:

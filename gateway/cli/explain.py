@@ -194,7 +194,7 @@ def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
             continue
         rule = "they are the same point of one series"
         if isinstance(first, Inference):
-            rule = "both have a further name in common, or are the two sides of one failed call in a trace"
+            rule = "both have a further name in common, or are the two sides of one call in a trace"
             if first.id == record.id:
                 rule = f"that one is {rule_of(first)}"
         yield Dropped(_item(record), f"dropped: repeats record {first.id.hex()}, because {rule}")

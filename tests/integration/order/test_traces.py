@@ -1,6 +1,6 @@
 """
-Failed calls that a client and the gateway behind it both tell by spans of one trace, in any order, with restarts
-between them: one call is one record, and two calls are never joined.
+Calls that a client and the gateway behind it both tell by spans of one trace, without an id in common, in any order,
+with restarts between them: one call is one record, and two calls are never joined.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ HTTP = {"http.request.method": "POST"}
 LLM = {"openinference.span.kind": "LLM", "llm.model_name": "toll-1"}
 SDK = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "toll-1"}
 PROXY = {"gen_ai.operation.name": "acompletion", "gen_ai.system": "openai", "gen_ai.request.model": "toll-1"}
-FAILED = {"status": {"code": 2}}
+FAILED: dict[str, Any] = {"status": {"code": 2}}
+USED: dict[str, Any] = {"gen_ai.usage.input_tokens": 30, "gen_ai.usage.output_tokens": 7}
 SCOPES = {
     "application": "shop", "openinference": "openinference.instrumentation.openai",
     "sdk": "opentelemetry.instrumentation.openai_v2", "http": "opentelemetry.instrumentation.httpx",
@@ -38,27 +39,30 @@ def made(number: int, sender: str, attributes: dict[str, Any], at_s: float, long
     return sender, span(number, attributes, start=start, end=start + int(long_s * SECOND), **more)
 
 
-def client(number: int, *, attempts: int, traces_http: bool, wraps: bool) -> Spans:
-    """A call that failed after some attempts, by a library's spans, and those of its SDK and HTTP client below."""
+def client(number: int, *, attempts: int, traces_http: bool, wraps: bool, answered: bool = False) -> Spans:
+    """A call that took some attempts, by a library's spans, and those of its SDK and HTTP client below."""
     at, name = number * 100.0, number * 100
     inner = name + wraps
-    spans = [made(name, "openinference", LLM, at, 9, parent=1, **FAILED)]
+    end = {} if answered else FAILED
+    tokens = {"llm.token_count.prompt": 30, "llm.token_count.completion": 7} if answered else {}
+    spans = [made(name, "openinference", LLM | tokens, at, 9, parent=1, **end)]
     if wraps:
-        spans.append(made(inner, "sdk", SDK, at, 8.9, parent=name, **FAILED))
+        spans.append(made(inner, "sdk", SDK | (USED if answered else {}), at, 8.9, parent=name, **end))
     if traces_http:
         for attempt in range(1, attempts + 1):
             spans.append(made(name + 10 + attempt, "http", HTTP, at + 2 * attempt, 1, parent=inner))
     return spans
 
 
-def gateway(number: int, attempt: int, *, traces_http: bool, wraps: bool) -> Spans:
+def gateway(number: int, attempt: int, *, traces_http: bool, wraps: bool, answered: bool = False) -> Spans:
     """An attempt as LiteLLM tells it; what it sends on is traced, too."""
+    end, used = ({}, USED) if answered else (FAILED, {})
     at, name = number * 100 + 2.0 * attempt, number * 100 + 20 + 5 * attempt
     parent = number * 100 + (10 + attempt if traces_http else wraps)
     call_id = {"litellm.call_id": f"00000000-0000-4000-8000-{name:012d}"}
     return [
         made(name, "litellm", HTTP, at + 0.1, 0.9, parent=parent, name="Received Proxy Server Request"),
-        made(name + 1, "litellm", PROXY | call_id, at + 0.2, 0.7, parent=name, **FAILED),
+        made(name + 1, "litellm", PROXY | call_id | used, at + 0.2, 0.7, parent=name, **end),
         made(name + 2, "http", HTTP, at + 0.3, 0.5, parent=name + 1),
     ]
 
@@ -72,30 +76,32 @@ def request(spans: Spans) -> Request:
     return Request("otlp/traces", json.dumps({"resourceSpans": resources}).encode())
 
 
-def calls_of(rows: list[Row]) -> list[int]:
-    """How many failed calls there are of each that the client made."""
-    numbers = [(int(row["span_id"], 16)) // 100 for row in rows]
-    assert {"error"} == {row["status"] for row in rows}
-    return [numbers.count(number) for number in sorted(set(numbers))]
+def calls_of(rows: list[Row]) -> list[tuple[int, int]]:
+    """Of each call that the client made, how many attempts failed and how many were answered."""
+    ends = [(int(row["span_id"], 16) // 100, row["status"]) for row in rows]
+    return [(ends.count((number, "error")), ends.count((number, "ok"))) for number in sorted({of for of, _ in ends})]
 
 
 @seed(SEED)
 @settings(max_examples=ORDERS * 10, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(data=st.data(), traces_http=st.booleans(), wraps=st.booleans())
-def test_failures_of_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool, wraps: bool) -> None:
+def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool, wraps: bool) -> None:
     """As many calls as the gateway tells attempts, whether the client's spans or the gateway's came first."""
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
-    attempts = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    calls = data.draw(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=3))
     pieces = [[made(1, "application", {}, 0, 900)]]
-    for number, count in enumerate(attempts, start=1):
-        pieces.append(client(number, attempts=count, traces_http=traces_http, wraps=wraps))
-        pieces += [gateway(number, attempt, traces_http=traces_http, wraps=wraps) for attempt in range(1, count + 1)]
+    for number, (count, answered) in enumerate(calls, start=1):
+        how = {"traces_http": traces_http, "wraps": wraps}
+        pieces.append(client(number, attempts=count, answered=answered, **how))
+        for attempt in range(1, count + 1):
+            pieces.append(gateway(number, attempt, answered=answered and attempt == count, **how))
     order = data.draw(st.permutations(pieces))
     cuts = data.draw(st.lists(st.booleans(), min_size=len(order), max_size=len(order)))
     requests = [request([one for piece in group for one in piece]) for group in cut(order, cuts)]
     restarts = data.draw(st.lists(st.booleans(), min_size=len(order), max_size=len(order)))
     rows, _ = told_in_memory(requests)
-    assert attempts == calls_of(rows)
+    assert [(count - answered, int(answered)) for count, answered in calls] == calls_of(rows)
+    assert 30 * sum(answered for _, answered in calls) == sum(row["input_tokens"] or 0 for row in rows)
     assert rows == told_on_disk(requests, restarts)[0]
 
 

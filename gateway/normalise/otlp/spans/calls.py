@@ -41,6 +41,7 @@ class SpanCall(Struct, gc=False):
     repeats: str | None = None  # where reasons are asked for: why it was dropped
     reports_stream: bool = False  # it stands beside the span that began the call
     also: tuple[bytes, ...] = ()
+    is_linked: bool = False  # known by its place in the trace, too
 
     @property
     def has_usage(self) -> bool:

@@ -25,7 +25,9 @@ from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
-from spool.identity import of_call, of_link
+from spool.identity import Identity, of_call, of_link
+
+SEALED = 96  # characters, more than a provider's own ids have
 
 
 class SpanReader:
@@ -40,6 +42,7 @@ class SpanReader:
         self._ended: set[str] = set()  # traces that can be settled
         self._enough = PART  # calls for which it pays to settle them
         self._has_streams = False  # reported beside the span that begins them
+        self._has_links = False  # to the other ends of calls, in other payloads
         self._has_runs = False  # these repeat one another across traces
         self._resource: Resource | None = None
         self._scope: Scope | None = None
@@ -112,7 +115,7 @@ class SpanReader:
         dropped = yield from tree.drop_twins()
         if self._has_runs:
             dropped |= _repeated_runs([call for call, _ in calls])
-        if any(call.record.status == "error" for call, _ in calls):
+        if self._has_links:
             yield from tree.find_last_below()
         for number, (call, parent) in enumerate(calls, start=1):
             if number % TURN == 0:
@@ -149,6 +152,8 @@ class SpanReader:
             product.spans.refine(span, call.record)
         if product.spans.also is not None:
             call.also = product.spans.also(span, call.record)
+        if _is_linked(call):
+            self._has_links = call.is_linked = True
         if self._outcome.why is not None:
             call.why = explain(span, shape, call, product)
         return call
@@ -210,20 +215,27 @@ class SpanReader:
         )
         if call.also:
             identity = identity._replace(also=call.also)
-        if record.status == "error":
-            identity = identity._replace(links=_links(call, parent, tree))
+        if call.is_linked:
+            links = _links(call, parent, tree)  # not by `_replace`, which takes as long as the links
+            identity = Identity(identity.id, identity.lookups, identity.certain, identity.also, links)
         self._outcome.add(record, identity, call.why, device=call.device)
 
 
+def _is_linked(call: SpanCall) -> bool:
+    """Whether client and gateway may have no id of it in common: it failed, has none, or one that a gateway sealed."""
+    response_id, status = call.response_id, call.record.status
+    return status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED))
+
+
 def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """Names that a failed call shares with the report of it by who is at the other end, a gateway or its client."""
-    trace_id, span_id = call.record.trace_id, call.record.span_id
-    if trace_id is None or span_id is None:
+    """Names that a call shares with the report of it by who is at the other end, a gateway or its client."""
+    record = call.record
+    if record.trace_id is None or record.span_id is None:
         return ()
-    made, answered = of_link(*tree.made_from(call, (trace_id, span_id)))
+    made, answered = of_link(*tree.made_from(call, (record.trace_id, record.span_id)), record)
     links = [(made, answered)]
     if (above := tree.outside(parent)) is not None:
-        made, answered = of_link(*above)
+        made, answered = of_link(*above, record)
         links.append((answered, made))
     return tuple(links)
 

@@ -17,6 +17,7 @@ from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.otlp.spans.counts import fuller
 
 TURN = 4096  # nodes to settle without a pause
+CLOSE = 8  # spans between a call and that of its request, at most
 _MOST_NAMED = 3  # of the calls that a dropped span repeats
 
 Key = tuple[str, str]  # trace id, span id
@@ -104,16 +105,22 @@ class TraceTree:
         return top
 
     def find_last_below(self) -> Iterator[None]:
-        """Find for every call the innermost span below it that ends last, which is no call: its last attempt."""
+        """Find for every call the innermost span close below it that ends last, which is no call: its last attempt."""
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
             if number % TURN == 0:
                 yield
             if node.call is not None or node.is_border or key in parents:
                 continue
-            for call in self.above(node.parent).calls:
-                if call is not None and (node.ended, key) > self._last_below.get(call.place, (0, key)):
-                    self._last_below[call.place] = node.ended, key
+            above = node.parent
+            for _ in range(CLOSE):
+                if above is None or (outer := self.nodes.get(above)) is None or outer.is_border:
+                    break
+                if (call := outer.call) is not None:
+                    if (node.ended, key) > self._last_below.get(call.place, (0, key)):
+                        self._last_below[call.place] = node.ended, key
+                    break
+                above = outer.parent
 
     def made_from(self, call: SpanCall, own: Key) -> Key:
         """The span from which a call was made: the last below it, else its own."""

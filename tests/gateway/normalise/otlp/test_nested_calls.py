@@ -306,7 +306,7 @@ def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
     outcome = normalised(traces(*failed, *chain))
     assert 15 > perf_counter() - began
     linked = {identity.links[1] for identity in outcome.identities}
-    made, answered = of_link(f"{1:032x}", f"{depth + 1:016x}")
+    made, answered = of_link(f"{1:032x}", f"{depth + 1:016x}", inferences(outcome)[0])
     assert {(answered, made)} == linked
 
 
@@ -314,5 +314,22 @@ def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
 def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) -> None:
     """A failure below it is linked by itself alone."""
     circle = [span(number, HTTP, parent=parent) for number, parent in enumerate(parents, start=1)]
-    (identity,) = normalised(traces(*circle, span(3, FAILED, parent=1))).identities
-    assert [of_link(f"{1:032x}", f"{3:016x}")] == list(identity.links)
+    outcome = normalised(traces(*circle, span(3, FAILED, parent=1)))
+    (record,) = inferences(outcome)
+    assert [(of_link(f"{1:032x}", f"{3:016x}", record),)] == [identity.links for identity in outcome.identities]
+
+
+@pytest.mark.parametrize(
+    ("more", "links"),
+    [
+        ({}, 2),
+        ({"gen_ai.response.id": "chatcmpl-0123456789abcdef0123"}, 0),
+        ({"gen_ai.response.id": "resp_" + "a" * 91}, 0),
+        ({"gen_ai.response.id": "resp_" + "a" * 92}, 2),
+        ({"gen_ai.response.id": "chatcmpl-0123456789abcdef0123", "error.type": "timeout"}, 2),
+    ],
+)
+def test_which_calls_are_linked(more: dict[str, Any], links: int) -> None:
+    """Those that the other end may know by no id in common: failures, and answers with none or a sealed one."""
+    (identity,) = normalised(traces(span(1, USED | more, parent=9))).identities
+    assert links == len(identity.links)
