@@ -11,10 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import BadPayload
-from gateway.normalise.payload.items import UNREADABLE
+from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.content import may_hold_content
 
 MAX_BYTES: Final = 5 * 1024**2
+MAX_CONTAINERS: Final = 250_000  # lists and objects: one for each row, and brackets in its texts
 SHOWN: Final = 20  # errors that an answer names
 OPERATIONS: Final = ("replace_drop", "replace_hourly", "sum")
 LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchase", "Discount")
@@ -48,7 +49,8 @@ class Drop:
 
 
 def read(body: bytes) -> Drop:
-    """BadPayload when the body is no JSON object at all."""
+    """BadPayload when the body is no JSON object at all, Refusal when it holds far more than rows."""
+    check_containers(body, MAX_CONTAINERS)
     try:
         said = _body.decode(body)
     except UNREADABLE as error:

@@ -17,13 +17,14 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.payload.items import UNREADABLE
+from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.values import exact
 from spool.record import NS, UnitCostOperation
 from spool.streams import ALLOCATION, CREATE, DAILY, DELETE, GRANULARITIES, Stream, merged, rounded_text, stream_of
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000
+MAX_CONTAINERS: Final = 100_000  # lists and objects: three for each record, and brackets in its texts
 MAX_KEYS: Final = 5
 MAX_VALUES: Final = 20
 MAX_TEXT: Final = 1024  # characters of a name or a value
@@ -78,6 +79,7 @@ def read(body: bytes, *, type: str | None, stream: str | None, operation: str, f
     """
     if len(body) > MAX_BYTES:
         raise Refusal(413, "body_too_large", "A request is at most 5 MB; send smaller batches.")
+    check_containers(body, MAX_CONTAINERS)
     items = _items(body)
     said = Operations()
     problems: list[str] = []

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.errors import BadPayload
+from gateway.errors import BadPayload, Refusal
 from gateway.normalise.payload import items as payload
 
 
@@ -239,3 +239,20 @@ def test_cuts_do_not_depend_on_the_words_of_the_decoder(body: bytes, monkeypatch
     monkeypatch.setattr(payload, "_document", Reworded(payload._document))
     assert expected == [bytes(item) for item in payload.items(body)]
     assert len(expected) > 1
+
+
+def test_a_body_that_breaks_off_in_brackets_is_left_in_turns() -> None:
+    """A million that are opened and never closed take half a second to count."""
+    turns = 0
+    with pytest.raises(BadPayload):
+        for item in payload.items(b"[" * 1_000_000):
+            turns += not len(item)
+    assert turns > 10
+
+
+def test_lists_and_objects_are_bounded_before_they_are_made() -> None:
+    """At the edge."""
+    payload.check_containers(b'{"a":[]}', 2)
+    with pytest.raises(Refusal, match="more than 2 lists and objects") as refused:
+        payload.check_containers(b'{"a":[[]]}', 2)
+    assert 413 == refused.value.status
