@@ -1,0 +1,93 @@
+"""Bodies that weigh little and unfold to much, or are work out of proportion: what may not cost others a turn."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+MIB = 1 << 20
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+
+
+class Bomb(NamedTuple):
+    path: str
+    content_type: str
+    make: Callable[[int], bytes]  # of about so many bytes
+    is_packed: bool = True  # sent as gzip
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """One of protobuf's, with a length."""
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _repeated(head: bytes, item: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
+    return lambda size: head + b",".join([item] * (size // (len(item) + 1))) + tail
+
+
+def _spans(content: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    return lambda size: field(1, field(2, content(size)))
+
+
+def _names(size: int) -> bytes:
+    """A span with a name of its own for every sixteen bytes."""
+    pairs = [field(9, field(1, b"n%d" % one) + field(2, field(1, b"v"))) for one in range(min(size // 16, 100_000))]
+    return field(1, field(2, field(2, field(1, b"\1" * 16) + b"".join(pairs))))
+
+
+def _firehose(size: int) -> bytes:
+    lines = base64.b64encode(gzip.compress(b'{"a":1}\n' * (size // 8))).decode()
+    return json.dumps({"requestId": "r", "timestamp": 1, "records": [{"data": lines}] * 4}).encode()
+
+
+_TRACES, _LITELLM, _LANGFUSE = "/v1/traces", "/v1/ai-telemetry/litellm", "/api/public/ingestion"
+_IN_SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":['
+
+BOMBS = {
+    "zeros": Bomb(_TRACES, PROTOBUF, bytes),
+    "fields nobody knows": Bomb(_TRACES, PROTOBUF, lambda size: field(1, b"\x18\x00" * (size // 2))),
+    "spans in protobuf": Bomb(_TRACES, PROTOBUF, _spans(lambda size: b"\x12\x00" * (size // 2))),
+    "resources in protobuf": Bomb("/v1/logs", PROTOBUF, lambda size: b"\x0a\x00" * (size // 2)),
+    "attributes in protobuf": Bomb(_TRACES, PROTOBUF, _spans(lambda size: field(2, b"\x4a\x00" * (size // 2)))),
+    "points in protobuf": Bomb(
+        "/v1/metrics", PROTOBUF, _spans(lambda size: field(2, field(7, b"\x0a\x00" * (size // 2))))
+    ),
+    "a list in protobuf": Bomb(
+        _TRACES, PROTOBUF, _spans(lambda size: field(2, field(9, field(2, field(5, b"\x0a\x00" * (size // 2))))))
+    ),
+    "spans in JSON": Bomb(_TRACES, JSON, _repeated(_IN_SPANS, b"{}", b"]}]}]}")),
+    "resources in JSON": Bomb(_TRACES, JSON, _repeated(b'{"resourceSpans":[', b"{}", b"]}")),
+    "attributes in JSON": Bomb(_TRACES, JSON, _repeated(_IN_SPANS + b'{"attributes":[', b"{}", b"]}]}]}]}")),
+    "points in JSON": Bomb(
+        "/v1/metrics",
+        JSON,
+        _repeated(b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"sum":{"dataPoints":[', b"{}", b"]}}]}]}]}"),
+    ),
+    "items of a gateway": Bomb(_LITELLM, JSON, _repeated(b"[", b"{}", b"]")),
+    "lines of a gateway": Bomb(_LITELLM, JSON, lambda size: b"{}\n" * (size // 3)),
+    "blank lines": Bomb(_LITELLM, JSON, lambda size: b'{"a":1}\n' + b" \n" * (size // 2)),
+    "events of Langfuse": Bomb(_LANGFUSE, JSON, _repeated(b'{"batch":[', b"{}", b"]}")),
+    "lines in a delivery": Bomb("/v1/ai-telemetry/bedrock", JSON, _firehose, is_packed=False),
+    "brackets": Bomb(_LITELLM, JSON, lambda size: b"[" * (size // 4)),
+    "100,000 names": Bomb(_TRACES, PROTOBUF, _names, is_packed=False),
+    "a prompt": Bomb(
+        _TRACES,
+        JSON,
+        lambda size: (
+            _IN_SPANS + b'{"attributes":[{"key":"input","value":{"stringValue":"' + b"x" * size + b'"}}]}]}]}]}'
+        ),
+        is_packed=False,
+    ),
+}
