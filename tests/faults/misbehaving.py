@@ -13,6 +13,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from gateway.http.connections import raise_descriptor_limit
+
 MIB = 1 << 20
 ZEROS = gzip.compress(b"\0" * (16 * MIB), 9)
 
@@ -95,6 +97,18 @@ class Sender:
 
         await asyncio.gather(*(for_ever(one) for _ in range(500)))
 
+    async def headers(self) -> None:
+        """Two thousand connections that send their header a byte at a time."""
+
+        async def one() -> None:
+            _, writer = await self.connect()
+            for byte in self.head(1000):
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(1.0)
+
+        await asyncio.gather(*(for_ever(one) for _ in range(2000)))
+
 
 async def for_ever(one: Callable[..., Awaitable[None]], *arguments: object) -> None:
     while True:
@@ -106,5 +120,6 @@ async def for_ever(one: Callable[..., Awaitable[None]], *arguments: object) -> N
 WAYS = ("slow", "bombs", "flood", "halves", "connections")
 
 if __name__ == "__main__":
+    raise_descriptor_limit()
     way, url, key = sys.argv[1:]
     asyncio.run(getattr(Sender(url, key), way)())

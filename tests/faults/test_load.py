@@ -107,6 +107,29 @@ def test_what_one_key_does_costs_another_nothing(trial: Trial, sites: Sites) -> 
         site.close(trial)
 
 
+@pytest.mark.fault("F23")
+def test_slow_connections_take_little_memory(trial: Trial, sites: Sites) -> None:
+    """Two thousand headers a byte at a time: bounded memory, and every request of others is taken."""
+    for rng in trial.rounds(short=1, full=3):
+        site = sites(rng, server="max_connections = 1000")
+        site.start()
+        assert site.tollhouse.process is not None
+        status = Path(f"/proc/{site.tollhouse.process.pid}/status")
+        with SteadySenders(site.oracle, site.url) as senders:
+            senders.throughput()
+            before = resident_mib(status)
+            with misbehaving("headers", site.url, "none"):
+                assert senders.throughput() > 0
+                grown = resident_mib(status) - before
+        assert [] == senders.refused
+        assert grown < 100, f"{grown} MiB"
+        site.close(trial)
+
+
+def resident_mib(status: Path) -> int:
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS")) >> 10
+
+
 @pytest.mark.fault("F18")
 def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> None:
     """

@@ -6,13 +6,15 @@ import asyncio
 import gzip
 import re
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import KIB, MIB
 from tests.integration.conftest import Serve, Serving
-from tests.integration.payloads import JSON, json_span, json_traces
+from tests.integration.payloads import JSON, json_span, json_traces, proto_span, proto_traces
 
 pytestmark = pytest.mark.asyncio
 
@@ -66,3 +68,17 @@ async def test_every_limit_that_is_shown_is_documented(serving: Serving) -> None
     assert "server.max_inflight_bytes" in shown
     document = (Path(__file__).parents[3] / "docs" / "limits.md").read_text()
     assert set() == {name for name in shown if f"| `{name}` |" not in document}
+
+
+async def test_a_budget_that_one_key_fills_over_http_takes_small_calls_over_grpc(serve: Serve) -> None:
+    """Both protocols share the budget, and its reserve."""
+    serving = await serve(grpc_listen="127.0.0.1:0")
+    slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
+    writer = await keep_back(serving, slow, b" " * 64 * MIB, "identity")
+    await asyncio.sleep(0.5)
+    async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
+        export: Any = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        metadata = (("authorization", serving.key),)
+        answers = [await export(proto_traces(proto_span()), metadata=metadata) for _ in range(20)]
+    writer.close()
+    assert [b""] * 20 == answers
