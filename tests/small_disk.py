@@ -6,25 +6,36 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 
 @contextmanager
-def small_disk(directory: Path, *, mib: int) -> Iterator[Path]:
+def small_disk(directory: Path, *, mib: int, inodes: int = 0) -> Iterator[Path]:
     """Mounts a tmpfs of that size on a new directory; skips the test where that is not allowed."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("mounting a file system needs root")
     directory.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(directory)], check=False)
+    options = f"size={mib}m,nr_inodes={inodes}"  # 0: as many as there may be
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)], check=False)
     if mounted.returncode:
         pytest.skip("a file system cannot be mounted here")
     try:
         yield directory
     finally:
         subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def take_inodes(disk: Path) -> Path:
+    """A directory with empty files until no further file can be made."""
+    filler = disk / "files"
+    filler.mkdir()
+    with suppress(OSError):
+        for number in range(1_000_000):
+            (filler / str(number)).touch()
+    return filler
 
 
 def fill(disk: Path) -> Path:

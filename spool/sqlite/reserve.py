@@ -72,16 +72,17 @@ class Reserve:
         if shutil.disk_usage(self._directory).free < 2 * size:
             return False
         path = self._directory / name
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)
-        except OSError as error:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:  # no space, no inode, or over a quota
             path.unlink(missing_ok=True)
             if error.errno not in disk.FULL:
                 raise
             return False
-        finally:
-            os.close(descriptor)
         return True
 
     def _release(self, name: str) -> bool:

@@ -22,7 +22,7 @@ from tests.faults.machine_faults import MachineFaults
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, refuse
-from tests.small_disk import fill, small_disk
+from tests.small_disk import fill, small_disk, take_inodes
 
 DISK_MIB = 160
 CODES = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -38,11 +38,11 @@ def data_of(site: FaultSite) -> Path:
 
 
 @contextmanager
-def on_small_disk(site: FaultSite, *, mib: int = DISK_MIB) -> Iterator[Path]:
+def on_small_disk(site: FaultSite, *, mib: int = DISK_MIB, inodes: int = 0) -> Iterator[Path]:
     """The data directory of a site that has not started lies on a file system of its own."""
     data = data_of(site)
     made = data.rename(data.with_name("made"))
-    with small_disk(data, mib=mib) as disk:
+    with small_disk(data, mib=mib, inodes=inodes) as disk:
         shutil.copytree(made, disk, dirs_exist_ok=True)
         yield disk
         site.tollhouse.kill()
@@ -134,6 +134,31 @@ def test_flushes_and_writes_that_fail(trial: Trial, sites: Sites, tmp_path: Path
             time.sleep(rng.uniform(0.1, 0.4))
         assert faults.injected
         site.close(trial, since=began)
+
+
+@pytest.mark.fault("F7")
+def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
+    """A running server needs no further file; a start without one waits, and goes on when there are some."""
+    for rng in trial.rounds(short=1, full=5):
+        site = sites(rng)
+        with on_small_disk(site, inodes=200) as disk:
+            site.start()
+            with site.oracle.load(site.url):
+                time.sleep(rng.uniform(0.2, 0.5))
+                filler = take_inodes(disk)
+                taken = len(site.oracle.acknowledged)
+                time.sleep(rng.uniform(1.0, 2.0))
+                assert len(site.oracle.acknowledged) > taken
+                site.kill()
+            (disk / "spool.sqlite-shm").unlink()
+            (filler / "last").touch()
+            starting = threading.Thread(target=site.start)
+            starting.start()
+            wait_until_refused(site, "a start without an inode answers 503")
+            shutil.rmtree(filler)
+            began = time.monotonic()
+            starting.join()
+            site.close(trial, since=began)
 
 
 @pytest.mark.fault("F8")
