@@ -44,6 +44,7 @@ class SpanReader:
         self._has_streams = False  # reported beside the span that begins them
         self._has_links = False  # to the other ends of calls, in other payloads
         self._has_runs = False  # these repeat one another across traces
+        self._has_loose_streams = False  # so may the reports of these
         self._resource: Resource | None = None
         self._scope: Scope | None = None
         self._sender = OTEL
@@ -84,11 +85,12 @@ class SpanReader:
         if key is not None and (node := self._node(span, shape, product, parent, call)) is not None:
             self._nodes[key] = node
             self._has_streams |= node.began is not None
+            self._has_loose_streams |= node.began is not None and parent is None
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         """Book the calls of traces that are whole and forget their spans, once there are enough of them."""
         self._ended |= ended
-        if len(self._calls) < self._enough or self._has_runs:
+        if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams:
             return
         everything, rest = self._calls, self._nodes
         whole, self._tree = TraceTree(), TraceTree()

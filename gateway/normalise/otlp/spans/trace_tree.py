@@ -7,7 +7,7 @@ long as a payload is large.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -74,7 +74,9 @@ class TraceTree:
         What stands below a span that begins a stream repeats the report of it, which stands beside that span.
 
         Under one parent they belong together in the order in which they begin; where one is missing, none is joined.
+        Without a parent each is a trace of its own: there the counts say which belong together.
         """
+        reports = list(reports)
         begun: dict[tuple[str | None, Key | None], list[Node]] = {}
         reported: dict[tuple[str | None, Key | None], list[SpanCall]] = {}
         for (trace_id, _), node in self.nodes.items():
@@ -89,6 +91,26 @@ class TraceTree:
                 calls.sort(key=lambda call: call.record.start_time or 0)
                 for node, call in zip(sorted(nodes, key=lambda node: node.began or 0), calls, strict=True):
                     node.stream = call
+        if begun:
+            self._join_traces(reports)
+
+    def _join_traces(self, reports: Sequence[tuple[SpanCall, Key | None]]) -> None:
+        """Each report of a stream that is a trace of its own repeats one call alone, below a span that begins one."""
+        joined = {node.stream.place for node in self.nodes.values() if node.stream is not None}
+        alone: dict[Key, SpanCall] = {}
+        loose: dict[tuple[str | None, int | None, int | None], list[SpanCall]] = {}
+        for call, parent in reports:
+            if parent is None:
+                if call.reports_stream and call.has_usage and call.place not in joined:
+                    loose.setdefault(_counted(call), []).append(call)
+                continue
+            node = self.nodes.get(parent)
+            begins = node is not None and node.began is not None and node.parent is None and node.stream is None
+            if begins and call.has_usage:
+                alone[parent] = call
+        for key, call in alone.items():
+            if found := loose.get(_counted(call)):
+                self.nodes[key].stream = found.pop()
 
     def outside(self, parent: Key | None) -> Key | None:
         """The span of another payload under which a span stands; None if there is none, or a tool or agent between."""
@@ -151,6 +173,10 @@ class TraceTree:
         for outer in enclosing:
             outer.inner = None
         return dropped
+
+
+def _counted(call: SpanCall) -> tuple[str | None, int | None, int | None]:
+    return call.record.request_model, call.tokens.input, call.tokens.output
 
 
 def _below(node: Node, above: Above) -> Above:

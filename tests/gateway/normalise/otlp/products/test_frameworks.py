@@ -170,6 +170,26 @@ def test_the_sdks_span_below_a_stream_of_logfire_5_repeats_it(
     assert [(1120, 20, 1000)] * 2 == [(r.input_tokens, r.output_tokens, r.cache_read_tokens) for r in found]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_without_a_parent_the_report_of_a_stream_is_a_trace_of_its_own(turned: bool) -> None:
+    """Three streams side by side, of which two count alike: each report repeats one of the SDK's spans."""
+    spans: list[dict[str, Any]] = []
+    for number, output in enumerate((20, 20, 30)):
+        counted = COUNTED | {"gen_ai.usage.output_tokens": output}
+        usage = json.dumps({"input_tokens": 120, "output_tokens": output, "cache_read_input_tokens": 1000})
+        request = {**logfire("span"), "gen_ai.request.model": "claude-sonnet-4-5"}
+        report = {**request, "logfire.span_type": "log", "usage": usage}
+        own = {**SDK_CALL, **counted, "gen_ai.response.id": f"msg_01AbCdEfGhIjKlMnOpQr{number}"}
+        ours, trace, another = 10 * number, f"{2 * number + 1:032x}", f"{2 * number + 2:032x}"
+        spans.append(span(ours + 1, request, start=NOW, traceId=trace))
+        spans.append(span(ours + 2, own, parent=ours + 1, start=NOW + 1, traceId=trace))
+        spans.append(span(ours + 3, report, start=NOW + SECOND, name="streaming response", traceId=another))
+    found = records(traces(*(reversed(spans) if turned else spans), scope="logfire.anthropic"))
+    assert [20, 20, 30] == sorted(record.output_tokens or 0 for record in found)
+    assert {1000} == {record.cache_read_tokens for record in found}
+    assert 3 == len({record.request_id for record in found})
+
+
 def test_the_sdks_span_below_a_stream_without_a_report_stays() -> None:
     """Whoever gave the stream up has no report: the span below is all that is known of the call."""
     spans = [span(1, logfire("span")), span(2, {**SDK_CALL, **COUNTED}, parent=1)]
