@@ -31,6 +31,8 @@ from tests.clients.journal import Call
 
 CAPTURES = kept()
 FAMILIES = sorted({capture.family for capture in CAPTURES})
+PRICED = sorted({capture.family for capture in CAPTURES if capture.cost is not None})
+MILLIONTH = Decimal("0.000001")
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 COUNTER_WAIT_S = 2.0
 # Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes it. And
@@ -292,6 +294,21 @@ def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None
     expected = {name: sum(getattr(call, name) or 0 for call in told) for name in TOKENS}
     row = replayed.ledger[family]
     assert {"calls": len(told), **expected} == {name: row[name] for name in ("calls", *TOKENS)}
+
+
+@pytest.mark.parametrize("family", PRICED)
+def test_the_costs_are_those_that_the_client_reports(replayed: Replayed, family: str) -> None:
+    """To a millionth of a dollar, as some report floating-point numbers; what a cache answered was not spent."""
+    expected = sum((capture.cost or Decimal(0) for capture in CAPTURES if capture.family == family), Decimal(0))
+    archived = [one["cost"] for one in replayed.records[family] if one["kind"] == "inference" and not _is_free(one)]
+    sent = [one.get("tollhouse.cost") for one in replayed.spans[family] if one["tollhouse.status"] != "cached"]
+    sums = [sum((Decimal(cost or 0) for cost in costs), Decimal(0)) for costs in (archived, sent)]
+    reported = Decimal(replayed.ledger[family]["reported"])
+    assert [expected.quantize(MILLIONTH)] * 3 == [cost.quantize(MILLIONTH) for cost in (*sums, reported)]
+
+
+def _is_free(record: Mapping[str, Any]) -> bool:
+    return record["status"] == "cached" or bool(record["shadow"])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

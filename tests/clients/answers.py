@@ -225,13 +225,14 @@ def _messages(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     deltas = [{"type": "text_delta", "text": word} for word in _WORDS]
     if tool:
         deltas = [{"type": "input_json_delta", "partial_json": _ARGUMENTS}]
+    usage_at_last = {name: value for name, value in usage.items() if isinstance(value, int)}
     empty = {**block, "input": {}} if tool else {**block, "text": ""}
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**begun, "usage": {**usage, "output_tokens": 1}}},
         {"type": "content_block_start", "index": 0, "content_block": empty},
         *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": ended, "usage": {"output_tokens": figures.output}},
+        {"type": "message_delta", "delta": ended, "usage": usage_at_last},
         {"type": "message_stop"},
     ]
     body = {**shared, "content": [block], **ended, "usage": usage}

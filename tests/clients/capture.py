@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,21 @@ class SentRequest:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """`told` are the provider's calls, less what this client leaves out of them."""
+    """
+    `told` are the provider's calls, less what this client leaves out of them.
+
+    `cost` is what they cost in dollars at the prices that the client knows; None if it reports no costs.
+    """
 
     family: str
     run: str
     told: Sequence[Call]
+    cost: Decimal | None
     requests: Sequence[SentRequest]
 
     def write(self, place: Path = PLACE) -> None:
-        lines: list[dict[str, Any]] = [{"told": [_known(call) for call in self.told]}]
+        cost = None if self.cost is None else str(self.cost)
+        lines: list[dict[str, Any]] = [{"told": [_known(call) for call in self.told], "cost": cost}]
         for one in self.requests:
             # Every byte is a character of Latin-1: text stays readable, and protobuf compresses well.
             row = {"at": round(one.at, 3), "path": one.path, "headers": one.headers, "body": one.body.decode("latin-1")}
@@ -69,7 +76,9 @@ def read(path: Path) -> Capture:
         first, *rest = [json.loads(line) for line in file]
     told = [Call(**{"operation": None, **call}) for call in first["told"]]
     requests = [SentRequest(row["at"], row["path"], row["headers"], row["body"].encode("latin-1")) for row in rest]
-    return Capture(path.parent.name, path.name.removesuffix(".jsonl.gz"), told, requests)
+    cost = first.get("cost")
+    known_cost = None if cost is None else Decimal(cost)
+    return Capture(path.parent.name, path.name.removesuffix(".jsonl.gz"), told, known_cost, requests)
 
 
 def kept(place: Path = PLACE) -> list[Capture]:

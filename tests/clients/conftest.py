@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,12 @@ class Stand:
         assert [] == [words for words in CONTENT if words in json.dumps(records)]
         return records
 
-    def keep(self, family: str, run: str, told: Sequence[Call], *directories: Path) -> None:
+    def keep(
+        self, family: str, run: str, told: Sequence[Call], *directories: Path, cost: Decimal | None = None
+    ) -> None:
         """Captures what was sent in this test, if captures are asked for; it has been judged."""
-        keep(family, run, told, self.relay.sent()[self.sent_before :], self.tollhouse.directory, *directories)
+        sent = self.relay.sent()[self.sent_before :]
+        keep(family, run, told, sent, self.tollhouse.directory, *directories, cost=cost)
 
     def run(self, client: str, program: str, *words: str, **env: Any) -> str:
         """A program in a client's environment until it has ended, and with it all its exports."""
@@ -104,13 +108,20 @@ class Stand:
         }
 
 
-def keep(family: str, run: str, told: Sequence[Call], sent: Sequence[SentRequest], *directories: Path) -> None:
+def keep(
+    family: str,
+    run: str,
+    told: Sequence[Call],
+    sent: Sequence[SentRequest],
+    *directories: Path,
+    cost: Decimal | None = None,
+) -> None:
     """Writes a capture with `TOLLHOUSE_CAPTURE=1`, unless nothing was sent."""
     if sent and os.environ.get("TOLLHOUSE_CAPTURE") == "1":
         words = names_of_this_machine(*directories, *directories[0].parents[:2], Path(tempfile.gettempdir()))
         begin = sent[0].at
         requests = [replace(one, at=one.at - begin).without_traces_of(words) for one in sent]
-        Capture(family, run, told, requests).write()
+        Capture(family, run, told, cost, requests).write()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ Each tells its calls as log records or spans, and most of them the same tokens a
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def _with_one_failure(calls: list[Call], run: str) -> list[Call]:
     return calls[-1:] if run == "failure" else [call for call in calls if call.status == "ok"]
 
 
+def claude_code_cost(call: Call) -> Decimal:
+    """At the prices that Claude Code knows of Sonnet, in dollars for a million tokens."""
+    read, written = call.cache_read_tokens or 0, call.cache_write_tokens or 0
+    fresh = (call.input_tokens or 0) - read - written
+    millionths = fresh * 3 + read * Decimal("0.3") + written * Decimal("3.75") + (call.output_tokens or 0) * 15
+    return millionths / 1_000_000
+
+
 @pytest.mark.parametrize("assistant", ASSISTANTS)
 @pytest.mark.parametrize("run", RUNS)
 def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: str, run: str) -> None:
@@ -53,4 +62,5 @@ def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: st
     assert calls
     expected = told(assistant, run, calls)
     assert_same(expected, without_names(stand.records()))
-    stand.keep(assistant, run, expected, tmp_path)
+    spent = sum(map(claude_code_cost, calls), Decimal(0)) if assistant.startswith("claude_code") else None
+    stand.keep(assistant, run, expected, tmp_path, cost=spent)

@@ -137,7 +137,8 @@ def _books(tollhouse: Tollhouse) -> dict[str, int]:
 def test_every_call_is_one_record(reported: Reported) -> None:
     """Models, tokens and status are the journal's."""
     assert_same(reported.told(), without_names(reported.records))
-    keep("litellm", "both_callbacks", reported.told(), reported.sent, reported.place)
+    spent = sum((cost(call) for call in reported.of(*REQUESTS) if call.status == "ok"), Decimal(0))
+    keep("litellm", "both_callbacks", reported.told(), reported.sent, reported.place, cost=spent)
 
 
 def test_the_costs_are_litellms(reported: Reported) -> None:

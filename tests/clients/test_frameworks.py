@@ -1,0 +1,109 @@
+"""
+Frameworks and agents, under their own tracing or another's, against a provider with a journal.
+
+A record differs from the journal only where the client itself leaves out or changes a figure before it sends it; each
+such place has its sentence here, and when a client is mended the test says so by failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.clients.conftest import Stand
+from tests.clients.journal import Call, assert_same, without
+
+pytestmark = pytest.mark.clients
+
+Told = Callable[[str, list[Call]], list[Call]]  # what a client tells of the calls of one program
+
+
+totals = without("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+def unchanged(_: str, calls: list[Call]) -> list[Call]:
+    return calls
+
+
+def langchain(name: str, calls: list[Call]) -> list[Call]:
+    if name == "embeddings":
+        return []  # they are not watched
+    if name in (
+        "streams",
+        "failures",
+    ):  # the Anthropic library tells them, too, in traces of its own, and no id is shared
+        return calls + [call for call in calls if call.provider == "anthropic"]
+    return calls
+
+
+def openai_agents(_: str, calls: list[Call]) -> list[Call]:
+    """Of chat completions it knows the two totals alone."""
+    return [totals(call) if call.request_model == "gpt-4o" else call for call in calls]
+
+
+def strands(_: str, calls: list[Call]) -> list[Call]:
+    return [without("reasoning_tokens")(call) for call in calls]
+
+
+def llama_index(name: str, calls: list[Call]) -> list[Call]:
+    """No tokens written to a cache, of responses the two totals alone, and of their streams none."""
+    told = [totals(call) if call.request_model == "gpt-5" else without("cache_write_tokens")(call) for call in calls]
+    if name == "streams":
+        told = [without("input_tokens", "output_tokens")(call) for call in told]
+    return told
+
+
+def google_adk(_: str, calls: list[Call]) -> list[Call]:
+    """One name for what a model does, Google's own of its platform, and LiteLLM's reasoning beside its output again."""
+    return [_of_gemini(call) if call.provider == "gcp.gen_ai" else _of_litellm(call) for call in calls]
+
+
+def _of_gemini(call: Call) -> Call:
+    return replace(call, provider="gcp.gemini")
+
+
+def _of_litellm(call: Call) -> Call:
+    made = call.output_tokens and call.output_tokens + (call.reasoning_tokens or 0)
+    return replace(call, operation="generate_content", output_tokens=made, cache_write_tokens=None)
+
+
+def agno(_: str, calls: list[Call]) -> list[Call]:
+    return [without("reasoning_tokens")(call) for call in calls]
+
+
+def smolagents(name: str, calls: list[Call]) -> list[Call]:
+    """The two totals, and no provider of what failed."""
+    return [replace(totals(call), provider=None if name == "failures" else call.provider) for call in calls]
+
+
+OPENAI = ("chat", "stream", "responses", "tools", "failures", "embeddings")
+ANTHROPIC = ("messages", "raw_stream", "managed_stream", "message_tools", "message_failures")
+AGENTS = ("answers", "streams", "tools", "failures")
+CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
+    "logfire": (unchanged, OPENAI + ANTHROPIC),
+    "langchain": (langchain, (*AGENTS, "embeddings")),
+    "langsmith": (langchain, (*AGENTS, "embeddings")),
+    "openai_agents": (openai_agents, AGENTS),
+    "strands": (strands, ("answers", "tools", "failures")),
+    "llama_index": (llama_index, AGENTS),
+    "google_adk": (google_adk, ("answers", "tools", "failures")),
+    "agno": (agno, ("answers", "streams", "tools")),
+    "smolagents": (smolagents, AGENTS),
+}
+NO_NAMES: dict[str, Any] = dict.fromkeys(("request_model", "response_model", "request_id"))  # each has its own
+RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in names]
+
+
+@pytest.mark.parametrize(("client", "name"), RUNS)
+def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> None:
+    """One record for each call, with its tokens and status, as far as the client tells them."""
+    stand.run(client, f"with_{client}.py", name)
+    calls = stand.calls()
+    assert calls
+    told, _ = CLIENTS[client]
+    expected = [replace(call, **NO_NAMES) for call in told(name, calls)]
+    assert_same(expected, ({**one, **NO_NAMES} for one in stand.records()))
+    stand.keep(client, name, expected)
