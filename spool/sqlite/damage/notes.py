@@ -26,11 +26,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """When it was written: by topic the records that were kept and the highest number given, by route the next one."""
+    """
+    When it was written: by topic the records that were kept and the highest number given, by route its progress.
+
+    The progress of a route is the lowest number that was not settled.
+    """
 
     kept: Mapping[str, int] = field(default_factory=dict)
     accepted: Mapping[str, int] = field(default_factory=dict)
-    next: Mapping[str, int] = field(default_factory=dict)
+    progress: Mapping[str, int] = field(default_factory=dict)
 
 
 def is_marked(directory: Path) -> bool:
@@ -72,7 +76,9 @@ def choose_name_aside(directory: Path, at: float) -> str:
 
 
 def write_note(directory: Path, note: Note) -> None:
-    write_durably(directory / NOTE, json.dumps({**note.kept, "accepted": dict(note.accepted), "next": dict(note.next)}))
+    write_durably(
+        directory / NOTE, json.dumps({**note.kept, "accepted": dict(note.accepted), "progress": dict(note.progress)})
+    )
 
 
 def read_note(directory: Path) -> Note:
@@ -83,7 +89,7 @@ def read_note(directory: Path) -> Note:
         return Note()
     if not isinstance(found, dict):
         return Note()
-    return Note(kept=_counts(found), accepted=_counts(found.get("accepted")), next=_counts(found.get("next")))
+    return Note(kept=_counts(found), accepted=_counts(found.get("accepted")), progress=_counts(found.get("progress")))
 
 
 def _counts(found: object) -> dict[str, int]:

@@ -11,7 +11,6 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 
 from spool.deliveries import routes
@@ -72,21 +71,25 @@ def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
 
 
 def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
-    """Routes whose rows are lost go on where the note saw them: begun anew they would send everything again."""
-    known = {name for (name,) in connection.execute(delivery_queries.NAMES)}
-    for name, upto in note.next.items():
+    """
+    Routes whose rows are lost, or older than the note, go on from their noted progress.
+
+    Begun anew they would send everything again. What was settled behind the note may be sent again.
+    """
+    for name, noted in note.progress.items():
         topic = books.topic_of(name)
-        if name in known or topic not in TOPICS:
+        if topic not in TOPICS:
             continue
-        upto = min(upto, accepted(connection, topic) + 1)
-        spec = RouteSpec(name=name, topic=topic)
-        route = routes.begin(spec, accepted=upto - 1, oldest=upto)
-        waiting = (
-            "SELECT coalesce(sum(last - first + 1), 0) FROM deliveries WHERE route = ? AND NOT replay AND last < ?"
-        )
-        (records,) = connection.execute(waiting, (name, upto)).fetchone()
-        counts = {**route.counts, "before_start": 0, "delivered": max(0, upto - 1 - records)}
-        rows.add_route(connection, replace(route, counts=counts))
+        progress = min(noted, accepted(connection, topic) + 1)
+        if rows.find_route(connection, name) is None:
+            rows.add_route(connection, routes.begin(RouteSpec(name=name, topic=topic), accepted=0, oldest=1))
+            highest = "SELECT coalesce(max(last), 0) + 1 FROM deliveries WHERE route = ? AND NOT replay"
+            connection.execute(f"UPDATE routes SET next = ({highest}) WHERE name = ?", (name, name))
+        connection.execute(delivery_queries.REMOVE_BELOW, (name, progress))
+        connection.execute("UPDATE routes SET next = max(next, ?) WHERE name = ?", (progress, name))
+        settled = sum(rows.read_route(connection, name).counts[term] for term in TERMS)
+        behind = max(0, progress - 1 - settled)
+        connection.execute("UPDATE routes SET delivered = delivered + ? WHERE name = ?", (behind, name))
 
 
 def settle_routes(connection: sqlite3.Connection) -> bool:

@@ -92,6 +92,8 @@ UNSETTLED = """
 INSERT = _insert("deliveries", DELIVERY_COLUMNS[1:])
 CHANGE = f"UPDATE deliveries SET {', '.join(f'{column} = :{column}' for column in _CHANGED)} WHERE id = :id"
 REMOVE = "DELETE FROM deliveries WHERE id = ?"
+REMOVE_BELOW = """
+    DELETE FROM deliveries WHERE route = ? AND last < ? AND state = 'open' AND NOT replay AND kept IS NULL"""
 MARK = "UPDATE deliveries SET mark = ? WHERE id = ?"
 TRY_AT_ONCE = "UPDATE deliveries SET not_before = 0"
 SENDING = "UPDATE deliveries SET sending = 1 WHERE id = ?"
@@ -102,7 +104,13 @@ INTERRUPTED = f"{_DELIVERY} WHERE d.sending ORDER BY d.id"
 # One route, every route, or those of a topic that may be skipped.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE name = ?"
 NAMES = "SELECT name FROM routes"
-NEXT = "SELECT name, next FROM routes"
+
+# The lowest number of every route that is not settled.
+PROGRESS = """
+    SELECT name, min(next, coalesce((SELECT min(d.first) FROM deliveries d
+                                      WHERE d.route = name AND NOT d.replay AND d.state = 'open' AND d.kept IS NULL),
+                                    next))
+      FROM routes"""
 OPTIONAL = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE topic = ? AND NOT required"
 
 # Every route with its `Backlog`: replays stand apart from its progress and its terms.

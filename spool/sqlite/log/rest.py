@@ -14,7 +14,7 @@ import threading
 
 from spool.sqlite.damage.notes import Note, write_note
 from spool.sqlite.database import Database
-from spool.sqlite.deliveries.queries import NEXT
+from spool.sqlite.deliveries.queries import PROGRESS
 from spool.sqlite.log import store
 
 NOTE_EVERY_S = 1.0  # while commits come
@@ -82,5 +82,5 @@ def _note(connection: sqlite3.Connection) -> Note:
     return Note(
         kept={topic: n for (topic, _), n in store.kept(connection).items()},
         accepted={topic: number - 1 for topic, number in store.next_numbers(connection).items()},
-        next=dict(connection.execute(NEXT).fetchall()),
+        progress=dict(connection.execute(PROGRESS).fetchall()),
     )

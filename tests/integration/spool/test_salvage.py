@@ -294,6 +294,42 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
 
 
 @pytest.mark.parametrize(
+    "lost",
+    [
+        "DELETE FROM routes",
+        "UPDATE routes SET next = 1, delivered = 0",
+        "DELETE FROM routes; DELETE FROM deliveries",
+        "UPDATE routes SET delivered = 0, next = 3; DELETE FROM deliveries",
+    ],
+)
+async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lost: str) -> None:
+    """By the note: what was settled is not sent again, what was open is."""
+    first = await start()
+    await first.deliveries.declare([ROUTE])
+    for number in range(10):
+        await add(first.log, call(number))
+    done = await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    assert done is not None
+    await first.deliveries.settle(done, Settlement(delivered=4))
+    assert await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    await first.close()  # writes the note
+    with sqlite3.connect(first.directory / "spool.sqlite") as connection:
+        connection.executescript(lost)
+    connection.close()
+    notes.mark(first.directory, ValueError("test"))
+
+    spool = await start()
+    await spool.deliveries.declare([ROUTE])
+
+    again = await spool.deliveries.due(ROUTE.name, now=1e12, max_records=100)
+    assert again is not None
+    assert 5 == again.first
+    (route,) = await spool.deliveries.routes()
+    assert (6, 4) == (route.queued, route.delivered)
+    await assert_books_balance(spool.log)
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         "UPDATE routes SET next = 1 << 40",
