@@ -109,7 +109,8 @@ class SqliteLog:
         if last and isinstance(self._clock, SteadyClock):
             self._clock.begin(last[0])
         store.load_ids(connection, self._index)
-        newest = store.still_open(connection, self._routes, self._clock.now() - self._settings.hold)
+        now, hold = self._clock.now(), self._settings.hold
+        newest = store.still_open(connection, self._routes, now - hold, now + hold)
         return store.next_numbers(connection), newest
 
     def add_reader(self, reader: Reader) -> None:

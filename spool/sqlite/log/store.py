@@ -219,14 +219,18 @@ def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
     return numbers
 
 
-def still_open(connection: sqlite3.Connection, routes: RouteNeeds, since: float) -> list[Committed]:
-    """What was committed since a moment and is in no delivery; nothing where damage hides what is in one."""
+def still_open(connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float) -> list[Committed]:
+    """
+    What was committed between two moments and is in no delivery; nothing where damage hides what is in one.
+
+    What is younger was committed by a clock that was set back: reading on would read the whole log.
+    """
     found = []
     try:
         for topic in TOPICS:
             cut_below = routes.cut_below(connection, topic)
             for at, first, count in connection.execute(queries.NEWEST_ENTRIES, (topic,)):
-                if at <= since or first + count <= cut_below:
+                if not since < at <= until or first + count <= cut_below:
                     break
                 found.append(Committed(at, topic, max(first, cut_below), first + count))
     except sqlite3.DatabaseError as error:

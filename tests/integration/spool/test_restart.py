@@ -165,6 +165,17 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     assert 4 == second.log.closed_below(AI_TELEMETRY)
 
 
+async def test_a_clock_set_back_for_long_opens_nothing(start: Starter, again: Starter, clock: MovedClock) -> None:
+    """Every record looks younger than it can be: all are closed, and the log is not read for that."""
+    first = await start(hold=10)
+    for number in (1, 2):
+        await add(first.log, call(number))
+    clock.set_back(3600)
+
+    second = await again(first, hold=10)
+    assert 3 == second.log.closed_below(AI_TELEMETRY)
+
+
 async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -> None:
     """A start is no restart of the sender: the next point is a difference, a repeated one adds nothing."""
     first = await start()
