@@ -63,6 +63,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
         return response
 
     def refuse(request: web.Request, error: Refusal) -> web.Response:
+        receivers.metrics.refused(error.type)
         _log.log(
             logging.ERROR if error.status == 500 else logging.WARNING,
             "refused a request",

@@ -19,7 +19,7 @@ MESSAGES = 4
 
 
 class ReceivingSlots:
-    """One process's slots; a key never has more than half of them."""
+    """One process's slots; a key never has more of them than it leaves free, so two that hold theirs leave one."""
 
     def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
         self.limit = limit
@@ -51,4 +51,5 @@ class ReceivingSlots:
                 self._given_back.notify_all()
 
     def _is_free(self, key: str) -> bool:
-        return self.count < self.limit and self._by_key[key] < max(1, self.limit // 2)
+        free = self.limit - self.count
+        return self._by_key[key] < free or (self.limit == 1 and free == 1)

@@ -90,6 +90,9 @@ class Metrics:
         self._commit = histogram("tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS)
         self._flush = histogram("tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS)
         self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
+        self._refused = counter(
+            "tollhouse_refused_requests", "Requests that were refused, by the type of answer", ["type"]
+        )
         self._request_children: dict[tuple[str, int | str], Counter] = {}
         self._claimed = counter("tollhouse_records_claimed_device", "Records that named a device without its key")
         self._details: set[str] = set()
@@ -123,6 +126,10 @@ class Metrics:
         if child is None:
             child = self._request_children[endpoint, status] = self._requests.labels(endpoint, str(status))
         child.inc()
+
+    def refused(self, type: str) -> None:
+        """A request was refused: `type` is that of the answer, one of a few dozen."""
+        self._refused.labels(type).inc()
 
     def claimed(self, records: int) -> None:
         """Records named a device whose key they did not come under."""

@@ -171,6 +171,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
             refusal = refusal_of(error, endpoint=name)
             code = grpc_code(refusal)
             services.metrics.requests(name, code.name)
+            services.metrics.refused(refusal.type)
             extra = {"action": "request_refused", "endpoint": name, "status": code.name, "type": refusal.type}
             _log.warning("refused a request", extra={**extra, "address": _address(context)})
         else:

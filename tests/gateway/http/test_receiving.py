@@ -12,18 +12,19 @@ from gateway.http.receiving import ReceivingSlots
 
 
 @pytest.mark.asyncio
-async def test_a_key_has_half_of_the_slots_and_others_the_rest() -> None:
-    """At the edge: the third of one key waits in vain, two of another find room, and then nobody does."""
+async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
+    """At the edge: the third of one key and the second of another wait in vain, so a third key finds room."""
     slots = ReceivingSlots(4, wait_s=0.01)
     async with AsyncExitStack() as held:
         for key in ("a", "a", "b"):
             await held.enter_async_context(slots.slot(key))
-        with pytest.raises(Refusal) as refused:
-            await held.enter_async_context(slots.slot("a"))
-        assert (503, 1) == (refused.value.status, refused.value.retry_after_s)
-        await held.enter_async_context(slots.slot("b"))
+        for key in ("a", "b"):
+            with pytest.raises(Refusal) as refused:
+                await held.enter_async_context(slots.slot(key))
+            assert (503, 1) == (refused.value.status, refused.value.retry_after_s)
+        await held.enter_async_context(slots.slot("c"))
         with pytest.raises(Refusal):
-            await held.enter_async_context(slots.slot("c"))
+            await held.enter_async_context(slots.slot("d"))
         assert 4 == slots.count
     assert 0 == slots.count
 

@@ -61,6 +61,14 @@ async def test_many_small_bodies_of_one_key_leave_room_for_another(serve: Serve)
     assert {200} == {answer.status for answer in answers}
 
 
+async def test_refusals_are_counted_by_their_type(serve: Serve) -> None:
+    """Each answer at a limit has a figure of its own."""
+    serving = await serve(max_body_bytes=64 * KIB)
+    assert 413 == (await serving.send("/v1/traces", b" " * 65 * KIB)).status
+    answer = await serving.send("/metrics", b"", method="GET", key=None)
+    assert b'tollhouse_refused_requests_total{type="body_too_large"} 1.0' in answer.body
+
+
 async def test_every_limit_that_is_shown_is_documented(serving: Serving) -> None:
     """`/metrics` names limits as docs/limits.md does."""
     answer = await serving.send("/metrics", b"", method="GET", key=None)
