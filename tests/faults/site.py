@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE
-from tests.faults import mutants
+from tests.faults.broken import mutants
 from tests.faults.oracle import Oracle, content_hash
 from tests.faults.scenarios import Trial
 from tests.faults.upstream import ACCEPT, ScriptedUpstream

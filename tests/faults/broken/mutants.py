@@ -1,5 +1,5 @@
 """
-Tollhouse with one promise broken, so that tests show that they would see it: `python -m tests.faults.mutants NAME ...`
+Tollhouse with one promise broken, so that tests show they would see it: `python -m tests.faults.broken.mutants NAME`
 
 Each mutant is a function that changes one place before the command starts. The program itself knows nothing of them.
 """
@@ -131,7 +131,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
 
 def command(name: str) -> tuple[str, ...]:
     """What starts a mutant, in place of `tollhouse`."""
-    return sys.executable, "-m", "tests.faults.mutants", name
+    return sys.executable, "-m", "tests.faults.broken.mutants", name
 
 
 if __name__ == "__main__":

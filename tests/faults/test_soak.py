@@ -1,0 +1,112 @@
+"""
+Twice the expected rate, with faults drawn by chance, for as long as one likes: nothing grows and nothing slows down.
+
+`make soak MINUTES=30`. Figures of the last third are held against those of the first, of the same process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import pytest
+
+from gateway.assembly import RETAIN_EVERY_S
+from tests.faults.conftest import Sites
+from tests.faults.oracle import CALLS_A_REQUEST
+from tests.faults.scenarios import LONG, Trial
+from tests.faults.site import FaultSite
+from tests.faults.upstream import ACCEPT, CUT, RESET_MID_BODY, TAKE_AND_CUT, refuse, slow
+
+MINUTES = float(os.environ.get("TOLLHOUSE_SOAK_MINUTES", "6" if LONG else "0.5"))
+THIRD_S = MINUTES * 20.0
+EXPECTED_CALLS_PER_S = 150
+SENDERS = 4
+PAUSE_S = SENDERS * sum(CALLS_A_REQUEST) / len(CALLS_A_REQUEST) / (2 * EXPECTED_CALLS_PER_S)
+# Ids and delivered entries are let go as fast as they may, so that what still grows is a leak.
+SPOOL = """
+retention = "10s"
+duplicate_ids = 50_000
+"""
+MORE_MEMORY, MORE_MIB = 1.2, 16.0
+MORE_BYTES, MORE_FILE = 1.2, 4 << 20
+SLOWER, SLOWER_S = 1.5, 0.02
+FAILURES = (
+    refuse(429, retry_after=1),
+    refuse(500),
+    refuse(502),
+    refuse(503),
+    CUT,
+    TAKE_AND_CUT,
+    RESET_MID_BODY,
+    slow(1),
+)
+
+
+@dataclass(frozen=True)
+class Third:
+    """What one third of the time showed."""
+
+    memory_mib: float
+    file_bytes: int  # when all was delivered
+    latency_s: float  # the faster quarter: what a busy machine does to the slower ones says nothing of us
+
+
+@pytest.mark.fault("F28")
+@pytest.mark.timeout(MINUTES * 60 * 2 + 900)
+def test_soak(trial: Trial, sites: Sites) -> None:
+    """Memory, files and latency are flat, the books exact, nothing lost, nothing twice, a kill at the end included."""
+    for rng in trial.rounds(short=1, full=1):
+        site = sites(rng, spool=SPOOL)
+        site.start()
+        first, _, last = (_run(site, rng) for _ in range(3))
+        print(f"first third: {first}\nlast third:  {last}")
+        site.kill()
+        began = time.monotonic()
+        site.start()
+        site.close(trial, since=began, timeout_s=120)
+        assert last.memory_mib < first.memory_mib * MORE_MEMORY + MORE_MIB
+        assert last.file_bytes < first.file_bytes * MORE_BYTES + MORE_FILE
+        assert last.latency_s < first.latency_s * SLOWER + SLOWER_S
+
+
+def _run(site: FaultSite, rng: random.Random) -> Third:
+    """A third of the time under load and faults; then the faults end and all is delivered."""
+    site.oracle.latencies_s.clear()
+    memory = []
+    end = time.monotonic() + THIRD_S
+    with site.oracle.load(site.url, senders=SENDERS, pause_s=PAUSE_S):
+        while time.monotonic() < end:
+            _break_something(site, rng)
+            for _ in range(rng.randint(1, 5)):
+                time.sleep(0.5)
+                memory.append(site.resident_mib())
+            site.upstream.behave(ACCEPT)
+        latencies = sorted(site.oracle.latencies_s)
+    site.until(lambda one: not any(route["queued"] for route in one.routes()), "all is delivered", 120)
+    if THIRD_S > RETAIN_EVERY_S:  # what was delivered is deleted that often
+        time.sleep(RETAIN_EVERY_S + 15)
+    files = site.tollhouse.directory.glob("tollhouse-data/*.sqlite")
+    return Third(median(memory), sum(file.stat().st_size for file in files), latencies[len(latencies) // 4])
+
+
+def _break_something(site: FaultSite, rng: random.Random) -> None:
+    fault = rng.choice(("nothing", "answers", "answers", "gone", "secret", "reload"))
+    if fault == "answers":
+        site.upstream.behave(ACCEPT, rng.choice(FAILURES), rng.choice(FAILURES))
+    elif fault == "gone":
+        site.upstream.down()
+        time.sleep(rng.uniform(0.1, 2))
+        site.upstream.up()
+    elif fault == "secret":
+        secret = f"secret-{rng.getrandbits(32)}"
+        site.upstream.secrets = {secret}
+        time.sleep(rng.uniform(0, 1))
+        site.secret.write_text(secret + "\n")
+    elif fault == "reload":
+        assert site.tollhouse.process is not None
+        site.tollhouse.process.send_signal(signal.SIGHUP)
