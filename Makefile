@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-clients faults soak bench lint format hooks lock prices audit sbom clean
+.PHONY: help run quick test test-clients faults soak bench lint format hooks lock prices vendor audit sbom clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,9 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) pyproject.toml -c requirements-dev.lock -o requirements.lock
 	$(BIN)/uv $(LOCK) --group build -c requirements-dev.lock -o requirements-build.lock
 	$(BIN)/uv $(LOCK) --group audit -o requirements-audit.lock
+
+vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)
+	$(BIN)/python -m gateway.console.vendor
 
 prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
 	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices

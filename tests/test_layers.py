@@ -73,8 +73,8 @@ def test_only_the_composition_root_and_the_command_line_know_exporters() -> None
 # The folders and modules of gateway from the ground up: each imports those before it.
 GATEWAY = (
     "errors", "mounts", "schemas", "attempts", "monitoring", "agent", "normalise", "rate_cards", "configuration",
-    "authentication", "devices", "intake", "insights", "http", "receivers", "api", "operator", "addresses", "assembly",
-    "offline", "refusing", "app", "demo", "cli", "__main__",
+    "authentication", "devices", "intake", "insights", "http", "console", "receivers", "api", "operator", "addresses",
+    "assembly", "offline", "refusing", "app", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.addresses.operator import OPERATOR_ADDRESSES
+from gateway.addresses.operator import CONSOLE_PAGES, OPERATOR_ADDRESSES
 from gateway.addresses.table import ADDRESSES, FOR_OPERATORS, FOR_SENDERS, NOWHERE, ON_EVERY_LISTENER
 from gateway.api.status import DOCUMENT
 from gateway.errors import Refusal
@@ -45,6 +45,8 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
         for row in FOR_OPERATORS:
             add(row.path, unguarded(row, services))
         app.add_subapp(OPERATOR_API, operator_application(services.operators))
+        for path, handler in CONSOLE_PAGES.items():
+            app.router.add_get(path, handler)
     add(NOWHERE.path, endpoint([NOWHERE], services))
     return app
 

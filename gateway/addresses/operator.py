@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from aiohttp import web
+
 from gateway.api import insight_lists
+from gateway.console import pages
 from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import Result
-from gateway.mounts import OPERATOR_API
+from gateway.mounts import CONSOLE, OPERATOR_API
 from gateway.operator import (
     accounts,
     billing,
@@ -31,6 +34,13 @@ from gateway.schemas import OBJECT
 from spool.registry.operators import ADMIN, OPERATOR, VIEWER
 
 Body = TypeVar("Body")
+
+# The page itself, for browsers: it is no part of the API.
+CONSOLE_PAGES: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] = {
+    CONSOLE: pages.without_slash,
+    CONSOLE + "/": pages.index,
+    CONSOLE + "/files/{version}/{path:.*}": pages.file,
+}
 
 
 def _call(

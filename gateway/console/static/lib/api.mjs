@@ -1,0 +1,50 @@
+/** The operator API, under the address at which the page itself was found. */
+
+export class ApiError extends Error {
+  constructor(status, type, message) {
+    super(message);
+    this.status = status;
+    this.type = type;
+  }
+}
+
+let csrf = null;
+
+/** The token that goes with every change, from the session. */
+export const useToken = (token) => {
+  csrf = token;
+};
+
+export const get = (path, parameters = {}) => ask("GET", path + asQuery(parameters));
+
+export const send = (method, path, body) => ask(method, path, body);
+
+function asQuery(parameters) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    for (const each of [value].flat()) if (each !== null && each !== undefined) query.append(name, each);
+  }
+  return query.size ? `?${query}` : "";
+}
+
+/** Where a call's answer is found by other programs. */
+export const addressOf = (path, parameters = {}) => new URL(`api${path}${asQuery(parameters)}`, document.baseURI).href;
+
+async function ask(method, path, body) {
+  const headers = {Accept: "application/json"};
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (method !== "GET" && csrf) headers["X-CSRF-Token"] = csrf;
+  let answer;
+  try {
+    answer = await fetch(`api${path}`, {method, headers, body: body && JSON.stringify(body), credentials: "same-origin"});
+  } catch {
+    throw new ApiError(0, "unreachable", "Tollhouse does not answer. Is it running, and are you on its network?");
+  }
+  const payload = await answer.json().catch(() => ({}));
+  if (!answer.ok) {
+    const error = payload.error ?? {type: "unknown", message: `Tollhouse answered ${answer.status}`};
+    if (answer.status === 401 && path !== "/sessions") dispatchEvent(new CustomEvent("signed-out"));
+    throw new ApiError(answer.status, error.type, error.message);
+  }
+  return payload;
+}

@@ -1,0 +1,129 @@
+/**
+ * Figures as people read them. Money comes as decimal text and stays exact: it never passes through a float, but to
+ * draw bars.
+ */
+
+const DASH = "–";
+const STEPS = [[10n ** 12n, "T"], [10n ** 9n, "B"], [10n ** 6n, "M"], [10n ** 3n, "k"]];
+
+/** Decimal text as an integer and its number of decimal places. */
+function parsed(text) {
+  const [whole, fraction = ""] = String(text).split(".");
+  return {digits: BigInt(whole + fraction), places: fraction.length};
+}
+
+/** The sum of decimal texts, as decimal text. */
+export function sum(texts) {
+  const all = texts.map(parsed);
+  const places = Math.max(0, ...all.map((each) => each.places));
+  const total = all.reduce((so_far, each) => so_far + each.digits * 10n ** BigInt(places - each.places), 0n);
+  return written(total, places);
+}
+
+export const minus = (one, other) => sum([one, String(other).startsWith("-") ? other.slice(1) : `-${other}`]);
+
+/** One amount for each of `count` calls, with ten decimal places; null for none. */
+export function per(amount, count) {
+  if (!count) return null;
+  const {digits, places} = parsed(amount);
+  return written((digits * 10n ** 10n) / BigInt(count), places + 10);
+}
+
+function written(digits, places) {
+  const sign = digits < 0n ? "-" : "";
+  const text = (digits < 0n ? -digits : digits).toString().padStart(places + 1, "0");
+  return sign + (places ? `${text.slice(0, -places)}.${text.slice(-places)}` : text);
+}
+
+/** Rounded half away from zero to `places`, as decimal text. */
+function rounded(text, places) {
+  const {digits, places: has} = parsed(text);
+  if (has <= places) return written(digits * 10n ** BigInt(places - has), places);
+  const unit = 10n ** BigInt(has - places);
+  const half = digits < 0n ? -unit / 2n : unit / 2n;
+  return written((digits + half) / unit, places);
+}
+
+function grouped(text) {
+  const [whole, fraction] = text.split(".");
+  const joined = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+  return fraction === undefined ? joined : `${joined}.${fraction}`;
+}
+
+/** "$1,234.56", four decimals below a dollar, "<$0.0001" below that; "unknown" for null. */
+export function money(text) {
+  if (text === null || text === undefined) return "unknown";
+  const sign = String(text).startsWith("-") ? "-" : "";
+  const plain = String(text).replace("-", "");
+  const {digits, places} = parsed(plain);
+  if (digits === 0n) return "$0.00";
+  if (digits >= 10n ** BigInt(places)) return `${sign}$${grouped(rounded(plain, 2))}`;
+  const short = rounded(plain, 4);
+  return short === "0.0000" ? `${sign ? ">-" : "<"}$0.0001` : `${sign}$${short}`;
+}
+
+/** "$12.4k" for axes and small places. */
+export function shortMoney(number) {
+  const amount = Math.abs(number);
+  const sign = number < 0 ? "-" : "";
+  for (const [step, letter] of STEPS) {
+    if (amount >= Number(step)) return `${sign}$${trimmed(amount / Number(step))}${letter}`;
+  }
+  return `${sign}$${amount >= 1 || amount === 0 ? trimmed(amount) : String(Number(amount.toPrecision(2)))}`;
+}
+
+/** "12.4M"; whole numbers below a thousand as they are. */
+export function count(number) {
+  if (number === null || number === undefined) return "unknown";
+  const exact = BigInt(number);
+  const amount = exact < 0n ? -exact : exact;
+  for (const [step, letter] of STEPS) {
+    if (amount < step) continue;
+    const tenths = (amount * 10n + step / 2n) / step;
+    return `${exact < 0n ? "-" : ""}${trimmed(Number(tenths) / 10)}${letter}`;
+  }
+  return exact.toString();
+}
+
+const trimmed = (number) => number.toFixed(number < 100 ? 1 : 0).replace(/\.0$/, "");
+
+/** A count with all its digits, for titles and copies. */
+export const exactCount = (number) => (number === null || number === undefined ? "unknown" : grouped(String(number)));
+
+/** How an amount changed: "+12 %" and "+$340.00"; "new" where there was nothing, a dash where there is nothing. */
+export function change(now, before) {
+  const [one, other] = [parsed(now), parsed(before)];
+  if (other.digits === 0n) return {percent: one.digits === 0n ? DASH : "new", amount: ""};
+  const difference = minus(now, before);
+  const scale = BigInt(Math.max(one.places, other.places));
+  const [a, b] = [one, other].map((each) => each.digits * 10n ** (scale - BigInt(each.places)));
+  const tenths = Number(((a - b) * 1000n) / (b < 0n ? -b : b));
+  const percent = Math.round(tenths / 10);
+  const sign = difference.startsWith("-") ? "" : "+";
+  return {percent: `${percent > 0 ? "+" : ""}${percent} %`, amount: `${sign}${money(difference)}`};
+}
+
+/** A part of a whole as whole percents; a dash where the whole is nothing. */
+export function percent(part, whole) {
+  const [one, other] = [Number(part), Number(whole)];
+  return other ? `${Math.round((100 * one) / other)} %` : DASH;
+}
+
+/** Milliseconds as "1.2 s" or "340 ms". */
+export function duration(ms) {
+  if (ms === null || ms === undefined) return "unknown";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  return ms < 60000 ? `${trimmed(ms / 1000)} s` : `${trimmed(ms / 60000)} min`;
+}
+
+/** "12:04:31" in UTC, of a Date. */
+export const clockTime = (date) => `${date.toISOString().slice(11, 19)} UTC`;
+
+/** How long ago an ISO time was, in one unit. */
+export function ago(iso, now = new Date()) {
+  if (!iso) return "never";
+  const s = Math.max(0, (now - new Date(iso)) / 1000);
+  if (s < 90) return `${Math.round(s)} s ago`;
+  if (s < 5400) return `${Math.round(s / 60)} min ago`;
+  return s < 129600 ? `${Math.round(s / 3600)} h ago` : `${Math.round(s / 86400)} d ago`;
+}

@@ -1,0 +1,43 @@
+/** Signing in: with a one-time link, whose secret stands in the address, or with an operator's account. */
+import {html, useEffect, useState} from "./html.mjs";
+import {send} from "./api.mjs";
+
+/** The secret of a link, taken out of the address bar so that it stays in no history; null without one. */
+export function secretInAddress() {
+  const found = location.hash.match(/^#link=(.+)$/);
+  if (!found) return null;
+  history.replaceState(null, "", location.pathname + location.search);
+  return decodeURIComponent(found[1]);
+}
+
+export function SignIn({link, signedIn}) {
+  const [problem, setProblem] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const attempt = async (body) => {
+    setBusy(true);
+    try {
+      signedIn((await send("POST", "/sessions", body)).session);
+    } catch (error) {
+      setProblem(error.message);
+      setBusy(false);
+    }
+  };
+  useEffect(() => {
+    if (link) attempt({link});
+  }, []);
+  const submit = (event) => {
+    event.preventDefault();
+    const given = new FormData(event.currentTarget);
+    attempt({email: given.get("email"), password: given.get("password")});
+  };
+  return html`<main class="sign-in"><h1>Tollhouse</h1>
+    <form onSubmit=${submit}>
+      <label>E-mail <input name="email" type="email" autocomplete="username" required /></label>
+      <label>Password <input name="password" type="password" autocomplete="current-password" required /></label>
+      <button type="submit" class="main" disabled=${isBusy}>Sign in</button>
+      <p role="alert" class="wrong">${problem}</p>
+    </form>
+    <p class="faint">Without an account: <code>tollhouse console link</code> on the gateway's machine prints a link that signs
+      in once.</p>
+  </main>`;
+}

@@ -1,0 +1,108 @@
+"""The console's page and files: strict headers, relative addresses, nothing from elsewhere, and small."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import gateway.console
+from gateway.console.assets import console
+from gateway.mounts import CONSOLE
+from tests.integration.conftest import Serve
+
+STATIC = Path(gateway.console.__file__).parent / "static"
+OWN = [path for path in STATIC.rglob("*") if path.suffix in (".mjs", ".css", ".html") and path.parent.name != "vendor"]
+LOADED = re.compile(r'(?:from|import)\s*\(?"([^"]+)"|(?:src|href)="([^"#]+)"')
+
+
+@pytest.mark.asyncio
+async def test_the_page_is_served_under_a_strict_policy(serve: Serve) -> None:
+    """Nothing inline, nothing from elsewhere, in no frame; the page itself is never kept."""
+    serving = await serve()
+    answer = await serving.send(CONSOLE + "/", b"", method="GET", key=None)
+    policy = answer.headers["Content-Security-Policy"]
+    assert (200, "text/html; charset=utf-8") == (answer.status, answer.headers["Content-Type"])
+    assert "no-store" == answer.headers["Cache-Control"]
+    for rule in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"):
+        assert rule in policy
+    assert "unsafe" not in policy and "DENY" == answer.headers["X-Frame-Options"]
+
+
+@pytest.mark.asyncio
+async def test_every_file_that_is_loaded_is_there(serve: Serve) -> None:
+    """From the page on, over relative addresses alone; each is kept for ever, as its path changes with its content."""
+    serving = await serve()
+    page = await serving.send(CONSOLE + "/", b"", method="GET", key=None)
+    waiting, seen = [CONSOLE + "/" + path for path in linked(page.body.decode())], set[str]()
+    while waiting:
+        path = waiting.pop()
+        answer = await serving.send(path, b"", method="GET", key=None)
+        assert (200, "nosniff") == (answer.status, answer.headers["X-Content-Type-Options"]), path
+        assert "immutable" in answer.headers["Cache-Control"]
+        seen.add(path)
+        if path.endswith(".mjs"):
+            folder = path.rpartition("/")[0]
+            found = {normal(f"{folder}/{name}") for name in linked(answer.body.decode())}
+            waiting += sorted(found - seen - set(waiting))
+    assert {f"{CONSOLE}/files/{console().version}/{path}" for path in console().assets} == seen
+
+
+def linked(text: str) -> list[str]:
+    return [one or other for one, other in LOADED.findall(text)]
+
+
+def normal(path: str) -> str:
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            parts.pop()
+        elif part != ".":
+            parts.append(part)
+    return "/".join(parts)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "path", ["/files/0000000000000000/app.mjs", "/files/VERSION/vendor.py", "/files/VERSION/../assets.py"]
+)
+async def test_other_files_are_not_there(serve: Serve, path: str) -> None:
+    """Neither those of another release, nor what lies beside the page."""
+    serving = await serve()
+    answer = await serving.send(CONSOLE + path.replace("VERSION", console().version), b"", method="GET", key=None)
+    assert 404 == answer.status
+
+
+@pytest.mark.asyncio
+async def test_the_address_without_its_slash_leads_there(serve: Serve) -> None:
+    """By a relative address, so a proxy may put a path before it."""
+    answer = await (await serve()).send(CONSOLE, b"", method="GET", key=None)
+    assert (308, "console/") == (answer.status, answer.headers["Location"])
+
+
+@pytest.mark.asyncio
+async def test_senders_do_not_see_it(serve: Serve) -> None:
+    """On a public address the console is on the operators' listener alone."""
+    serving = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0")
+    path = CONSOLE + "/"
+    async with serving.client.get(f"http://127.0.0.1:{serving.port}{path}") as public:
+        assert 404 == public.status
+    async with serving.client.get(serving.app.operator_url + path) as private:
+        assert 200 == private.status
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_nothing_inline_and_nothing_from_elsewhere(path: Path) -> None:
+    """What the policy would block is not written."""
+    text = path.read_text()
+    assert not re.findall(r"https?://(?!127\.0\.0\.1)", text)
+    assert not re.findall(
+        r"innerHTML|outerHTML|insertAdjacentHTML|\beval\(|new Function|\sstyle=|javascript:|\son\w+=\"", text
+    )
+
+
+def test_the_console_is_small() -> None:
+    """Script and style together under 150 KB as they are, each file under 200 KB."""
+    sizes = [len(asset.body) for asset in console().assets.values()]
+    assert sum(sizes) < 150_000 and max(sizes) < 200_000
