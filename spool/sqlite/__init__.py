@@ -87,9 +87,9 @@ async def open_spool(
             )
 
         try:
-            kept = await _Kept.read(directory, clock, new_log)
+            kept = await _SpoolFile.read(directory, clock, new_log)
         except SpoolDamaged:  # it is marked now, and opening again salvages
-            kept = await _Kept.read(directory, clock, new_log)
+            kept = await _SpoolFile.read(directory, clock, new_log)
     except BaseException:
         lock.release()
         raise
@@ -109,7 +109,7 @@ async def open_spool(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kept:
+class _SpoolFile:
     """What a start reads of the file."""
 
     database: Database
@@ -120,7 +120,7 @@ class _Kept:
     incarnation: str
 
     @classmethod
-    async def read(cls, directory: Path, clock: Clock, new_log: Callable[[Database], SqliteLog]) -> _Kept:
+    async def read(cls, directory: Path, clock: Clock, new_log: Callable[[Database], SqliteLog]) -> _SpoolFile:
         """SpoolDamaged if damage is met that opening again salvages."""
         database = await recovery.open_database(directory / FILE, clock)
         try:

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Receipt]]]
 
 
-class _Waiting(NamedTuple):
+class _WaitingSubmission(NamedTuple):
     submission: Submission
     receipt: asyncio.Future[Receipt]
     timer: asyncio.TimerHandle  # refuses it when its group has not begun in time
@@ -57,8 +57,8 @@ class GroupWriter:
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._began: float | None = None  # the group in hand, or the upkeep behind it
-        self._waiting: deque[_Waiting] = deque()
-        self._in_hand: Sequence[_Waiting] = ()
+        self._waiting: deque[_WaitingSubmission] = deque()
+        self._in_hand: Sequence[_WaitingSubmission] = ()
         self._somebody = asyncio.Event()
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="group commit")
@@ -98,7 +98,7 @@ class GroupWriter:
             raise SpoolUnavailable("the disk does not answer (spool.commit_wait)")
         receipt: asyncio.Future[Receipt] = self._loop.create_future()
         timer = self._loop.call_later(self._wait_s, _refuse, receipt)
-        self._waiting.append(_Waiting(submission, receipt, timer))
+        self._waiting.append(_WaitingSubmission(submission, receipt, timer))
         self._somebody.set()
         return await receipt
 
@@ -129,7 +129,7 @@ class GroupWriter:
         except TimeoutError:
             return
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[_WaitingSubmission]:
         group = []
         records = 0
         while self._waiting and records < GROUP_RECORDS:
@@ -140,7 +140,7 @@ class GroupWriter:
                 records += len(one.submission.records) + len(one.submission.points)
         return group
 
-    async def _answer(self, group: Sequence[_Waiting]) -> None:
+    async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
         try:
             receipts = await self._commit([one.submission for one in group])
         except SpoolError as error:
@@ -175,7 +175,7 @@ class GroupWriter:
             return True
 
 
-def _succeed(group: Sequence[_Waiting], receipts: Sequence[Receipt]) -> None:
+def _succeed(group: Sequence[_WaitingSubmission], receipts: Sequence[Receipt]) -> None:
     for one, done in zip(group, receipts, strict=True):
         if not one.receipt.done():
             one.receipt.set_result(done)
