@@ -40,10 +40,11 @@ faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what 
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults --timeout 3600
 
 MINUTES ?= 30
-soak: $(VENV)/test.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders of every case
+soak: $(VENV)/test.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers
 	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
 	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
 	tests/integration/test_order_of_items.py --timeout 3600
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py --timeout 3600
 
 bench: $(VENV)/test.stamp  ## every benchmark, long rounds, figures as ratios
 	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800

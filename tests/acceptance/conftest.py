@@ -85,6 +85,7 @@ class Tollhouse:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             cwd=self.directory,
             env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         )

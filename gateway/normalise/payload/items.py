@@ -50,6 +50,7 @@ _OFFSET = re.compile(r"\(byte (\d+)\)")
 _UNCLEAN = re.compile(rb"Infinity|NaN|\\u[dD]")
 _STRING_OR_NOT_JSON = re.compile(_OPEN_STRING + rb"|-?\bInfinity\b|\bNaN\b", re.DOTALL)
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # found much faster than each escape is looked at
 _ESCAPE = re.compile(_HIGH + _LOW + rb"|(" + _HIGH + rb"|" + _LOW + rb")|\\.", re.DOTALL)
 
 _document = msgspec.json.Decoder(msgspec.Raw)
@@ -354,7 +355,7 @@ def _parsed_length(text: memoryview) -> int | None:
 def _cleaned(text: bytes) -> bytes:
     if text[:1] != b'"':
         return b"null"
-    return _ESCAPE.sub(_paired, text) if b"\\u" in text else text
+    return _ESCAPE.sub(_paired, text) if _SURROGATE.search(text) else text
 
 
 def _paired(escape: re.Match[bytes]) -> bytes:

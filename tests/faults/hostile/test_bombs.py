@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from tests.faults.bombs import BOMBS, MIB
 from tests.faults.conftest import Sites
+from tests.faults.hostile.bombs import BOMBS, MIB
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite
 
