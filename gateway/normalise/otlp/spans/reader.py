@@ -19,6 +19,7 @@ from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.otlp.span_rules import by_operation_name, has_usage, is_tool_or_agent, never
+from gateway.normalise.otlp.spans import streams
 from gateway.normalise.otlp.spans.calls import SpanCall, call_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
@@ -113,7 +114,7 @@ class SpanReader:
     def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
         """Drop duplicate spans of one call; inherit missing identity from enclosing spans."""
         if self._has_streams:
-            tree.join_streams(calls)
+            yield from streams.join(tree.nodes, calls)
         dropped = yield from tree.drop_twins()
         if self._has_runs:
             dropped |= _repeated_runs([call for call, _ in calls])

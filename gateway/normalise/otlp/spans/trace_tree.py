@@ -7,7 +7,7 @@ long as a payload is large.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -69,49 +69,6 @@ class TraceTree:
             above = node.below = _below(node, above)
         return above
 
-    def join_streams(self, reports: Iterable[tuple[SpanCall, Key | None]]) -> None:
-        """
-        What stands below a span that begins a stream repeats the report of it, which stands beside that span.
-
-        Under one parent they belong together in the order in which they begin; where one is missing, none is joined.
-        Without a parent each is a trace of its own: there the counts say which belong together.
-        """
-        reports = list(reports)
-        begun: dict[tuple[str | None, Key | None], list[Node]] = {}
-        reported: dict[tuple[str | None, Key | None], list[SpanCall]] = {}
-        for (trace_id, _), node in self.nodes.items():
-            if node.began is not None:
-                begun.setdefault((trace_id, node.parent), []).append(node)
-        for call, parent in reports:
-            if begun and call.reports_stream:
-                reported.setdefault((call.record.trace_id, parent), []).append(call)
-        for place, calls in reported.items():
-            nodes = begun.get(place, ())
-            if len(nodes) == len(calls):
-                calls.sort(key=lambda call: call.record.start_time or 0)
-                for node, call in zip(sorted(nodes, key=lambda node: node.began or 0), calls, strict=True):
-                    node.stream = call
-        if begun:
-            self._join_traces(reports)
-
-    def _join_traces(self, reports: Sequence[tuple[SpanCall, Key | None]]) -> None:
-        """Each report of a stream that is a trace of its own repeats one call alone, below a span that begins one."""
-        joined = {node.stream.place for node in self.nodes.values() if node.stream is not None}
-        alone: dict[Key, SpanCall] = {}
-        loose: dict[tuple[str | None, int | None, int | None], list[SpanCall]] = {}
-        for call, parent in reports:
-            if parent is None:
-                if call.reports_stream and call.has_usage and call.place not in joined:
-                    loose.setdefault(_counted(call), []).append(call)
-                continue
-            node = self.nodes.get(parent)
-            begins = node is not None and node.began is not None and node.parent is None and node.stream is None
-            if begins and call.has_usage:
-                alone[parent] = call
-        for key, call in alone.items():
-            if found := loose.get(_counted(call)):
-                self.nodes[key].stream = found.pop()
-
     def outside(self, parent: Key | None) -> Key | None:
         """The span of another payload under which a span stands; None if there is none, or a tool or agent between."""
         chain: list[Key] = []
@@ -167,16 +124,14 @@ class TraceTree:
                 outer.inner.append(call)
                 enclosed.add(call.place)
         dropped: set[int] = set()
-        for outer in enclosing:
+        for number, outer in enumerate(enclosing, start=1):
+            if number % TURN == 0:
+                yield
             if outer.place not in enclosed:
                 _settle(outer, dropped)
         for outer in enclosing:
             outer.inner = None
         return dropped
-
-
-def _counted(call: SpanCall) -> tuple[str | None, int | None, int | None]:
-    return call.record.request_model, call.tokens.input, call.tokens.output
 
 
 def _below(node: Node, above: Above) -> Above:

@@ -1,0 +1,49 @@
+"""The trees of a payload are settled in turns, so that the event loop gets its own between two."""
+
+from __future__ import annotations
+
+from gateway.normalise.otlp.callers import NO_CALLER
+from gateway.normalise.otlp.spans import streams
+from gateway.normalise.otlp.spans.calls import SpanCall
+from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
+from gateway.normalise.reading.tokens import Tokens
+from spool.record import Inference
+
+TURNS = 3
+
+
+def call(place: int, *, reports_stream: bool = False) -> SpanCall:
+    record = Inference(id=b"", source="otel", request_model="m", trace_id=f"{place:032x}", span_id=f"{place:016x}")
+    made = SpanCall(place, record, 0, Tokens(input=7, output=5), NO_CALLER, None, None)
+    made.reports_stream = reports_stream
+    return made
+
+
+def key(number: int) -> Key:
+    return f"{number:032x}", f"{number:016x}"
+
+
+def test_twins_are_settled_in_turns() -> None:
+    """As many turns for what encloses others as for the spans that are looked at before."""
+    tree = TraceTree()
+    for number in range(TURNS * TURN):
+        outer, inner = key(2 * number), key(2 * number + 1)
+        tree.nodes[outer] = Node(None, NO_CALLER, None, False, call(2 * number))
+        tree.nodes[inner] = Node(outer, NO_CALLER, None, False, call(2 * number + 1))
+    assert 3 * TURNS == sum(1 for _ in tree.drop_twins())
+
+
+def test_streams_are_joined_in_turns() -> None:
+    """Each report takes the place of one call, and no walk is longer than a turn."""
+    nodes: dict[Key, Node] = {}
+    calls: list[tuple[SpanCall, Key | None]] = []
+    for number in range(TURNS * TURN):
+        begins, own, report = (key(3 * number + place) for place in range(3))
+        nodes[begins] = Node(None, NO_CALLER, None, False, None, 1)
+        for at, parent, reports in ((own, begins, False), (report, None, True)):
+            made = call(int(at[1], 16), reports_stream=reports)
+            nodes[at] = Node(parent, NO_CALLER, None, False, made)
+            calls.append((made, parent))
+    # The nodes; the calls, twice; the reports by place; the calls that are repeated.
+    assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in streams.join(nodes, calls))
+    assert TURNS * TURN == len({node.stream.place for node in nodes.values() if node.stream is not None})
