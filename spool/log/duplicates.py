@@ -25,6 +25,8 @@ HOUR_NS = 3600 * 10**9
 NEAR_NS = HOUR_NS // 4  # two reports of one call name starts that are at most this far apart
 AHEAD_NS = HOUR_NS  # a start further ahead than this is not believed
 DAY_HOURS = 24
+_DAY_NS = DAY_HOURS * HOUR_NS
+_TOO_FAR_AHEAD_NS = -AHEAD_NS  # of the age of a start
 BATCH = 16_384  # newest ids that become runs together: a few milliseconds of sorting
 HELD_BATCHES = 32  # open records keep their ids in the dict, up to this many batches
 MAX_AGE_S = 86_400  # newest ids older than this become runs even when few
@@ -92,7 +94,10 @@ class DuplicateIndex:
                 at = id & run.mask  # looked at here, because a call would cost as much as the look saves
                 if run.marks[at >> 3] >> (at & 7) & 1 and id in run and run.arrived_at > now - self._window_s:
                     return IN_A_RUN
-        for other in (*identity.lookups, *identity.also) if identity.also else identity.lookups:
+        others = identity.lookups
+        if identity.also:
+            others += identity.also
+        for other in others:
             found = self.find(Identity(other), self.id_of(other), hours, now)
             if found is not None:
                 return found
@@ -318,14 +323,15 @@ class _Plan:
 
 def hours_around(start_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
     """The hour under which an id is kept, and the hours in which the same call may already be known."""
-    if start_time is None or start_time > now_ns + AHEAD_NS:
+    if start_time is None or (age := now_ns - start_time) < _TOO_FAR_AHEAD_NS:
         hour = now_ns // HOUR_NS
         return hour, range(hour, hour - DAY_HOURS - 1, -1)
     hour, into = divmod(start_time, HOUR_NS)
-    now_hour = now_ns // HOUR_NS
-    if hour < now_hour:  # an earlier report that told no start is kept under the hour of its arrival
+    past = age + into  # since its hour began
+    if past >= HOUR_NS:  # an earlier report that told no start is kept under the hour of its arrival
         first = hour - 1 if into < NEAR_NS else hour
-        return hour, range(first, min(now_hour, hour + DAY_HOURS) + 1)
+        later = past // HOUR_NS if past < _DAY_NS else DAY_HOURS
+        return hour, range(first, hour + later + 1)
     if into < NEAR_NS:
         return hour, (hour, hour - 1)
     if into >= HOUR_NS - NEAR_NS:
