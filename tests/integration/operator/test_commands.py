@@ -26,7 +26,6 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
-from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
 Run = Callable[..., Result]
@@ -257,7 +256,7 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: py
     record, known_as = call(1)
 
     async def work() -> None:
-        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=MovedClock())
+        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=SystemClock())
         await add(spool.log, (record, known_as))
         await spool.close()
 
