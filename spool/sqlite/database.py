@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import sqlite3
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,14 @@ def damage(why: str) -> sqlite3.DatabaseError:
     return error
 
 
+PAGE = 8192
+# What the header of every file says, by its place there: the size of pages, that the log is a write-ahead log, how full
+# pages are, the form of the tables, text in UTF-8, and that empty pages go back to the disk in steps.
+HEADER = {
+    16: (">H", (PAGE,)), 18: (">5B", (2, 2, 0, 64, 32)), 44: (">I", (4,)), 56: (">I", (1,)), 64: (">I", (1,))
+}  # fmt: skip
+
+
 class _Connection(aiosqlite.Connection):
     """Runs a whole function on the connection's thread, so that a transaction costs one thread hop."""
 
@@ -64,6 +73,7 @@ class _Connection(aiosqlite.Connection):
     checkpoint_problem = ""
     _checkpoint_at = 0.0
     began: float | None = None  # what runs on the thread now; None when nothing does
+    met_damage: Callable[[sqlite3.Error], None] = staticmethod(lambda error: None)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         result: T = await self._execute(self._timed, lambda: work(self._conn))  # type: ignore[no-untyped-call]
@@ -78,7 +88,13 @@ class _Connection(aiosqlite.Connection):
         try:
             return work()
         except UnicodeDecodeError as error:
-            raise damage("a text in the file is none") from error
+            found = damage("a text in the file is none")
+            self.met_damage(found)
+            raise found from error
+        except sqlite3.Error as error:
+            if is_corrupt(error):
+                self.met_damage(error)
+            raise
         finally:
             self.began = None
 
@@ -135,6 +151,7 @@ class Database:
     @classmethod
     async def open(cls, path: Path, prepare: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> Database:
         """Open or create the file (mode 0600) and run `prepare`, the migrations, before it is used."""
+        _check_header(path)
         _create(path)
         writer = await _opened(lambda: _connect(path, durable=durable))
         writer.path = path
@@ -145,6 +162,10 @@ class Database:
             await writer.close()
             raise
         return cls(path, writer, reader)
+
+    def watch_damage(self, met: Callable[[sqlite3.Error], None]) -> None:
+        """Tell of all damage that is met from now on, whoever reads or writes."""
+        self._writer.met_damage = self._reader.met_damage = met
 
     async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in one transaction; its error, or the error of the commit, leaves the file as it was."""
@@ -244,6 +265,16 @@ def _size(path: Path) -> int:
 def _identity(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_dev, status.st_ino
+
+
+def _check_header(path: Path) -> None:
+    """Damage if the header says what SETTINGS never let one say: SQLite would believe it."""
+    if not path.exists() or path.stat().st_size <= PAGE:  # all but the first page may still be in the log
+        return
+    with path.open("rb") as file:
+        header = file.read(100)
+    if any(struct.unpack_from(form, header, at) != expected for at, (form, expected) in HEADER.items()):
+        raise damage("the header of the file is damaged")
 
 
 def _create(path: Path) -> None:

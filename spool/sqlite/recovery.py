@@ -10,7 +10,6 @@ import logging
 import secrets
 import shutil
 import sqlite3
-import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -23,8 +22,8 @@ from spool.record import TOPICS
 from spool.sqlite.damage import notes, numbers, write_ahead_log
 from spool.sqlite.damage.salvage import Salvaged, salvage
 from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck
-from spool.sqlite.damage.source import KEPT_LOG, PAGE
-from spool.sqlite.database import Database, damage, is_corrupt, passes_quick_check
+from spool.sqlite.damage.source import KEPT_LOG
+from spool.sqlite.database import PAGE, Database, damage, is_corrupt, passes_quick_check
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted
 from spool.sqlite.migrations import migrate, script, version
@@ -40,11 +39,6 @@ SCRIPTS = (
     ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
     ("log/event_types.sql",), ("stream_sizes.sql",), ("deliveries/ambiguous.sql",),
 )  # fmt: skip
-# What the header of every spool.sqlite says, by its place there: pages of 8 KiB, write-ahead log, how full pages are,
-# the form of the tables, text in UTF-8, and that empty pages go back to the disk in steps.
-CONSTANTS = {16: ">H", 18: ">5B", 44: ">I", 56: ">I", 64: ">I"}
-EXPECTED = {16: (PAGE,), 18: (2, 2, 0, 64, 32), 44: (4,), 56: (1,), 64: (1,)}
-
 _log = logging.getLogger(__name__)
 
 
@@ -61,9 +55,9 @@ async def open_database(path: Path, clock: Clock) -> Database:
             _keep_log(path, kept_log)
         if notes.is_marked(directory):
             raise SpoolDamaged("damage was met before")
-        _check_header(path)
         database = await Database.open(path, partial(_prepare, path=path, kept_log=kept_log))
         kept_log.unlink(missing_ok=True)
+        database.watch_damage(partial(notes.mark, directory))
         return database
     except (SpoolDamaged, sqlite3.Error) as error:
         if isinstance(error, sqlite3.Error) and not is_corrupt(error):
@@ -71,6 +65,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
         aside = _move_aside(path, kept_log, clock, error)
     database = await Database.open(path, partial(_prepare_from, aside=aside))
     notes.unmark(directory)
+    database.watch_damage(partial(notes.mark, directory))
     return database
 
 
@@ -105,16 +100,6 @@ def damage_remembered(directory: Path) -> Iterator[None]:
             raise
         notes.mark(directory, error)
         raise SpoolDamaged(f"spool.sqlite is damaged ({error}): restart to salvage what can be read") from error
-
-
-def _check_header(path: Path) -> None:
-    """SpoolDamaged if the header says what no header of this file ever said: SQLite would believe it."""
-    if not path.exists() or path.stat().st_size <= PAGE:  # all but the first page may still be in the log
-        return
-    with path.open("rb") as file:
-        header = file.read(100)
-    if any(struct.unpack_from(CONSTANTS[at], header, at) != EXPECTED[at] for at in EXPECTED):
-        raise SpoolDamaged("the header of the file is damaged")
 
 
 def _keep_log(path: Path, kept_log: Path) -> None:

@@ -27,7 +27,8 @@ from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
-from spool.sqlite.damage.source import PAGE
+from spool.sqlite.damage.notes import is_marked
+from spool.sqlite.database import PAGE
 from spool.sqlite.reserve import FILE as RESERVE
 from tests.acceptance.payloads import post, request, span
 from tests.faults.oracle import content_hash
@@ -256,22 +257,11 @@ class Said(logging.Handler):
 
 
 async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) -> Found:
-    """Start, drain, recount, send a fresh record."""
-    problems = []
-    async with asyncio.timeout(120):
-        async with running(directory) as app:
-            storage = app.services.storage
-            fresh = await calls.send(app, rng, 1)
-            if fresh not in ((200, 401) if storage.registry is not None else (503,)):
-                problems.append(f"a fresh record was answered {fresh}")
-            if not await drain(app):
-                problems.append(f"not drained: {await storage.deliveries.routes()}")
-            books = await storage.log.verify()
-            problems += books.imbalances
-            terms = books.topics.get(AI_TELEMETRY, {})
-            counted = terms.get("damaged", 0)
-            routes = await storage.deliveries.routes()
-            counted += sum(books.routes[route.name]["damaged"] for route in routes) if not counted else 0
+    """Start, drain, recount, send a fresh record; once more when damage was met meanwhile, as the log then asks for."""
+    async with asyncio.timeout(240):
+        problems, counted = await _run(directory, calls, rng)
+        if is_marked(directory):
+            problems, counted = await _run(directory, calls, rng)
     delivered, strange = _archived(directory, calls)
     missing = set(calls.acknowledged) - set(delivered)
     problems += strange
@@ -282,12 +272,31 @@ async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) 
     return Found(delivered, missing, counted, problems)
 
 
+async def _run(directory: Path, calls: Calls, rng: random.Random) -> tuple[list[str], int]:
+    """What is wrong with a start, and how many records the books call damaged."""
+    problems = []
+    async with running(directory) as app:
+        storage = app.services.storage
+        fresh = await calls.send(app, rng, 1)
+        if fresh not in ((200, 401) if storage.registry is not None else (503,)):
+            problems.append(f"a fresh record was answered {fresh}")
+        if not await drain(app):
+            problems.append(f"not drained: {await storage.deliveries.routes()}")
+        books = await storage.log.verify()
+        problems += books.imbalances
+        counted = books.topics.get(AI_TELEMETRY, {}).get("damaged", 0)
+        counted = counted or sum(terms["damaged"] for terms in books.routes.values())
+    return problems, counted
+
+
 async def drain(app: App) -> bool:
-    """Wait until the archive has everything; False when that takes too long."""
+    """Wait until the archive has everything; False when that takes too long, or damage is met."""
     deliveries = app.services.storage.deliveries
     for _ in range(int(DRAIN_S / 0.05)):
         if all(route.queued == 0 for route in await deliveries.routes() if route.name == ROUTE):
             return True
+        if is_marked(app.config.data_dir):
+            return False
         await asyncio.sleep(0.05)
     return False
 

@@ -15,8 +15,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from spool.sqlite.damage import write_ahead_log
+from spool.sqlite.database import PAGE
 
-PAGE = 8192
 INTERIOR = 5  # the kind of a page whose cells lead to others
 COPY = "spool.sqlite.copy"
 KEPT_LOG = "spool.sqlite-wal.kept"  # the log as it was before SQLite opened it and dropped what it took for its end

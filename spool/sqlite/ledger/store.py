@@ -56,7 +56,8 @@ class SqliteLedger:
         try:
             return await run(database, lambda connection: work(SqliteLedgerRows(connection)))
         except sqlite3.DatabaseError as error:
-            if is_corrupt(error) and await self._begin_anew(database):
+            is_odd = isinstance(error, sqlite3.IntegrityError) and not await passes_quick_check(database)
+            if (is_corrupt(error) or is_odd) and await self._begin_anew(database):
                 raise LedgerLost(f"{FILE}: {error}") from error
             raise SpoolUnavailable(f"{FILE}: {error}") from error
         except VALUE_ERRORS as error:

@@ -14,7 +14,7 @@ from spool.errors import SpoolDamaged
 from spool.record import AI_TELEMETRY
 from spool.sqlite import SqliteSpool
 from spool.sqlite.damage import notes
-from spool.sqlite.damage.source import PAGE
+from spool.sqlite.database import PAGE
 from tests.integration.spool.conftest import Starter
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, submission, topic_terms

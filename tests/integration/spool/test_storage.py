@@ -100,3 +100,21 @@ async def test_a_row_of_a_key_that_nobody_wrote_is_damage(tmp_path: Path) -> Non
     assert storage.registry is None
     assert "registry.sqlite is damaged" in storage.registry_problem
     await storage.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("at", [18, 19, 47, 59])
+async def test_a_damaged_header_is_damage_in_every_file(tmp_path: Path, at: int) -> None:
+    """SQLite would believe that the file cannot be written, or is in another encoding."""
+    await (await open_storage(options(tmp_path))).close()
+    for name in ("spool.sqlite", "registry.sqlite", "ledger.sqlite"):
+        file = tmp_path / name
+        data = bytearray(file.read_bytes())
+        data[at] ^= 4
+        file.write_bytes(data)
+    storage = await open_storage(options(tmp_path))
+    assert "registry.sqlite is damaged" in storage.registry_problem
+    assert ["ledger.sqlite", "spool.sqlite"] == sorted(
+        path.name.partition(".damaged")[0] for path in tmp_path.glob("*.damaged-*[0-9]")
+    )
+    await storage.close()
