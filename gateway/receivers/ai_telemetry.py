@@ -32,7 +32,7 @@ async def ingest(request: KeyRequest[bytes], *, format: str | None = None) -> we
     work = any_format.normalise(named, body, options=receivers.options, hold=request.lease.take)
     outcome, reports = await drive(work)
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
-    answer = answer_to(named, body, outcome, now=receivers.clock.now())
+    answer = await drive(answer_to(named, body, outcome, now=receivers.clock.now()), size=len(body))
     response = _response(answer)
     if answer.status < 300:
         response.headers[answers.RECEIPT] = answers.receipt_line(receipt)

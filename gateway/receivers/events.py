@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import orjson
 from aiohttp import web
 
 from gateway.errors import Refusal
@@ -9,6 +12,7 @@ from gateway.http import answers
 from gateway.http.requests import KeyRequest
 from gateway.http.slices import drive
 from gateway.normalise.events import Events, is_binary, read, read_binary
+from gateway.normalise.payload import long_lists
 from gateway.normalise.payload.slices import Allowance
 
 # Defaults of HTTP clients that do not state what they send.
@@ -26,7 +30,9 @@ async def create_events(request: KeyRequest[bytes]) -> web.Response:
     if events.received and len(events.rejects) == events.received:
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     receipt = await request.services.deposits.events(events, request.bearer)
-    return answers.json_response(_fates(events), receipt=receipt)
+    fates = await drive(long_lists.encoded(_fates(events)), size=len(body))
+    said = {"accepted": len(events.records), "rejected": len(events.rejects), "events": orjson.Fragment(fates)}
+    return answers.json_response(said, receipt=receipt)
 
 
 def check_media_type(request: web.Request) -> None:
@@ -39,15 +45,13 @@ def check_media_type(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", message)
 
 
-def _fates(events: Events) -> dict[str, object]:
+def _fates(events: Events) -> Iterator[dict[str, object]]:
     """Whether each item was accepted, and nothing beyond that: new and known events are answered alike."""
     refused = {reject.item: reject for reject in events.rejects}
-    items: list[dict[str, object]] = []
     for place in range(events.received):
         reject = refused.get(place)
         if reject is None:
-            items.append({"item": place, "status": "accepted"})
+            yield {"item": place, "status": "accepted"}
         else:
             error = {"type": reject.reason, "message": reject.message}
-            items.append({"item": place, "status": "rejected", "error": error})
-    return {"accepted": len(events.records), "rejected": len(events.rejects), "events": items}
+            yield {"item": place, "status": "rejected", "error": error}

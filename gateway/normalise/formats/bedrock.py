@@ -105,7 +105,7 @@ def _unwrapped(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
 
 
 def _of_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
-    for index, record in enumerate(payload.array(records)):
+    for index, record in enumerate(filter(len, payload.array(records))):
         yield from unfolding.take_off(record)
         yield from _of_data(record, f"records[{index}].data", unfolding, wrappers)
 
@@ -116,7 +116,7 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
         return
     try:
         body = yield from unfolding.unfold(msgspec.json.decode(packed, type=_Packed).data)
-        for item in payload.items(body):
+        for item in filter(len, payload.items(body)):
             yield from unfolding.take_off(item)
             yield from _unwrapped(item, unfolding, wrappers)
     except payload.TooBig:
@@ -133,7 +133,7 @@ def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> I
     if bytes(members.get("messageType", b"")) == b'"CONTROL_MESSAGE"':  # CloudWatch tests the subscription
         yield b"{}"
         return
-    for index, event in enumerate(payload.array(members["logEvents"])):
+    for index, event in enumerate(filter(len, payload.array(members["logEvents"]))):
         yield from unfolding.take_off(event)
         if bytes(event) == b"null":
             yield event

@@ -88,7 +88,7 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
     trace_id = bytes(members.get("TraceID", b"null"))
     if len(trace_id) > _MAX_ID:
         trace_id = b"null"
-    for span in payload.array(spans):
+    for span in filter(len, payload.array(spans)):
         yield b'{"TraceID":%b,"Span":%b}' % (trace_id, bytes(span))
 
 

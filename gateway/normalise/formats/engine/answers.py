@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from types import MappingProxyType
 
+import msgspec
+
 from gateway.errors import Refusal
-from gateway.normalise.formats.engine.declaration import FormatAnswer, json_answer
+from gateway.normalise.formats.engine.declaration import Answering, FormatAnswer, json_answer
 from gateway.normalise.formats.list import BY_NAME, FORMATS
 from gateway.normalise.outcome import MALFORMED, Outcome, Reject
+from gateway.normalise.payload import long_lists
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> FormatAnswer:
+def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
     """
     For a payload that was read and is on disk; `body` is as it arrived, inflated.
 
@@ -25,11 +28,13 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Format
         message = f"every item is malformed; the first ({first.item}): {first.message}"
         return refusal_to(NO_HEADERS, body, Refusal(400, "bad_payload", message), now=now, format=name)
     own = format.answer(body, outcome, now) if format and format.answer else None
+    if isinstance(own, Generator):
+        own = yield from own
     return own or json_answer(200, {
         "format": name,
         "accepted": outcome.count + len(outcome.records) + len(outcome.points),
         "ignored": outcome.ignored.total(),
-        "rejected": [_reject(reject) for reject in outcome.rejects],
+        "rejected": msgspec.Raw((yield from long_lists.encoded(map(_reject, outcome.rejects)))),
     })  # fmt: skip
 
 

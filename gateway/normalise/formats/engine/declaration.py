@@ -88,6 +88,9 @@ class FormatAnswer(NamedTuple):
     content_type: str = "application/json"
 
 
+Answering: TypeAlias = Generator[None, None, FormatAnswer]  # of a long one; each step is the event loop's turn
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """
@@ -103,7 +106,7 @@ class Format:
     example: Callable[[ExampleCall], Any]  # one call, as the gateway would report it now
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # where its sender can set no Authorization header
-    answer: Callable[[bytes, Outcome, float], FormatAnswer | None] | None = None
+    answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)  # by status; None: no body
     answers_each_item: bool = False  # `answer` also reports the items of a body in which all are malformed
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from gateway.normalise.formats.engine.declaration import (
+    Answering,
     BatchFormat,
     ExampleCall,
-    FormatAnswer,
     Members,
     inside,
     json_answer,
@@ -18,6 +21,7 @@ from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events_of, r
 from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload import long_lists
 from gateway.normalise.reading.values import decoded
 from gateway.schemas import COUNT, TEXT, array, closed
 
@@ -49,17 +53,22 @@ def example(call: ExampleCall) -> Any:
     return {"batch": batch}
 
 
-def answer(body: bytes, outcome: Outcome, _: float) -> FormatAnswer:
+def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
     """207 with one entry per event, under the sender's event id. A rejected one, 400, is not sent again."""
     rejects = {reject.item: reject for reject in outcome.rejects}
-    successes, errors = [], []
-    for index, raw in enumerate(events_of(body)):
-        event_id, reject = _event_id(raw), rejects.get(index)
-        if reject is None:
-            successes.append({"id": event_id, "status": 201})
-        else:
-            errors.append({"id": event_id, "status": 400, "message": reject.message, "error": reject.reason})
-    return json_answer(207, {"successes": successes, "errors": errors})
+    errors: list[dict[str, object]] = []
+
+    def successes() -> Iterator[dict[str, object]]:
+        for index, raw in enumerate(filter(len, events_of(body))):
+            event_id, reject = _event_id(raw), rejects.get(index)
+            if reject is None:
+                yield {"id": event_id, "status": 201}
+            else:
+                errors.append({"id": event_id, "status": 400, "message": reject.message, "error": reject.reason})
+
+    taken = yield from long_lists.encoded(successes())
+    refused = yield from long_lists.encoded(errors)
+    return json_answer(207, {"successes": msgspec.Raw(taken), "errors": msgspec.Raw(refused)})
 
 
 def _event_id(raw: payload.Raw) -> str:

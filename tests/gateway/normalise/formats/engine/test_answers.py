@@ -21,7 +21,13 @@ NOW = 1_763_632_810.5
 
 
 def said(format: str, body: bytes) -> tuple[int, Any]:
-    answer = answers.answer_to(format, body, read(format, body), now=NOW)
+    answering = answers.answer_to(format, body, read(format, body), now=NOW)
+    while True:
+        try:
+            next(answering)
+        except StopIteration as done:
+            answer = done.value
+            break
     return answer.status, json.loads(answer.body) if answer.body else None
 
 

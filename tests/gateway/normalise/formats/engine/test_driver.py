@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from gateway.errors import Refusal
+from gateway.errors import BadPayload, Refusal
 from gateway.normalise import any_format
+from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART
 from gateway.normalise.payload import slices
@@ -42,3 +44,20 @@ def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
     with pytest.raises(Refusal, match=r"more than 10 items \(server.max_items\)") as refused:
         read("kong", [item] * 11, options=options)
     assert 413 == refused.value.status
+
+
+@pytest.mark.parametrize("format", FORMAT_NAMES)
+def test_a_turn_on_the_way_is_no_item(format: str) -> None:
+    """Thousands of blank lines, and of commas with nothing between them: whatever the format, they are passed over."""
+    gaps = b"," * 10_000
+    padding = b'"' + b"x" * (1 << 20) + b'"'
+    bodies = [
+        b"{}\n" + b" \n" * 10_000 + b"{}\n",
+        b'{"records":[{"data":"e30="}%b],"n":%b}' % (gaps, padding),
+        b'{"Spans":[{}%b],"TraceID":"t","n":%b}' % (gaps, padding),
+        b'{"batch":[{}%b],"n":%b}' % (gaps, padding),
+    ]
+    for body in bodies:
+        with suppress(BadPayload):
+            outcome = read(format, body)
+            assert outcome.received + len(outcome.rejects) <= 4
