@@ -29,6 +29,8 @@ from tests.acceptance.conftest import SEND_AI_TELEMETRY, Tollhouse, wait_for
 from tests.clients.capture import SentRequest, kept
 from tests.clients.journal import Call
 
+pytestmark = pytest.mark.timeout(300)  # the first test of an order waits for all of it
+
 CAPTURES = kept()
 FAMILIES = sorted({capture.family for capture in CAPTURES})
 PRICED = sorted({capture.family for capture in CAPTURES if capture.cost is not None})
@@ -267,7 +269,6 @@ def _differences(expected: Counter[Counted], found: Counter[Counted]) -> tuple[l
     return sorted((expected - found).elements()), sorted((found - expected).elements())
 
 
-@pytest.mark.timeout(300)
 def test_every_family_came_out(replayed: Replayed) -> None:
     """No record is without its family, and nothing of one was left out."""
     assert FAMILIES
