@@ -20,7 +20,7 @@ from spool.directories import flush_directory
 from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
 from spool.sqlite.damage import notes, numbers, write_ahead_log
-from spool.sqlite.damage.salvage import Salvaged, salvage
+from spool.sqlite.damage.salvage import Salvaged, salvage, with_an_end
 from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck
 from spool.sqlite.damage.source import KEPT_LOG
 from spool.sqlite.database import PAGE, Database, damage, is_corrupt, passes_quick_check
@@ -256,7 +256,7 @@ def _try_everything(connection: sqlite3.Connection) -> None:
     try:
         check = RowCheck(connection)
         for table in SMALL_TABLES:
-            for row in connection.execute(f"SELECT * FROM {table}"):
+            for row in with_an_end(connection.execute(f"SELECT * FROM {table}")):
                 if problem := check.problem(table, row):
                     raise damage(f"a row of {table} is damaged: {problem}")
         connection.execute(queries.ADD_COMMIT, (0.0, 0, b""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 from spool.sqlite.damage import numbers, source
 from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.soundness import RowCheck
-from spool.sqlite.database import is_corrupt
+from spool.sqlite.database import damage, is_corrupt
 
+MOST_REPEATS = 10_000  # a damaged page can lead back to those before it, and no end comes
 FARTHEST = 1 << 40  # rows to leap over at once before the rest of a table is given up
 
 _log = logging.getLogger(__name__)
@@ -107,9 +108,22 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
         yield from _leaping(old, table)
 
 
+def with_an_end(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table; an error of the file when they begin again and again."""
+    seen: set[int] = set()
+    repeats = 0
+    for row in rows:
+        known_as = hash(row)
+        repeats += known_as in seen
+        seen.add(known_as)
+        if repeats > MOST_REPEATS:
+            raise damage("a page leads back to those before it")
+        yield row
+
+
 def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     try:
-        yield from old.execute(query)
+        yield from with_an_end(old.execute(query))
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         _check(error)
 
@@ -127,8 +141,10 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     while leap < FARTHEST:
         try:
             for number, *row in old.execute(upwards, (last,)):
+                if number <= last:
+                    raise damage("a page leads back to those before it")
                 above = number
-                while leap > 1 and (found := _one(old, downwards, (begin, above))):
+                while leap > 1 and (found := _one(old, downwards, (begin, above))) and found[0] < above:
                     above = found[0]
                     yield found[1:]
                 begin, last, leap = number, number, 1
@@ -136,7 +152,7 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             _check(error)
             found = _one(old, f"{upwards} LIMIT 1", (last,)) if leap == 1 else None
-            if found:
+            if found and found[0] > last:
                 begin = last = found[0]
                 yield found[1:]
             else:

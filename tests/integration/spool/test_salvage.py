@@ -109,6 +109,39 @@ async def test_rows_between_the_damage_and_where_a_leap_ended_are_read(start: St
     await assert_books_balance(spool.log)
 
 
+@pytest.mark.parametrize("table", ["entries", "devices"])
+async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: str) -> None:
+    """The root of a table in the place of one of its leaves: reading on would find the same rows without an end."""
+    first = await start()
+    await fill(first)
+    await first.close()
+    connection = sqlite3.connect(first.directory / "spool.sqlite", isolation_level=None)
+    numbers = "WITH RECURSIVE n(n) AS (SELECT 1000 UNION ALL SELECT n + 1 FROM n WHERE n < 1400)"
+    if table == "entries":
+        connection.execute(
+            f"{numbers} INSERT INTO entries SELECT 'unit-cost', n, 1, 0.0, 0, 1, 0, zeroblob(900) FROM n"
+        )
+    else:
+        columns = connection.execute("SELECT name, type FROM pragma_table_info('devices')").fetchall()
+        values = [{"INTEGER": "0", "REAL": "0.0", "TEXT": "'{}'", "BLOB": "x''"}[type] for _, type in columns]
+        values[0] = "printf('%0300d', n)"
+        connection.execute(f"{numbers} INSERT INTO devices SELECT {', '.join(values)} FROM n")
+    (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+    leaves = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path DESC LIMIT 3"
+    found = [page for (page,) in connection.execute(leaves, (table,))]
+    connection.close()
+    file = first.directory / "spool.sqlite"
+    data = bytearray(file.read_bytes())
+    for page in found:
+        data[(page - 1) * PAGE : page * PAGE] = data[(root - 1) * PAGE : root * PAGE]
+    file.write_bytes(data)
+    notes.mark(first.directory, ValueError("test"))
+
+    spool = await start()
+
+    assert [call(number)[0] for number in range(CALLS)] == await everything(spool.log)
+
+
 # -- the log beside the file -------------------------------------------------------------------------------------------
 
 
