@@ -162,6 +162,8 @@ async def test_a_message_is_inflated_within_the_bytes_in_hand(calling: Calling, 
         assert grpc.StatusCode.UNAVAILABLE == refused.code
     assert grpc.StatusCode.OK == (await calling.export(body, compression=compression)).code
     assert 0 == budget.held
+    too_large = await calling.export(bytes(300 * 1024), compression=compression)
+    assert "server.max_body_bytes" in too_large.message  # gRPC's own words do not name it
 
 
 async def test_compressed_bytes_that_are_damaged_are_invalid(calling: Calling) -> None:
