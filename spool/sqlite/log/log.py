@@ -348,8 +348,8 @@ class SqliteLog:
             async with self._upkeep:
                 found = await self._database.transaction(lambda connection: border(connection, self._routes))
                 sums, wrong, damage = await recount(self._database, found)
-            for error in found.damage:
-                notes.mark(self._database.path.parent, error)
+            if wrong:  # a salvage mends rows and numbers that do not belong together
+                notes.mark(self._database.path.parent, EntryUnreadable(wrong[0]))
             for topic in {topic for topic, _ in damage}:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
             return books.verified(found.counters, sums, found.routes, wrong)
