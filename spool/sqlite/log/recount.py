@@ -37,7 +37,6 @@ class Border:
     routes: dict[str, dict[str, int]] = field(default_factory=dict)
     last_commit: int = 0
     oldest: dict[str, int] = field(default_factory=dict)
-    damage: list[sqlite3.Error] = field(default_factory=list)  # of pages, found by the recount
 
 
 def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
@@ -93,7 +92,6 @@ def _commit_rows(
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
-        border.damage.append(error)
     found: list[tuple[int, object, object]] = []
     last = min(border.last_commit, begin + COMMITS)
     unread = []
@@ -128,7 +126,6 @@ def _numbers(
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
-        border.damage.append(error)
         wrong.append(f"{topic}: the page that finds some of {first} to {last} is damaged: restart to salvage")
         return last + 1
     if rows:
