@@ -7,6 +7,7 @@ A damaged file is moved aside, whole, and what can be read of it goes into a fre
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import shutil
 import sqlite3
@@ -56,7 +57,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
         if notes.is_marked(directory):
             raise SpoolDamaged("damage was met before")
         database = await Database.open(path, partial(_prepare, path=path, kept_log=kept_log))
-        kept_log.unlink(missing_ok=True)
+        _forget_log(kept_log)
         database.watch_damage(partial(notes.mark, directory))
         return database
     except (SpoolDamaged, sqlite3.Error) as error:
@@ -106,12 +107,27 @@ def _keep_log(path: Path, kept_log: Path) -> None:
     """
     A copy of the log from before SQLite opens it.
 
-    A crash since the last copy leaves one beside an empty log: then it is the copy that tells what there was.
+    A crash since the last copy leaves one beside an empty log: then it is the copy that tells what there was. So it is
+    whole and on disk before it has its name: a salvage believes it.
     """
     log = path.with_name(f"{path.name}-wal")
-    if log.exists() and log.stat().st_size:
-        shutil.copyfile(log, kept_log)
-        kept_log.chmod(0o600)
+    if not log.exists() or not log.stat().st_size:
+        return
+    draft = kept_log.with_name(f"{kept_log.name}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with log.open("rb") as source, os.fdopen(descriptor, "wb") as target:
+        shutil.copyfileobj(source, target)
+        target.flush()
+        os.fsync(target.fileno())
+    draft.rename(kept_log)
+    flush_directory(path.parent)
+
+
+def _forget_log(kept_log: Path) -> None:
+    """For good: a copy that came back after a power cut would tell of commits that the file has outgrown."""
+    if kept_log.exists():
+        kept_log.unlink()
+        flush_directory(kept_log.parent)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
@@ -275,10 +291,17 @@ def _try_everything(connection: sqlite3.Connection) -> None:
 
 
 def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> Path:
-    """A crash in between is found by the marker, which names where the rest belongs."""
+    """
+    A crash in between is found by the marker, which names where the rest belongs.
+
+    The file itself goes last. Once it is there, what has its old name is what a salvage has made so far: its log must
+    not come beside the damaged file.
+    """
     name = notes.choose_name_aside(path.parent, clock.now())
-    moves = {path.with_name(path.name + suffix): name + suffix for suffix in ("", "-wal", "-shm")}
-    moves[kept_log] = f"{name}-wal.kept"
+    if path.with_name(name).exists():
+        return path.with_name(name)
+    moves = {kept_log: f"{name}-wal.kept"}
+    moves |= {path.with_name(path.name + suffix): name + suffix for suffix in ("-wal", "-shm", "")}
     for source, target in moves.items():
         if source.exists() and not path.with_name(target).exists():
             source.rename(path.with_name(target))

@@ -18,13 +18,15 @@ from pathlib import Path
 
 import pytest
 
+from spool.sqlite.damage.notes import MARKER
 from tests.acceptance.payloads import post
 from tests.faults.conftest import Sites
-from tests.faults.powercut.replay import Disk, changes, restore
+from tests.faults.powercut.replay import Disk, Inventory, changes, inventory, restore
 from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite, Verdict
 
 CUTS = 30 if LONG else 5  # of one run
+SALVAGE_CUTS = 20 if LONG else 3
 MUTANT_CUTS = 12  # of a mutant's run, until one shows it
 LOAD_S = 1.5
 API_KEY = "th_" + "power-cut" * 5
@@ -51,7 +53,7 @@ class TracedRun:
 
     site: FaultSite
     root: Path  # of what was recorded
-    before: Path  # what stood there before
+    before: Inventory  # what stood there before
     trace: Path
     acknowledged: dict[str, int]
     keys: dict[str, int]  # secrets of the keys that were made meanwhile
@@ -59,22 +61,23 @@ class TracedRun:
     def cuts(self, rng: random.Random, count: int) -> Iterator[Verdict]:
         """Images of the directory, the first just behind the first answer; each started, drained and judged."""
         recorded = list(changes(self.trace))
-        for place in self._places(rng, count, recorded[-1].end):
+        for place in self._places(rng, count, [change.end for change in recorded]):
             print(f"cut at {place} of {recorded[-1].end}")
             disk = Disk(self.before)
             for change in recorded:
                 if change.end <= place:
                     disk.change(change)
-            restore(disk.cut(rng), self.root, self.before.with_suffix(".attic"))
+            left = disk.cut(rng)
+            restore(left, self.root, self.trace.with_suffix(".attic"))
             yield self._judge(place)
 
-    def _places(self, rng: random.Random, count: int, end: int) -> Iterator[int]:
-        """Most just behind an answer: what it promised must be on the disk by then."""
-        answered = sorted(self.acknowledged.values())
+    def _places(self, rng: random.Random, count: int, ends: list[int]) -> Iterator[int]:
+        """Most just behind an answer: what it promised must be on the disk by then. Else behind some change."""
+        answered = sorted(place for place in self.acknowledged.values() if place) or ends
         yield answered[0]
         for _ in range(count - 1):
             place = rng.choice(answered)
-            yield rng.choice((place, place, place + rng.randrange(20_000), rng.randrange(end)))
+            yield rng.choice((place, place, place + rng.randrange(20_000), rng.choice(ends)))
 
     def _judge(self, place: int) -> Verdict:
         site = self.site
@@ -97,8 +100,7 @@ def run(
     key_file.write_text(API_KEY + "\n")
     site = sites(rng, server=API_KEY_FILE.format(path=key_file), key=API_KEY)
     root = site.tollhouse.directory
-    before, trace = tmp_path / f"{root.name}.before", tmp_path / f"{root.name}.trace"
-    shutil.copytree(root, before)
+    before, trace = inventory(root), tmp_path / f"{root.name}.trace"
     site.oracle.place = site.upstream.place = lambda: trace.stat().st_size
     environment = {"LD_PRELOAD": str(recorder), "TRACE_ROOT": str(root), "TRACE_FILE": str(trace)}
     url = site.start(mutant=mutant, **environment)
@@ -110,6 +112,36 @@ def run(
         site.kill()
     site.oracle.place = site.upstream.place = lambda: trace.stat().st_size + 1
     return TracedRun(site, root, before, trace, dict(site.oracle.places), keys)
+
+
+def run_salvage(sites: Sites, recorder: Path, tmp_path: Path, rng: random.Random, *, mutant: str = "") -> TracedRun:
+    """A start under the recorder that salvages a spool of which all is readable, and has sent nothing yet; SIGKILL."""
+    site = sites(rng)
+    site.upstream.down()
+    site.oracle.send_all(site.start(), 1000)
+    site.until(lambda one: _queued(one, "archive/ai-telemetry") == 0, "the record file is written")
+    site.kill()
+    root = site.tollhouse.directory
+    (root / "tollhouse-data" / MARKER).touch()
+    before, trace = inventory(root), tmp_path / f"{root.name}.trace"
+    site.start(mutant=mutant, LD_PRELOAD=str(recorder), TRACE_ROOT=str(root), TRACE_FILE=str(trace))
+    site.kill()
+    site.oracle.place = site.upstream.place = lambda: trace.stat().st_size + 1
+    site.upstream.up()
+    return TracedRun(site, root, before, trace, dict.fromkeys(site.oracle.acknowledged, 0), {})
+
+
+def _queued(site: FaultSite, name: str) -> int:
+    return next(int(route["queued"]) for route in site.routes() if route["route"] == name)
+
+
+@pytest.mark.fault("F4")
+def test_a_power_cut_within_a_salvage(trial: Trial, sites: Sites, recorder: Path, tmp_path: Path) -> None:
+    """Whenever it comes: the next start salvages again, or goes on, and nothing readable is lost."""
+    for rng in trial.rounds(short=1, full=10):
+        for verdict in run_salvage(sites, recorder, tmp_path, rng).cuts(rng, SALVAGE_CUTS):
+            trial.count(acknowledged=verdict.acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates))
+            verdict.check()
 
 
 @pytest.mark.fault("F2")
@@ -149,4 +181,15 @@ def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, 
     traced = run(sites, recorder, tmp_path, rng, mutant=mutant)
     with pytest.raises((AssertionError, ValueError)):  # or a line of the record file is torn
         for verdict in traced.cuts(rng, MUTANT_CUTS):
+            verdict.check()
+
+
+@pytest.mark.skipif(not LONG, reason="takes minutes: make faults")
+@pytest.mark.timeout(900)
+def test_a_marker_that_is_not_flushed_is_seen(sites: Sites, recorder: Path, tmp_path: Path) -> None:
+    """Of a salvage that leaves its marker to the file system, some cut ends the next start or loses what was there."""
+    rng = random.Random("unsynced_marker")
+    traced = run_salvage(sites, recorder, tmp_path, rng, mutant="unsynced_marker")
+    with pytest.raises((AssertionError, ValueError)):
+        for verdict in traced.cuts(rng, MUTANT_CUTS * 2):
             verdict.check()

@@ -18,7 +18,9 @@ from typing import Any
 
 import exporters.record_file
 import spool.installation
+import spool.sqlite.damage.notes
 import spool.sqlite.database
+import spool.sqlite.recovery
 from exporters.record_file import FileExporter
 from exporters.route_loop import RouteLoop
 from gateway.cli import main
@@ -95,6 +97,13 @@ def unsynced_secret() -> None:
     spool.installation.os = _without_sync()  # type: ignore[assignment, attr-defined]
 
 
+def unsynced_marker() -> None:
+    """The note that the spool is damaged, and where it went, is left to the file system."""
+    spool.sqlite.damage.notes.os = _without_sync()  # type: ignore[assignment, attr-defined]
+    spool.sqlite.damage.notes.flush_directory = lambda directory: None  # type: ignore[attr-defined]
+    spool.sqlite.recovery.flush_directory = lambda directory: None  # type: ignore[attr-defined]
+
+
 def unsynced_archive() -> None:
     exporters.record_file.os = _without_sync()  # type: ignore[assignment, attr-defined]
 
@@ -124,6 +133,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         no_archive_directory_sync,
         unsynced_secret,
         unsynced_archive,
+        unsynced_marker,
         registry_not_durable,
     )
 }

@@ -94,21 +94,18 @@ def _write(content: bytearray, offset: int, data: bytes) -> None:
     content[offset : offset + len(data)] = data
 
 
+Inventory = list[tuple[str, int, bytes | None]]  # paths with inode and content, None for a directory, parents first
 Names = dict[str, "_File | None"]  # by path relative to the root; None: a directory
 
 
 class Disk:
     """The directory at the beginning of a trace, with all that is changed in it up to some point."""
 
-    def __init__(self, root: Path) -> None:
-        """`root` holds what was there, and on the disk, before the first change."""
-        self._synced: Names = {}
-        for path in sorted(root.rglob("*")):
-            name = str(path.relative_to(root))
-            if path.is_dir():
-                self._synced[name] = None
-            elif path.is_file():
-                self._synced[name] = _File(path.stat().st_ino, bytearray(path.read_bytes()))
+    def __init__(self, before: Inventory) -> None:
+        """`before` was there, and on the disk, before the first change."""
+        self._synced: Names = {
+            name: None if content is None else _File(inode, bytearray(content)) for name, inode, content in before
+        }
         self._names: Names = dict(self._synced)
         self._files = {file.inode: file for file in self._names.values() if file is not None}
         self._pending: defaultdict[str, list[tuple[Change, _File | None]]] = defaultdict(list)  # by directory
@@ -132,13 +129,13 @@ class Disk:
         """Every file as the process saw it."""
         return {name: file.whole() for name, file in self._names.items() if file is not None and _is_kept(name)}
 
-    def cut(self, rng: random.Random) -> list[tuple[str, int, bytes | None]]:
-        """What a power cut may leave: paths with inode and content, None for a directory, parents first."""
+    def cut(self, rng: random.Random) -> Inventory:
+        """What a power cut may leave."""
         names = dict(self._synced)
         for pending in self._pending.values():
             for change, made in pending[: rng.randint(0, len(pending))]:
                 _rename(names, change, made)
-        left: list[tuple[str, int, bytes | None]] = []
+        left: Inventory = []
         for name, file in sorted(names.items()):
             if file is None:
                 left.append((name, 0, None))
@@ -172,7 +169,16 @@ def _is_kept(name: str) -> bool:
     return not name.endswith("-shm")
 
 
-def restore(left: list[tuple[str, int, bytes | None]], root: Path, attic: Path) -> None:
+def inventory(root: Path) -> Inventory:
+    """What is in a directory."""
+    paths = [path for path in sorted(root.rglob("*")) if path.is_dir() or path.is_file()]
+    return [
+        (str(path.relative_to(root)), path.stat().st_ino, None if path.is_dir() else path.read_bytes())
+        for path in paths
+    ]
+
+
+def restore(left: Inventory, root: Path, attic: Path) -> None:
     """
     Make a directory what a cut has left.
 
