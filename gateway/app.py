@@ -20,6 +20,7 @@ from gateway.http.in_hand import stopping
 from gateway.http.listener import Listener, operator_listen, uses_tls
 from gateway.http.services import ReceiverServices, Services
 from gateway.http.tls import Certificate
+from gateway.monitoring.memory import release_unused
 from gateway.monitoring.supervisor import Supervisor
 from gateway.mounts import CONSOLE
 from gateway.operator.socket import OperatorSocket
@@ -90,6 +91,7 @@ class App:
         except BaseException:
             await self._stack.aclose()
             raise
+        release_unused()
         where = {"url": self.url, "grpc": self.grpc_address, "operator_url": self.operator_url}
         _log.info("ready", extra={"action": "ready", "version": self._version, **where})
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
+_STATIC = Path(__file__).parent / "static"
 _MEDIA = {
     ".html": "text/html",
     ".mjs": "text/javascript",
@@ -38,7 +38,7 @@ class Console:
 @cache
 def console() -> Console:
     """The page and the files that it loads, as they lie in the package."""
-    assets = dict(_found(files("gateway.console") / "static"))
+    assets = dict(_found(_STATIC))
     index = assets.pop(_INDEX).body
     digest = blake2b(digest_size=8)
     for path, asset in sorted(assets.items()):
@@ -47,12 +47,7 @@ def console() -> Console:
     return Console(index.replace(_VERSION.encode(), version.encode()), version, assets)
 
 
-def _found(folder: Traversable, prefix: str = "") -> list[tuple[str, Asset]]:
-    found = []
-    for each in folder.iterdir():
-        path = prefix + each.name
-        if each.is_dir():
-            found += _found(each, path + "/")
-        elif (media := _MEDIA.get("." + each.name.rpartition(".")[2])) is not None:
-            found.append((path, Asset(each.read_bytes(), media)))
-    return found
+def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
+    for path in folder.rglob("*"):
+        if (media := _MEDIA.get(path.suffix)) is not None:
+            yield path.relative_to(folder).as_posix(), Asset(path.read_bytes(), media)

@@ -157,6 +157,8 @@ class Database:
         writer.path = path
         try:
             await writer.run(prepare)
+            # A start looks at pages that no commit needs: they go out of memory.
+            await writer.run(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
             reader = await _opened(lambda: _connect_to_read(path))
         except BaseException:
             await writer.close()
