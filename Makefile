@@ -30,7 +30,8 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
 test: $(VENV)/test.stamp lint  ## the whole suite, and the wheel on every supported Python that is installed
-	$(BIN)/python -m pytest -q -rs
+	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --ignore tests/faults --ignore tests/bench
+	$(BIN)/python -m pytest -q -rs tests/faults tests/bench
 	@$(MAKE) --no-print-directory audit
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
