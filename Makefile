@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-clients faults soak bench lint format hooks lock prices vendor audit sbom clean
+.PHONY: help run quick test test-code test-system test-clients faults soak bench lint format hooks lock prices vendor audit sbom clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,10 +29,16 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-test: $(VENV)/test.stamp lint  ## the whole suite, and the wheel on every supported Python that is installed
-	$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --ignore tests/faults --ignore tests/bench
-	$(BIN)/python -m pytest -q -rs tests/faults tests/bench
+test: $(VENV)/test.stamp lint  ## the whole suite, in two halves beside each other, and the wheel on every Python there is
+	@$(MAKE) --no-print-directory -j 2 test-code test-system
 	@$(MAKE) --no-print-directory audit
+
+# Together all of tests/.
+test-code: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q -rs --ignore tests/faults --ignore tests/integration --ignore tests/bench
+
+test-system: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q -rs tests/faults tests/integration tests/bench
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
