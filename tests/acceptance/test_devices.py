@@ -258,7 +258,7 @@ def test_a_backlog_costs_an_agent_no_memory(installations: Any) -> None:
     assert 10_000 == laptop.queued("upstream/ai-telemetry")
     used = memory_kib(laptop)
     print(f"agent with a backlog: {used / 1024:.1f} MiB resident")
-    assert used < 80 * 1024
+    assert used < 84 * 1024  # a start that looks for damage reads more; 100 MiB is the bound of an idle gateway
 
 
 def memory_kib(tollhouse: Tollhouse) -> int:
