@@ -1,7 +1,8 @@
-"""The console's files: read once, served under a path that changes with their content."""
+"""The console's files: read once, without their comments, and served under a path that changes with their content."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,9 @@ _MEDIA = {
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
+_OWN = (".mjs", ".css")
+# Comments that stand on lines of their own. Their lines stay, so that an error names the line of the source.
+_COMMENT = re.compile(rb"^[ ]*(/\*.*?\*/|//[^\n]*)$", re.DOTALL | re.MULTILINE)
 _INDEX = "index.html"
 _VERSION = "{version}"  # where the page names the folder of its files
 
@@ -37,7 +41,7 @@ class Console:
 
 @cache
 def console() -> Console:
-    """The page and the files that it loads, as they lie in the package."""
+    """The page and the files that it loads."""
     assets = dict(_found(_STATIC))
     index = assets.pop(_INDEX).body
     digest = blake2b(digest_size=8)
@@ -50,4 +54,7 @@ def console() -> Console:
 def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
     for path in folder.rglob("*"):
         if (media := _MEDIA.get(path.suffix)) is not None:
-            yield path.relative_to(folder).as_posix(), Asset(path.read_bytes(), media)
+            body = path.read_bytes()
+            if path.suffix in _OWN and path.parent.name != "vendor":
+                body = _COMMENT.sub(lambda found: b"\n" * found[0].count(b"\n"), body)
+            yield path.relative_to(folder).as_posix(), Asset(body, media)

@@ -7,14 +7,24 @@ export function read() {
   return {path: path.startsWith("/") ? path : "/", query: new URLSearchParams(query)};
 }
 
-/** An address of a page, for links; empty and missing parameters are left out. */
+/** An address of a page, for links; empty and missing parameters are left out. The view that is chosen goes along. */
 export function to(path, parameters = {}) {
   const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(parameters)) {
+  for (const [name, value] of Object.entries({view: read().query.get("view"), ...parameters})) {
     for (const each of [value].flat()) if (each !== "" && each !== null && each !== undefined) query.append(name, each);
   }
   return `#${path}${query.size ? `?${query}` : ""}`;
 }
+
+/** Pairs of names and values as {name: [values]}. */
+export function grouped(pairs) {
+  const found = {};
+  for (const [name, value] of pairs) (found[name] ??= []).push(value);
+  return found;
+}
+
+/** The parameters of a query, for `to`. */
+export const all = (query) => grouped([...query]);
 
 /** Go there. `replaces`: without a step for the back button, as while typing. */
 export function go(address, {replaces = false} = {}) {

@@ -22,11 +22,11 @@ export function sum(texts) {
 
 export const minus = (one, other) => sum([one, String(other).startsWith("-") ? other.slice(1) : `-${other}`]);
 
-/** One amount for each of `count` calls, with ten decimal places; null for none. */
-export function per(amount, count) {
+/** What `of` of `count` calls come to when all come to `amount`, with ten decimal places; null for none. */
+export function per(amount, count, of = 1) {
   if (!count) return null;
   const {digits, places} = parsed(amount);
-  return written((digits * 10n ** 10n) / BigInt(count), places + 10);
+  return written((digits * BigInt(of) * 10n ** 10n) / BigInt(count), places + 10);
 }
 
 function written(digits, places) {
@@ -91,7 +91,8 @@ const trimmed = (number) => number.toFixed(number < 100 ? 1 : 0).replace(/\.0$/,
 export const exactCount = (number) => (number === null || number === undefined ? "unknown" : grouped(String(number)));
 
 /** How an amount changed: "+12 %" and "+$340.00"; "new" where there was nothing, a dash where there is nothing. */
-export function change(now, before) {
+export function change(now, before, format = money) {
+  if (now === null || before === null) return {percent: DASH, amount: ""};
   const [one, other] = [parsed(now), parsed(before)];
   if (other.digits === 0n) return {percent: one.digits === 0n ? DASH : "new", amount: ""};
   const difference = minus(now, before);
@@ -100,7 +101,8 @@ export function change(now, before) {
   const tenths = Number(((a - b) * 1000n) / (b < 0n ? -b : b));
   const percent = Math.round(tenths / 10);
   const sign = difference.startsWith("-") ? "" : "+";
-  return {percent: `${percent > 0 ? "+" : ""}${percent} %`, amount: `${sign}${money(difference)}`};
+  const isSame = parsed(difference).digits === 0n;
+  return {percent: `${percent > 0 ? "+" : ""}${grouped(String(percent))} %`, amount: isSame ? "" : `${sign}${format(difference)}`};
 }
 
 /** A part of a whole as whole percents; a dash where the whole is nothing. */

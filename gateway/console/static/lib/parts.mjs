@@ -1,5 +1,6 @@
 /** Small parts that every page uses. */
-import {html, useState} from "./html.mjs";
+import {go, to} from "./address.mjs";
+import {html, useEffect, useRef, useState} from "./html.mjs";
 import {clockTime} from "./format.mjs";
 
 /** What the server said, beside the last good data and its age. */
@@ -34,23 +35,135 @@ export function Copy({text, label}) {
 }
 
 /**
- * A table. `columns`: {name, title, value(row), kind: "number" | "text", exact(row)}; `exact` is the figure with all its
- * digits.
+ * A table. `columns`: {title, value(row), kind: "number" | "text", exact(row), sort}; `exact` is the figure with all its
+ * digits. `foot`: a row of totals. `href(row)`: where a row leads. `sort`: {key, order, by(key)}, for the columns that name a sort key.
  */
-export function Table({caption, columns, rows, identity}) {
+export function Table({caption, columns, rows, identity, href, sort, foot}) {
+  const follow = (address) => (event) => event.target.closest("a, button, input") || !getSelection().isCollapsed || go(address);
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
     <caption class="unseen">${caption}</caption>
-    <thead><tr>${columns.map((each) => html`<th scope="col" class=${each.kind}>${each.title}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${identity(row)}>
-      ${columns.map((each, place) => cell(each, row, place === 0))}
-    </tr>`)}</tbody>
+    <thead><tr>${columns.map((each) => head(each, sort))}</tr></thead>
+    <tbody>${rows.map((row) => {
+      const address = href?.(row);
+      return html`<tr key=${identity(row)} class=${address && "leads"} onClick=${address && follow(address)}>
+        ${columns.map((each, place) => cell(each, row, place === 0, address))}</tr>`;
+    })}</tbody>
+    ${foot && html`<tfoot><tr>${columns.map((each, place) => cell(each, foot, place === 0))}</tr></tfoot>`}
   </table></div>`;
 }
 
-function cell(column, row, isFirst) {
+function head({title, kind, sort: key}, sort) {
+  if (!sort || !key) return html`<th scope="col" class=${kind}>${title}</th>`;
+  const order = sort.key === key ? sort.order : null;
+  return html`<th scope="col" class=${kind} aria-sort=${order ? `${order}ending` : undefined}>
+    <button type="button" onClick=${() => sort.by(key)}>${title}<span aria-hidden="true">${{asc: " ↑", desc: " ↓"}[order]}</span></button></th>`;
+}
+
+function cell(column, row, isFirst, address) {
   const shown = column.value(row);
   const title = column.exact?.(row);
   return isFirst
-    ? html`<th scope="row" class=${column.kind} title=${title}>${shown}</th>`
+    ? html`<th scope="row" class=${column.kind} title=${title}>${address ? html`<a href=${address}>${shown}</a>` : shown}</th>`
     : html`<td class=${column.kind} title=${title}>${shown}</td>`;
+}
+
+const ROLES = ["viewer", "operator", "admin"];
+
+/** Whether the session's role allows what `role` may do. */
+export const may = (session, role = "viewer") => ROLES.indexOf(session.role) >= ROLES.indexOf(role);
+
+const STATES = {
+  good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes"],
+  bad: ["parked", "refusing", "revoked", "dead", "failed", "lost", "disabled", "expired", "not live", "unpriced", "error"],
+  wait: ["pending", "new", "in_progress", "silent", "mute", "unknown", "open", "orphaned", "connecting", "paused", "stopped"],
+};
+const ICONS = {good: "✓", bad: "✕", wait: "●", plain: "○"};
+
+/** A state as icon and word. `kind` ("good", "bad", "wait", "plain") for a word that has none of its own. */
+export function State({word, kind}) {
+  const is = kind ?? Object.keys(STATES).find((each) => STATES[each].includes(word)) ?? "plain";
+  return html`<span class=${`state ${is}`}><span aria-hidden="true">${ICONS[is]}</span> ${String(word).replaceAll("_", " ")}</span>`;
+}
+
+/** Links to the parts of a page: `tabs` are [name, title], the first is the default. */
+export function Tabs({path, tabs, query}) {
+  const now = query.get("tab") ?? tabs[0][0];
+  return html`<nav class="tabs" aria-label="Parts of this page">${tabs.map(([name, title]) => html`<a key=${name}
+    href=${to(path, {tab: name === tabs[0][0] ? "" : name})} aria-current=${name === now ? "true" : undefined}>${title}</a>`)}</nav>`;
+}
+
+/** A modal dialog; `close` is called however it is closed. */
+export function Dialog({title, close, children}) {
+  const box = useRef(null);
+  useEffect(() => {
+    const [shown, before] = [box.current, document.activeElement];
+    shown.showModal();
+    shown.querySelector("form :is(input, select, textarea)")?.focus();
+    return () => {
+      shown.close();
+      before.focus(); // where it came from
+    };
+  }, []);
+  return html`<dialog ref=${box} aria-label=${title} onClose=${(event) => event.target === box.current && close()}>
+    <div class="title"><h2>${title}</h2>
+      <button type="button" onClick=${() => box.current.close()} aria-label="Close">✕</button></div>
+    ${children}</dialog>`;
+}
+
+/**
+ * Asks before an action. `fields`: {name, label, type, value, options, note, rows, required}; a `type` that is a component draws
+ * boxes to check, and its value is those checked. `exact`: a name that must be typed. `run(values)` may return what is
+ * shown when it is done, such as a secret; else the dialog closes.
+ */
+export function Confirm({title, text, exact, fields = [], danger, run, close}) {
+  const [problem, setProblem] = useState("");
+  const [shown, setShown] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget);
+    if (exact && form.get("exact") !== exact) {
+      setProblem(`Type ${exact} exactly.`);
+      return;
+    }
+    setBusy(true);
+    try {
+      const values = fields.map(({name, type}) => [name, typeof type === "function" ? form.getAll(name) : form.get(name) ?? ""]);
+      const found = await run(Object.fromEntries(values));
+      if (found) setShown(found);
+      else close();
+    } catch (error) {
+      setProblem(error.message);
+    }
+    setBusy(false);
+  };
+  return html`<${Dialog} title=${title} close=${close}>${shown ?? html`<form onSubmit=${submit}>
+    ${text && html`<p>${text}</p>`}
+    ${fields.map((each) => html`<${Field} key=${each.name} ...${each} />`)}
+    ${exact && html`<label>Type <code>${exact}</code> to go on <input name="exact" autocomplete="off" required /></label>`}
+    <p role="alert" class="wrong">${problem}</p>
+    <button type="submit" class=${danger ? "main danger" : "main"} disabled=${isBusy}>${title}</button></form>`}<//>`;
+}
+
+function Field({name, label, type, value, options = [], note, rows = 12, required}) {
+  if (typeof type === "function") return html`<${type} ...${{name, label, value, options}} />`;
+  const hint = note && html`<span class="faint">${note}</span>`;
+  const box = type === "select"
+    ? html`<select name=${name} defaultValue=${value}>${options.map((each) => html`<option selected=${each === value}>${each}</option>`)}</select>`
+    : type === "area" ? html`<textarea name=${name} rows=${rows} required=${required} defaultValue=${value} spellcheck=${false}></textarea>`
+      : html`<input name=${name} type=${type ?? "text"} defaultValue=${value} required=${required} autocomplete="off" />`;
+  return html`<label>${label} ${hint}${box}</label>`;
+}
+
+/** The fields of an answer, by name; objects within are lists of their own. */
+export function Fields({of}) {
+  return html`<dl class="fields">${Object.entries(of).map(([name, value]) => html`<div key=${name}>
+    <dt>${name.replaceAll("_", " ")}</dt><dd>${plain(value)}</dd></div>`)}</dl>`;
+}
+
+function plain(value) {
+  if (value === null || value === undefined || value === "") return html`<span class="faint">none</span>`;
+  if (Array.isArray(value)) return value.length ? value.map((each) => html`<div>${plain(each)}</div>`) : plain(null);
+  if (typeof value === "object") return Object.keys(value).length ? html`<${Fields} of=${value} />` : plain(null);
+  return String(value);
 }

@@ -1,11 +1,12 @@
 /** What a page shows: loaded, kept while it is loaded again, and never exchanged while somebody reads an error. */
 import {useEffect, useRef, useState} from "./html.mjs";
+import {useLive} from "./live.mjs";
 
 /**
- * The answer of `load`, an async function; loaded again when one of `on` changes. {data, error, at, reload}: the last
- * good data stays beside an error, `at` says how old it is.
+ * The answer of `load`, an async function; loaded again when one of `on` changes, and when the live stream says that
+ * one of `what` did. {data, error, at, reload}: the last good data stays beside an error, `at` says how old it is.
  */
-export function useQuery(load, on) {
+export function useQuery(load, on, what = []) {
   const [state, setState] = useState({data: null, error: null, at: null});
   const latest = useRef(0);
   const reload = async () => {
@@ -17,6 +18,7 @@ export function useQuery(load, on) {
       if (mine === latest.current) setState((before) => ({...before, error}));
     }
   };
+  useLive(what, reload);
   useEffect(() => {
     reload();
     return () => {

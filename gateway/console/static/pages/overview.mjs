@@ -1,104 +1,99 @@
-/** What is spent, on what, by whom, and whether Tollhouse itself is well. */
-import {html, useEffect} from "../lib/html.mjs";
-import {addressOf, get} from "../lib/api.mjs";
-import {StackedBars} from "../lib/chart.mjs";
-import {ago, change, count, exactCount, money, per, percent, sum} from "../lib/format.mjs";
+/** What is spent, on what, by whom, and whether Tollhouse itself is well. Every figure leads to what it is made of. */
+import {html} from "../lib/html.mjs";
+import {go, to} from "../lib/address.mjs";
+import {get} from "../lib/api.mjs";
+import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
+import {ago, change, count, exactCount, minus, money, per, percent} from "../lib/format.mjs";
+import {useLive} from "../lib/live.mjs";
 import {Copy, Problem} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
+import {day, daysBefore} from "../lib/range.mjs";
 
-const DAY_MS = 86400000;
 const DAYS = 30;
 const LISTED = 5;
-const LISTS = [["model", "Models"], ["team", "Teams"], ["user", "Users"]];
+const LISTS = [["model", "Models", "team"], ["team", "Teams", "model"], ["user", "Users", "model"]];
+const TOP = {status: ["new", "in_progress"], limit: LISTED, sort_key: "cost_impact", sort_order: "desc"};
+const all = () => to("/insights", {status: TOP.status, sort: "cost_impact", order: "desc"});
+const NONE = {pagination: {total_count: 0}};
 
-const day = (date) => date.toISOString().slice(0, 10);
+const MONTH = ["cost", "reported", "calls", "errors", "unpriced", "cost_per_call"];
 
-async function load() {
+async function load(view) {
   const now = new Date();
-  const month = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), 1));
-  const before = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - 1, 1));
-  const elapsed = now.getUTCDate() - 1;
-  const sameDay = new Date(Math.min(before.getTime() + elapsed * DAY_MS, month.getTime() - DAY_MS));
-  const [today, thisMonth, lastMonth, daily, status, ledger, insights, ...lists] = await Promise.all([
-    get("/report", {from: day(now)}),
-    get("/report", {from: day(month)}),
-    get("/report", {from: day(before), to: day(sameDay)}),
-    get("/report", {from: day(new Date(now - (DAYS - 1) * DAY_MS)), by: "model", per: "daily"}),
+  const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
+  const from = day(new Date(Date.UTC(year, month, 1)));
+  const [today, whole, daily, status, ledger, dead, quiet, insights, ...lists] = await Promise.all([
+    get("/report", {view, from: day(now), show: ["cost", "calls"], compare: "previous"}),
+    get("/report", {view, from, show: MONTH, compare: "previous"}),
+    get("/report", {view, from: day(daysBefore(now, DAYS - 1)), by: "model", per: "daily", show: "cost", top: LISTED}),
     get("/status"),
     get("/ledger"),
-    get("/insights", {status: ["new", "in_progress"], limit: LISTED}).catch(() => null),
-    ...LISTS.map(([name]) => get("/report", {from: day(month), by: name})),
+    get("/dead", {limit: 1}),
+    get("/devices", {state: ["silent", "mute"], limit: 1}).catch(() => NONE),
+    get("/insights", TOP).catch(() => null),
+    ...LISTS.map(([name]) => get("/report", {view, from, by: name, show: "cost", top: LISTED})),
   ]);
-  const bins = Array.from({length: DAYS}, (_, index) => day(new Date(now - (DAYS - 1 - index) * DAY_MS)));
-  return {now, month, today, thisMonth, lastMonth, daily, bins, status, ledger, insights, lists};
+  const bins = Array.from({length: DAYS}, (_, index) => day(daysBefore(now, DAYS - 1 - index)));
+  const length = new Date(Date.UTC(year, month + 1, 0)).getUTCDate();
+  return {now, length, today: today.total, month: whole.total, daily, status, ledger: ledger.ledger, dead, quiet, insights, lists, bins};
 }
 
-export function Overview({isDark}) {
-  const query = useQuery(load, []);
+export function Page({isDark, telemetry, query: at}) {
+  const view = at.get("view");
+  const query = useQuery(() => load(view), [view]);
   const {data} = query;
   const isEmpty = data && !data.status.topics.some((topic) => topic.accepted > 0);
-  useEffect(() => {
-    const again = setInterval(() => document.hidden || query.reload(), isEmpty ? 3000 : 30000);
-    return () => clearInterval(again);
-  }, [isEmpty]);
+  useLive(isEmpty ? ["records"] : ["ledger", "routes", "dead", "insights", "devices"], query.reload);
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
     ${!data && !query.error && html`<p role="status">Loading ...</p>`}
-    ${data && (isEmpty ? html`<${FirstRecord} />` : html`<${Figures} ...${data} isDark=${isDark} />`)}`;
+    ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />` : html`<${Figures} ...${data} isDark=${isDark} />`)}`;
 }
 
-const NOTHING = {cost: "0", estimated: "0", calls: 0, unpriced: 0};
-const total = (answer) => answer.rows[0] ?? NOTHING;
+const costs = (parameters) => to("/costs", parameters);
 
-function Figures({isDark, now, today, thisMonth, lastMonth, daily, bins, status, ledger, insights, lists}) {
-  const [month, past, day_] = [thisMonth, lastMonth, today].map(total);
-  const changed = change(month.cost, past.cost);
-  const cells = daily.rows.map((row) => ({bin: row.period.slice(0, 10), group: row.model ?? "unknown", amount: row.cost}));
-  const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
+function Figures({isDark, now, length, today, month, daily, status, ledger, dead, quiet, insights, lists, bins}) {
+  const changed = change(month.cost, month.previous.cost);
+  const [date, name] = [now.getUTCDate(), now.toLocaleString("en", {month: "long", timeZone: "UTC"})];
+  const cells = daily.rows.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row.model), amount: row.cost}));
   return html`
     <dl class="numbers">
-      <${Number_} term=${`Spend in ${name}`} value=${money(month.cost)} exact=${`$${month.cost}`}
-        note=${changed.percent === "new" ? "nothing in the same days of last month"
-          : `${changed.percent} (${changed.amount || "no change"}) against the same days of last month`} />
-      <${Number_} term="Today so far (UTC)" value=${money(day_.cost)} exact=${`$${day_.cost}`}
-        note=${`${count(day_.calls)} calls`} />
-      <${Number_} term=${`Calls in ${name}`} value=${count(month.calls)} exact=${exactCount(month.calls)}
-        note=${`${percent(month.errors ?? 0, month.calls)} failed`} />
-      <${Number_} term="Cost of a call" value=${month.calls ? money(per(month.cost, month.calls)) : "–"}
-        note="average, this month" />
-      <${Number_} term="Estimated share" value=${percent(month.estimated, month.cost)}
-        note="of spend, from the rate card" />
-      <${Number_} term="Calls without a price" value=${count(month.unpriced)} exact=${exactCount(month.unpriced)}
+      <${Tile} term=${`Spend in ${name}`} value=${money(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: "model"})}
+        note=${changed.percent === "new" ? "none on these days of last month" : `${changed.percent} (${changed.amount || "no change"}) on last month`}
+        more=${date > 1 && `${money(per(month.cost, date, length))} by month's end at this rate`} />
+      <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: "model", bin: "hourly"})}
+        note=${`${money(today.previous.cost)} by this hour yesterday`} more=${`${count(today.calls)} calls`} />
+      <${Tile} term=${`Calls in ${name}`} value=${count(month.calls)} exact=${exactCount(month.calls)}
+        href=${costs({from: "mtd", by: "model", measure: "calls"})} note=${`${percent(month.errors, month.calls)} failed`} />
+      <${Tile} term="Cost of a call" value=${month.calls ? money(month.cost_per_call) : "–"}
+        href=${costs({from: "mtd", by: "model", measure: "cost_per_call"})} note="average, this month" />
+      <${Tile} term="Estimated share" value=${percent(minus(month.cost, month.reported), month.cost)}
+        href=${costs({from: "mtd", by: "cost_source"})} note="of spend, from the rate card" />
+      <${Tile} term="Calls without a price" value=${count(month.unpriced)} exact=${exactCount(month.unpriced)}
+        href=${costs({from: "mtd", by: "model", cost_source: "none", measure: "calls"})}
         note=${month.unpriced ? "they count as $0.00" : "every call has one"} />
     </dl>
-    <${Health} status=${status} ledger=${ledger.ledger} />
-    <${StackedBars} title=${`What the models cost, the last ${DAYS} days`} isDark=${isDark} bins=${bins} cells=${cells}
-      summary=${summary(bins, cells)} />
-    <div class="lists">${LISTS.map(([field, title], place) => html`
-      <${Shares} key=${field} title=${title} field=${field} rows=${lists[place].rows} whole=${month.cost} />`)}</div>
-    ${insights && html`<${Insights} rows=${insights.insights} />`}
-    <p class="faint">The same figures: <a href=${addressOf("/report", {by: "model"})}>JSON</a>, or ${" "}
-      <code>tollhouse report</code>.</p>`;
+    <${Health} ...${{status, ledger, dead, quiet}} />
+    <${StackedBars} title=${`What the models cost, the last ${DAYS} days`} ...${{isDark, bins, cells}} field="model" isOpen=${true}
+      href=${(model) => model !== OTHER && costs({model, by: "team"})}
+      toBin=${(bin) => go(costs({from: bin, to: bin, by: "model", bin: "hourly"}))} />
+    <div class="lists">${LISTS.map(([field, title, next], place) => html`
+      <${Shares} key=${field} ...${{title, field, next}} rows=${lists[place].rows} whole=${month.cost} />`)}
+      ${insights && html`<${Insights} rows=${insights.insights} more=${insights.pagination.total_count} />`}</div>`;
 }
 
-function Number_({term, value, exact, note}) {
-  return html`<div><dt>${term}</dt><dd title=${exact}>${value}</dd><dd class="faint">${note}</dd></div>`;
+function Tile({term, value, exact, href, note, more}) {
+  return html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd><dd class="faint">${note}</dd>
+    ${more && html`<dd class="faint">${more}</dd>`}</div>`;
 }
 
-function summary(bins, cells) {
-  const byDay = bins.map((bin) => sum(["0", ...cells.filter((cell) => cell.bin === bin).map((cell) => cell.amount)]));
-  const highest = byDay.reduce((best, amount, index) => (Number(amount) > Number(byDay[best]) ? index : best), 0);
-  return `${money(sum(byDay))} in ${bins.length} days, highest on ${bins[highest]} with ${money(byDay[highest])}`;
-}
-
-function Shares({title, field, rows, whole}) {
-  const ranked = [...rows].sort((a, b) => Number(b.cost) - Number(a.cost));
-  const shown = ranked.slice(0, LISTED).map((row) => ({name: row[field] ?? "unknown", cost: row.cost}));
-  const rest = ranked.slice(LISTED);
-  if (rest.length) shown.push({name: `other (${rest.length})`, cost: sum(rest.map((row) => row.cost))});
-  return html`<section><h2>${title}</h2><ol class="shares">${shown.map(({name, cost}) => html`
-    <li key=${name}>
-      <span class="name">${name}</span><span class="number" title=${`$${cost}`}>${money(cost)}</span>
+function Shares({title, field, next, rows, whole}) {
+  const all = costs({from: "mtd", by: field});
+  const shown = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
+    .sort((a, b) => (a.name === OTHER) - (b.name === OTHER) || Number(b.cost) - Number(a.cost));
+  return html`<section><h2><a href=${all}>${title}</a></h2><ol class="shares">${shown.map(({name, cost}) => html`
+    <li key=${name}><a class="name" href=${name === OTHER ? all : costs({from: "mtd", [field]: name, by: next})} title=${name}>${name}</a>
+      <span class="number" title=${`$${cost}`}>${money(cost)}</span>
       <svg aria-hidden="true" width="100%" height="4"><rect width=${`${barWidth(cost, whole)}%`} height="4" rx="2" /></svg>
     </li>`)}</ol></section>`;
 }
@@ -106,29 +101,37 @@ function Shares({title, field, rows, whole}) {
 const barWidth = (part, whole) => (Number(whole) > 0 ? Math.max(0, Math.min(100, (100 * Number(part)) / Number(whole))) : 0);
 
 /** Whether records are taken, counted and delivered; a word with every colour. */
-function Health({status, ledger}) {
+function Health({status, ledger, dead, quiet}) {
   const {space, routes} = status;
-  const stopped = routes.filter((route) => route.state !== "running");
+  const troubled = routes.filter((route) => route.state !== "running");
+  const unknown = routes.reduce((all, route) => all + route.unknown, 0);
   const lacking = ledger.missed + ledger.damaged + ledger.absurd;
-  const used = percent(space.bytes, space.max_bytes);
+  const [letters, devices] = [dead, quiet].map((answer) => answer.pagination.total_count);
+  const fine = routes.length - troubled.length;
   return html`<ul class="health" aria-label="How Tollhouse is">
-    <${Fact} good=${space.writable} text=${space.writable ? "taking records" : `not taking records: ${space.last_error ?? "see /readyz"}`} />
-    <${Fact} good=${!lacking} text=${lacking ? `${count(lacking)} records could not be counted` : "every record is counted"} />
-    ${routes.length === 0 && html`<${Fact} good=${true} text="no upstream: records are kept and shown here" />`}
-    ${routes.length > 0 && !stopped.length && html`<${Fact} good=${true} text=${`${routes.length} routes running`} />`}
-    ${stopped.map((route) => html`<${Fact} key=${route.route} good=${false}
+    <${Fact} good=${space.writable} text=${space.writable ? "taking records" : `not taking records: ${space.last_error ?? "see /readyz"}`} href=${to("/tail")} />
+    <${Fact} good=${!lacking} href=${to("/costs")} text=${lacking ? `${count(lacking)} records could not be counted`
+      : ledger.behind ? `${count(ledger.behind)} records wait to be counted` : "every record is counted"} />
+    ${routes.length === 0 && html`<${Fact} good=${true} href=${to("/delivery")} text="no upstream: records are kept and shown here" />`}
+    ${fine > 0 && html`<${Fact} good=${true} href=${to("/delivery")} text=${`${fine} ${fine === 1 ? "route" : "routes"} running`} />`}
+    ${troubled.map((route) => html`<${Fact} key=${route.route} good=${false} href=${to("/delivery", {open: route.route})}
       text=${`${route.route} is ${route.state}${route.reason ? `: ${route.reason}` : ""}`} />`)}
-    <${Fact} good=${true} text=${`spool ${used} full`} />
+    <${Fact} good=${!letters} href=${to("/delivery", {tab: "dead"})} text=${letters ? `${count(letters)} dead letters` : "no dead letters"} />
+    ${unknown > 0 && html`<${Fact} good=${false} href=${to("/streams", {tab: "unknown"})} text=${`${count(unknown)} records of unknown fate`} />`}
+    ${devices > 0 && html`<${Fact} good=${false} href=${to("/devices", {state: ["silent", "mute"]})} text=${`${count(devices)} devices silent or mute`} />`}
+    <${Fact} good=${space.bytes < 0.9 * space.max_bytes} href=${to("/settings")} text=${`spool ${percent(space.bytes, space.max_bytes)} full`} />
   </ul>`;
 }
 
-const Fact = ({good, text}) => html`<li class=${good ? "good" : "bad"}><span aria-hidden="true">${good ? "✓" : "!"}</span> ${text}</li>`;
+const Fact = ({good, text, href}) => html`<li class=${good ? "good" : "bad"}><span aria-hidden="true">${good ? "✓" : "!"}</span> ${" "}
+  <a href=${href}>${text}</a></li>`;
 
-function Insights({rows}) {
-  return html`<section><h2>Open insights</h2>
+function Insights({rows, more}) {
+  return html`<section><h2><a href=${all()}>Open insights</a></h2>
     ${rows.length === 0 && html`<p class="faint">None. Detectors look every hour for waste, gaps and surprises.</p>`}
-    <ul class="insights">${rows.map((row) => html`<li key=${row.id}><span>${row.title}</span>
+    <ul class="insights">${rows.map((row) => html`<li key=${row.id}><a href=${to("/insights", {open: row.id})} title=${row.title}>${row.title}</a>
       <span class="faint">${insightNote(row)}</span></li>`)}</ul>
+    ${more > rows.length && html`<p class="faint">and <a href=${all()}>${more - rows.length} more</a></p>`}
   </section>`;
 }
 
@@ -138,10 +141,10 @@ function insightNote(row) {
 }
 
 /** For a gateway that has no record yet: one command for each way in, and the page turns when the first arrives. */
-function FirstRecord() {
-  const here = new URL("..", document.baseURI).href.replace(/\/$/, "");
+function FirstRecord({telemetry}) {
+  const here = receivedAt(telemetry);
   return html`<section class="first"><h2>No record has arrived yet</h2>
-    <p>This page turns when the first one does. You need a key: <code>tollhouse keys create --name laptop --use-case "Send AI
+    <p role="status">This page changes when the first one does. You need a key: <code>tollhouse keys create --name laptop --use-case "Send AI
       Telemetry"</code>.</p>
     <h3>Try it without a client</h3>
     <${Copy} label="the command that sends an example" text=${`tollhouse send --example litellm --to ${here}`} />
@@ -162,4 +165,9 @@ function FirstRecord() {
   </section>`;
 }
 
-export const page = {path: "/", title: "Overview", shortcut: "o", Page: Overview};
+/** Where senders reach the gateway: at the console's own address unless the server names another. */
+function receivedAt(telemetry) {
+  const found = new URL(telemetry ?? "..", document.baseURI);
+  if (["0.0.0.0", "[::]"].includes(found.hostname)) found.hostname = location.hostname;
+  return found.href.replace(/\/$/, "");
+}

@@ -1,0 +1,47 @@
+/** Shortcuts of single keys. They can be switched off, and none is taken from a field. */
+import {go, to} from "./address.mjs";
+import {html, useEffect, useState} from "./html.mjs";
+import {Dialog} from "./parts.mjs";
+
+const KEYS = [["/", "Search"], ["j k", "Next row, previous row"], ["Enter", "Open the row"], ["r", "Pause or go on"],
+  ["t", "Next theme"], ["?", "This help"], ["Esc", "Close"]];
+const ROW = "tbody tr a";
+
+/** `actions`: a function by key. Pages are reached by g and their letter. */
+export function useKeyboard(pages, actions) {
+  useEffect(() => {
+    let afterG = 0;
+    const pressed = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem("shortcuts") === "off") return;
+      if (event.target.closest("input, select, textarea, dialog")) return;
+      const page = Date.now() - afterG < 1500 && pages.find((each) => each.shortcut === event.key);
+      afterG = event.key === "g" ? Date.now() : 0;
+      if (page) go(to(page.path));
+      else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
+      else if (actions[event.key]) actions[event.key]();
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  });
+}
+
+function step(by) {
+  const rows = [...document.querySelectorAll(ROW)];
+  const at = rows.indexOf(document.activeElement);
+  rows[Math.max(0, Math.min(rows.length - 1, at + by))]?.focus();
+}
+
+export function Help({pages, close}) {
+  const [isOff, setOff] = useState(localStorage.getItem("shortcuts") === "off");
+  const set = (event) => {
+    localStorage.setItem("shortcuts", event.target.checked ? "on" : "off");
+    setOff(!event.target.checked);
+  };
+  return html`<${Dialog} title="Keyboard" close=${close}>
+    <label class="check"><input type="checkbox" checked=${!isOff} onChange=${set} /> Shortcuts are on</label>
+    <dl class="fields">${[...KEYS, ...pages.map((each) => [`g ${each.shortcut}`, each.title])].map(([key, text]) => html`<div
+      key=${key}><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
+  <//>`;
+}

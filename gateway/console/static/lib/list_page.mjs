@@ -1,0 +1,164 @@
+/** A page over one list of the operator API. What it shows is the address: filters, sort, and the row that is open. */
+import {all, go, grouped, to} from "./address.mjs";
+import {addressOf, get} from "./api.mjs";
+import {html, useEffect, useRef, useState} from "./html.mjs";
+import {Confirm, Copy, Dialog, Fields, Problem, Table, may} from "./parts.mjs";
+import {useQuery} from "./query.mjs";
+
+const PAGE = 50;
+const MOST = 1000;
+const OURS = ["tab", "open", "from", "to", "view", "expand", "sort", "order"]; // no filters
+
+/**
+ * `list`:
+ *   path ("/devices"), root ("devices"), at ("/devices", the page's own path), caption, what (["devices"], of the stream)
+ *   columns: {name, title, value(row), kind, exact(row), sort (its sort key)}; the first is the row's link
+ *   inView: whether the list takes a view; ask: parameters that it always gets. most: rows of one answer, where it is fewer than 1,000
+ *   identity(row), and show (id => path of one row) with one(answer), the row in it; else the row is shown itself
+ *   Details({row, reload, session, query}): the open row; without it all its fields. heading(row): instead of its identity
+ *   actions: {title, role, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}; `run` may
+ *     return what is shown when it is done
+ *   create: one such action without a row; Before({answer, session, reload}): above the table; empty: what to do first
+ */
+export function ListPage({list, session, query}) {
+  const filters = [...query].filter(([name]) => !OURS.includes(name));
+  const [key, order] = [query.get("sort"), query.get("order")];
+  const view = list.inView ? query.get("view") : null;
+  const parameters = {...list.ask, ...grouped(filters), view, sort_key: key, sort_order: order};
+  const loaded = useRef(PAGE);
+  const [more, setMore] = useState(null);
+  const found = useQuery(async () => {
+    const answer = await get(list.path, {...parameters, limit: Math.min(loaded.current, list.most ?? MOST)});
+    setMore(null);
+    return answer;
+  }, [list.path, String(filters), view, key, order], list.what);
+  useEffect(() => {
+    loaded.current = PAGE;
+  }, [list.path, String(filters), view, key, order]);
+  const [action, setAction] = useState(null);
+  const {data} = found;
+  const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
+  const cursor = more ? more.cursor : data?.pagination.cursor;
+  const at = (changes) => to(list.at, {...all(query), ...changes});
+  const next = async () => {
+    const answer = await get(list.path, {cursor: cursor.next_cursor, limit: PAGE});
+    const all = [...(more?.rows ?? []), ...answer[list.root]];
+    loaded.current = data[list.root].length + all.length;
+    setMore({rows: all, cursor: answer.pagination.cursor});
+  };
+  const sorting = data?.sorting.current[0];
+  const sort = sorting && {
+    key: sorting.sort_key,
+    order: sorting.sort_order,
+    by: (name) => go(at({sort: name, order: name === sorting.sort_key && sorting.sort_order === "asc" ? "desc" : "asc"})),
+  };
+  const id = query.get("open");
+  const total = data?.pagination.total_count;
+  return html`
+    <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
+    ${list.Before && data && html`<${list.Before} answer=${data} session=${session} reload=${found.reload} />`}
+    <div class="bar">
+      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} filters=${filters} at=${at} />`}
+      <span role="status" class="faint">${data ? `${rows.length} of ${total} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
+      ${list.create && may(session, list.create.role) && html`<button type="button" class="main"
+        onClick=${() => setAction({...list.create, row: null})}>${list.create.title}</button>`}
+    </div>
+    ${data && rows.length === 0 && (filters.length || view
+      ? html`<p>No ${list.caption} match. <a href=${to(list.at, {tab: query.get("tab"), view: null})}>Remove the filters</a></p>`
+      : html`<section>${list.empty ?? html`<p>There are no ${list.caption}.</p>`}</section>`)}
+    ${rows.length > 0 && html`<${Table} caption=${list.caption} columns=${list.columns} rows=${rows} identity=${list.identity}
+      href=${(row) => at({open: list.identity(row)})} sort=${sort} />`}
+    ${cursor?.has_next && html`<button type="button" onClick=${next}>More</button>`}
+    ${rows.length > 0 && html`<${Elsewhere} path=${list.path} parameters=${parameters} csv=${() => asCsv(rows)} name=${list.root} />`}
+    ${id !== null && !action && html`<${Opened} key=${id} id=${id} list=${list} rows=${rows} session=${session} query=${query}
+      act=${setAction} close=${() => go(at({open: null}))} reload=${found.reload} />`}
+    ${action && html`<${Confirm} title=${action.title} text=${action.text?.(action.row)} exact=${action.exact?.(action.row)}
+      fields=${action.fields?.(action.row, data)} danger=${action.danger} close=${() => setAction(null)}
+      run=${async (values) => {
+        const shown = await action.run(action.row, values);
+        found.reload();
+        if (!shown) go(at({open: null}), {replaces: true}); // the row may be gone
+        return shown;
+      }} />`}`;
+}
+
+function Opened({id, list, rows, session, query, act, close, reload}) {
+  const inList = rows.find((row) => String(list.identity(row)) === id);
+  const one = useQuery(async () => {
+    const answer = list.show ? await get(list.show(id)) : null;
+    return list.one ? list.one(answer) : answer;
+  }, [id], list.what);
+  const row = one.data ?? (list.show ? null : inList);
+  const offered = (list.actions ?? []).filter((each) => row && may(session, each.role) && (each.when?.(row) ?? true));
+  return html`<${Dialog} title=${(row && list.heading?.(row)) || id} close=${close}>
+    <${Problem} error=${one.error} at=${one.at} retry=${one.reload} />
+    ${row && (list.Details ? html`<${list.Details} row=${row} session=${session} query=${query} reload=${() => {
+      one.reload();
+      reload();
+    }} />` : html`<${Fields} of=${row} />`)}
+    ${!row && !one.error && html`<p role="status">${list.show ? "Loading ..." : "It is not among the rows of this page."}</p>`}
+    ${offered.length > 0 && html`<div class="bar">${offered.map((each) => html`<button key=${each.title} type="button"
+      class=${each.danger && "danger"} onClick=${() => act({...each, row})}>${each.title}</button>`)}</div>`}
+  <//>`;
+}
+
+/** Filters as chips that are removed by a click, and a form that adds one. `chose(field)` hears which field is asked for. */
+export function Filters({available, filters, at, chose}) {
+  const [field, setField] = useState("");
+  const chosen = available.find((each) => each.field === field);
+  const given = (name) => filters.filter(([each]) => each === name).map(([, value]) => value);
+  const add = (value) => {
+    setField("");
+    if (value) go(at({[field]: [...new Set([...given(field), value])]}));
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    add(new FormData(event.currentTarget).get("value").trim());
+  };
+  return html`<div class="filters">
+    ${filters.map(([name, value]) => html`<a key=${`${name}=${value}`} class="chip" title="Remove this filter"
+      href=${at({[name]: given(name).filter((each) => each !== value)})}>${name}: ${value} <span aria-hidden="true">✕</span></a>`)}
+    <select aria-label="Add a filter" value=${field} onChange=${async (event) => {
+      const name = event.target.value;
+      await chose?.(name);
+      setField(name);
+    }}>
+      <option value="">+ filter</option>${available.map((each) => html`<option key=${each.field}>${each.field}</option>`)}</select>
+    ${chosen && (chosen.valid_values.length
+      ? html`<select aria-label=${`Value of ${field}`} value="" onChange=${(event) => add(event.target.value)}>
+          <option value="">is ...</option>${chosen.valid_values.map((each) => html`<option key=${each}>${each}</option>`)}</select>`
+      : html`<form class="filters" onSubmit=${submit}><input name="value" aria-label=${`Value of ${field}`} autocomplete="off" />
+          <button type="submit">Add</button></form>`)}
+  </div>`;
+}
+
+/** The same data for other programs: JSON, CSV and a curl line. `csv`: an address, or a function that gives the text. */
+export function Elsewhere({path, parameters, csv, name}) {
+  const [asks, setAsks] = useState(false);
+  const address = addressOf(path, parameters);
+  const {pathname, search} = new URL(address);
+  const save = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([csv()], {type: "text/csv"}));
+    link.download = `${name}.csv`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
+  return html`<p class="bar"><span class="faint">The same data:</span> <a href=${address}>JSON</a>
+    ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${save}>CSV</button>`}
+    <button type="button" onClick=${() => setAsks(true)}>curl</button>
+    ${asks && html`<${Dialog} title="The same data with curl" close=${() => setAsks(false)}>
+      <p>On the gateway's machine, in the folder that holds its data directory. No sign-in is needed there.</p>
+      <${Copy} label="the curl command"
+        text=${`curl -gH 'X-Tollhouse-As: me' --unix-socket tollhouse-data/operator.sock 'localhost${pathname.replace(/^.*(?=\/console\/api)/, "")}${search}'`} /><//>`}</p>`;
+}
+
+/** Rows as CSV; a text that a spreadsheet would run as a formula gets an apostrophe before it. */
+function asCsv(rows) {
+  const names = Object.keys(rows[0]);
+  const text = (value) => {
+    const plain = value !== null && typeof value === "object" ? JSON.stringify(value) : String(value ?? "");
+    return `"${(typeof value === "string" ? plain.replace(/^[=+\-@\t\r]/, "'$&") : plain).replaceAll('"', '""')}"`;
+  };
+  return [names, ...rows.map((row) => names.map((name) => row[name]))].map((row) => row.map(text).join(",")).join("\r\n");
+}

@@ -1,0 +1,46 @@
+/** What Costs can show: the measures of a report, and how each is written. */
+import {count, duration, exactCount, money, shortMoney} from "./format.mjs";
+
+const exactMoney = (text) => (text === null ? "unknown" : `$${text}`);
+/** Sums keep ranges of durations: this is the upper end of one; the last range has none. */
+const bound = (ms, row) => (ms === null ? (row?.timed ? "> 5 min" : "unknown") : `≤ ${duration(Number(ms))}`);
+const amount = (title, more) => ({title, format: money, short: shortMoney, exact: exactMoney, ...more});
+const number = (title, more) => ({title, format: count, short: count, exact: exactCount, adds: true, ...more});
+const latency = (name, title) => ({[name]: {title, format: bound, short: duration, needs: [name, "timed"]}});
+
+/** By name. `adds`: values of groups make a sum, so they are stacked and have shares. `parts`: what it consists of. */
+export const MEASURES = {
+  cost: amount("Cost", {adds: true}),
+  calls: number("Calls"),
+  errors: number("Failed calls"),
+  unpriced: number("Calls without a price"),
+  tokens: number("Tokens", {
+    needs: ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"],
+    of: (row) => row.input_tokens + row.output_tokens,
+    parts: {
+      "input, not cached": (row) => Math.max(0, row.input_tokens - row.cache_read_tokens - row.cache_write_tokens),
+      "read from cache": (row) => row.cache_read_tokens,
+      "written to cache": (row) => row.cache_write_tokens,
+      output: (row) => row.output_tokens,
+    },
+  }),
+  input_tokens: number("Input tokens"),
+  cache_read_tokens: number("Cached tokens"),
+  cache_write_tokens: number("Tokens written to cache"),
+  output_tokens: number("Output tokens"),
+  reasoning_tokens: number("Reasoning tokens"),
+  cost_per_call: amount("Cost of a call"),
+  cost_per_million_tokens: amount("Cost of 1M tokens"),
+  ...latency("latency_p50_ms", "Latency (p50)"),
+  ...latency("latency_p95_ms", "Latency (p95)"),
+  ...latency("latency_p99_ms", "Latency (p99)"),
+};
+
+/** The value of a measure as text; null where there is none. */
+export function valueOf(name, row) {
+  const value = row && (MEASURES[name].of?.(row) ?? row[name]);
+  return value === null || value === undefined ? null : String(value);
+}
+
+/** What a report must show for measures. */
+export const needed = (names) => [...new Set(names.flatMap((name) => MEASURES[name].needs ?? [name]))];

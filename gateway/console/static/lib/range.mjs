@@ -1,0 +1,75 @@
+/** The span of time that the address names: relative, so that a link stays relative, or days. */
+import {all, go, to} from "./address.mjs";
+import {html, useState} from "./html.mjs";
+
+const DAY_MS = 86400000;
+const NAMES = {
+  "now-24h": "Last 24 hours",
+  "now-7d": "Last 7 days",
+  "now-30d": "Last 30 days",
+  mtd: "This month",
+  "last-month": "Last month",
+};
+
+const OWN = Intl.DateTimeFormat().resolvedOptions().timeZone;
+export const ZONES = [...new Set(["UTC", OWN])];
+
+/** A date as "2026-11-21" in UTC. */
+export const day = (date) => date.toISOString().slice(0, 10);
+export const daysBefore = (date, days) => new Date(date.getTime() - days * DAY_MS);
+const isDay = (text) => /^\d{4}-\d\d-\d\d$/.test(text ?? "") && !Number.isNaN(Date.parse(text));
+
+/** The day that it is in a zone, as a Date of that day in UTC, to count days with. */
+const today = (zone) => new Date(`${new Intl.DateTimeFormat("sv-SE", {timeZone: zone}).format(new Date())}T00:00Z`);
+
+/** {from, to, name} for the API; `to` is missing where the span reaches until now. A span that is unknown is the default. */
+export function span(query, byDefault = "now-30d") {
+  const now = today(zoneOf(query));
+  const [from, until] = [query.get("from"), query.get("to")];
+  if (isDay(from)) return {from, to: isDay(until) ? until : undefined, name: `${from} to ${isDay(until) ? until : "now"}`};
+  const asked = NAMES[from] || /^now-\d{1,3}[hd]$/.test(from ?? "") ? from : byDefault;
+  const name = NAMES[asked] ?? `Last ${asked.slice(4, -1)} ${asked.endsWith("h") ? "hours" : "days"}`;
+  const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
+  if (asked === "mtd") return {from: day(new Date(Date.UTC(year, month, 1))), name, asked};
+  if (asked === "last-month") {
+    return {from: day(new Date(Date.UTC(year, month - 1, 1))), to: day(new Date(Date.UTC(year, month, 0))), name, asked};
+  }
+  const many = Number(asked.slice(4, -1));
+  if (asked.endsWith("d")) return {from: day(daysBefore(now, many - 1)), name, asked};
+  const hour = new Date(Date.now() - (many - 1) * 3600000);
+  return {from: `${hour.toISOString().slice(0, 13)}:00:00Z`, name, asked};
+}
+
+/** The time zone that the address names, else UTC. */
+export function zoneOf(query) {
+  const asked = query.get("tz") ?? "UTC";
+  return ZONES.includes(asked) ? asked : "UTC";
+}
+
+/** Chooses the span; days of one's own in two fields. */
+export function RangePicker({path, query, byDefault = "now-30d"}) {
+  const [isOwn, setOwn] = useState(false);
+  const now = span(query, byDefault);
+  const others = all(query);
+  const choose = (from, until) => go(to(path, {...others, from: from === byDefault ? "" : from, to: until}));
+  const chosen = (event) => (event.target.value === "own" ? setOwn(true) : choose(event.target.value));
+  const submit = (event) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget);
+    setOwn(false);
+    choose(form.get("from"), form.get("to"));
+  };
+  return html`<span class="filters">
+    <select aria-label="Range" value=${now.asked ?? "own"} onChange=${chosen}>
+      ${Object.entries(NAMES).map(([value, name]) => html`<option key=${value} value=${value}>${name}</option>`)}
+      ${now.asked && !NAMES[now.asked] && html`<option value=${now.asked}>${now.name}</option>`}
+      <option value="own">${now.asked ? "Days ..." : now.name}</option></select>
+    ${(isOwn || !now.asked) && html`<form class="filters" onSubmit=${submit}>
+      <input type="date" name="from" aria-label="First day" defaultValue=${now.asked ? "" : now.from} required />
+      <input type="date" name="to" aria-label="Last day" defaultValue=${now.to} />
+      <button type="submit">Show</button></form>`}
+    ${ZONES.length > 1 && html`<select aria-label="Time zone" value=${zoneOf(query)}
+      onChange=${(event) => go(to(path, {...others, tz: event.target.value === "UTC" ? "" : event.target.value}))}>
+      ${ZONES.map((each) => html`<option key=${each}>${each}</option>`)}</select>`}
+    ${ZONES.length === 1 && html`<span class="faint">UTC</span>`}</span>`;
+}

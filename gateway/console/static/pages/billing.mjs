@@ -1,0 +1,77 @@
+/** Billing connections, and the drops that one of them took: the tab of the address is its id. */
+import {to} from "../lib/address.mjs";
+import {addressOf, send} from "../lib/api.mjs";
+import {html} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Fields, State, Tabs} from "../lib/parts.mjs";
+
+const PATH = "/billing";
+const role = "operator";
+const KINDS = {Disabled: "bad", "Pending Data": "wait"};
+
+const at = (id) => `/connections/${encodeURIComponent(id)}`;
+const change = (row, changes) => send("PATCH", at(row.id), changes).then(() => null);
+const required = (name, label, value, note) => ({name, label, value, note, required: true});
+const optional = (name, label, value, note) => ({name, label, value, note});
+
+const BUCKET = [["bucket_name", "Bucket", "where the provider leaves its files; empty: none"],
+  ["bucket_path", "Path in the bucket"], ["cloud_account_id", "Account of the bucket", "12 digits"]];
+
+/** What is edited of a connection; of a new one nothing is known. */
+const fields = (row) => [
+  required("name", "Name", row?.name),
+  required("cloud_provider", "Provider", row?.cloud_provider, "such as MongoDB"),
+  optional("upstream_connection_id", "Id upstream", row?.upstream_connection_id === row?.id ? "" : row.upstream_connection_id,
+    "empty: the same"),
+  ...BUCKET.map(([name, label, note]) => optional(name, label, row?.s3_bucket_info?.[name], note)),
+];
+
+/** What was typed, as the API takes it; a bucket of which nothing was typed is none. */
+function typed({bucket_name, bucket_path, cloud_account_id, ...given}) {
+  const bucket = {bucket_name, bucket_path, cloud_account_id};
+  return {...given, s3_bucket_info: Object.values(bucket).some(Boolean) ? bucket : null};
+}
+
+const column = (title, name, sort = name) => ({title, sort, value: (row) => row[name]});
+const shared = {at: PATH, what: ["connections"]};
+
+const CONNECTIONS = {
+  ...shared, path: "/connections", root: "connections", caption: "connections",
+  identity: (row) => row.id, heading: (row) => row.name, show: at, one: (answer) => answer.connection,
+  columns: [
+    column("Name", "name"),
+    {title: "State", value: (row) => html`<${State} word=${row.state} kind=${KINDS[row.state] ?? "good"} />`},
+    column("Provider", "cloud_provider"),
+    column("Id", "id", null),
+  ],
+  Details: ({row}) => html`<p><a href=${to(PATH, {tab: row.id})}>Its drops and months</a></p><${Fields}
+    of=${{id: row.id, provider: row.cloud_provider, id_upstream: row.upstream_connection_id, bucket: row.s3_bucket_info}} />`,
+  create: {title: "Create a connection", role,
+    fields: () => [...fields(), optional("id", "Id", "", "that senders use; empty: a new one")],
+    run: (_, {id, ...given}) => send("POST", "/connections", {...typed(given), connection_id: id || null}).then(() => null)},
+  actions: [
+    {title: "Edit", role, fields, run: (row, given) => change(row, typed(given))},
+    {title: "Enable", role, when: (row) => !row.is_enabled, run: (row) => change(row, {is_enabled: true})},
+    {title: "Disable", role, when: (row) => row.is_enabled, run: (row) => change(row, {is_enabled: false}),
+      text: () => "Drops to it are refused from now on."},
+    {title: "Delete", role, danger: true, exact: (row) => row.id,
+      run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
+      text: () => "Its rows are deleted, too. Drops that wait are still sent."},
+  ],
+  empty: html`<p>There is no billing connection, so every drop is refused.</p>`,
+};
+
+const drops = (id) => ({
+  ...shared, path: `${at(id)}/drops`, root: "billing_drops", caption: "drops", identity: (row) => row.drop_id,
+  columns: [
+    column("Drop", "drop_id", null),
+    {title: "Month, all its rows", value: ({month}) => html`<a href=${addressOf(`${at(id)}/drops/${month}`)}>${month}</a>`, sort: "month"},
+    {...column("Rows", "row_count"), kind: "number"},
+  ],
+});
+
+export function Page(given) {
+  const id = given.query.get("tab");
+  return html`${id && html`<${Tabs} path=${PATH} query=${given.query} tabs=${[["", "Connections"], [id, `Drops of ${id}`]]} />`}
+    <${ListPage} key=${id} list=${id ? drops(id) : CONNECTIONS} ...${given} />`;
+}

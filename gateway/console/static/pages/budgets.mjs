@@ -1,0 +1,179 @@
+/** Budgets: what views may cost, what was spent of it, where it leads, and which thresholds were met. */
+import {to} from "../lib/address.mjs";
+import {get, send} from "../lib/api.mjs";
+import {budgetFields, typedBudget} from "../lib/budget_fields.mjs";
+import {Lines} from "../lib/chart.mjs";
+import {ago, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
+import {html} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Fields, Problem, State, Table} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+import {day, daysBefore} from "../lib/range.mjs";
+
+const PATH = "/budgets";
+const role = "operator";
+const KINDS = {fired: "bad", pending: "wait", corrected: "good", cleared: "good"};
+const EXPAND = ["current", "history", "burnup", "forecast"];
+
+const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
+const whole = (text) => count(String(text).split(".")[0]);
+const formatOf = (row) => (row.measure === "cost" ? money : (text) => (text === null || text === undefined ? "unknown" : whole(text)));
+const firstDay = (row) => row.burnup && Object.keys(Object.values(row.burnup)[0])[0]; // of the running period, in its own zone
+const dash = (value, format) => (value === null || value === undefined ? "–" : format(value));
+const seen = (seconds) => (seconds === null ? "–" : ago(new Date(Number(seconds) * 1000)));
+const thresholds = (wanted) => Object.keys(wanted).filter((each) => wanted[each] === "Y").map(Number).sort((a, b) => a - b);
+
+function forecastOf({forecast, ...row}) {
+  const format = formatOf(row);
+  if (!forecast?.total) return html`<span class="faint" title=${forecast?.reason}>none yet</span>`;
+  return html`${format(forecast.total)} <span class="faint">${format(forecast.low)} to ${format(forecast.high)}</span>`;
+}
+
+function stateOf({problem, silence, percent, alerts}) {
+  if (problem) return ["not evaluated", "bad"];
+  if (silence && new Date(silence.until) > new Date()) return ["silent", "wait"];
+  return thresholds(alerts).some((each) => percent >= each) ? ["past a threshold", "bad"] : ["within", "good"];
+}
+
+const amount = (title, of) => ({title, kind: "number", value: (row) => dash(of(row), formatOf(row)), exact: of});
+
+const COLUMNS = [
+  {title: "Name", value: (row) => row.name, sort: "name"},
+  {title: "Period", value: (row) => row.granularity},
+  amount("Spent", (row) => row.current?.actual),
+  {title: "Planned", kind: "number", value: (row) => (row.per ? `${dash(row.default_amount, formatOf(row))} by ${row.per}` : dash(row.current?.planned, formatOf(row)))},
+  {title: "Used", kind: "number", value: (row) => dash(row.percent, (percent) => `${percent} %`), sort: "percent"},
+  {title: "Forecast", kind: "number", value: forecastOf},
+  {title: "Thresholds", value: ({alerts, percent}) => thresholds(alerts).map((each) => html`<${State} key=${each} word=${`${each} %`}
+    kind=${percent >= each ? "bad" : "plain"} /> `)},
+  {title: "State", value: (row) => html`<${State} word=${stateOf(row)[0]} kind=${stateOf(row)[1]} />`},
+];
+
+/** Every day of the running period: what was spent until its end, an even share of the plan, and the way to the forecast. */
+function burnUp({burnup, current, forecast}) {
+  const known = Object.entries(Object.values(burnup)[0]);
+  const length = Math.round((new Date(current.end) - new Date(current.start)) / 86400000); // a day has 23 to 25 hours
+  const days = Array.from({length}, (_, place) => day(daysBefore(new Date(known[0][0]), -place)));
+  const [today, spent] = [known.length - 1, known.at(-1)[1].actual];
+  const left = days.length - known.length;
+  const cells = [];
+  const add = (bin, group, value, rank) => cells.push({bin, group, amount: value, weight: 1000 ** rank}); // many days of one rank are less than one of the next
+  days.forEach((bin, place) => {
+    if (place <= today) add(bin, "spent", known[place][1].actual, 5);
+    if (current.planned !== null) add(bin, "planned, evenly", per(current.planned, days.length, place + 1), 4);
+    if (!forecast.total || place < today || !left) return;
+    for (const [weight, name] of ["low", "high", "total"].entries()) {
+      add(bin, name === "total" ? "forecast" : `forecast, ${name}`, sum([spent, per(minus(forecast[name], spent), left, place - today)]), weight + 1);
+    }
+  });
+  return {bins: days, cells};
+}
+
+function Details({row, isDark}) {
+  const [format, id] = [formatOf(row), at(row.id)];
+  const {data, error, reload} = useQuery(async () => {
+    const [alerts, owners] = await Promise.all([get(`${id}/alerts`), row.per ? get(`${id}/owners`) : {owners: []}]);
+    return {alerts: alerts.alerts, owners: owners.owners};
+  }, [row.id], ["budgets", "ledger"]);
+  const {current, forecast} = row;
+  return html`<p class="bar"><a href=${to("/costs", {view: row.view.id, from: firstDay(row), by: row.per ?? "model"})}>Its costs</a>
+    <a href=${to("/views", {view: row.view.id, open: row.view.id})}>Its view</a></p>
+    ${row.problem && html`<p class="wrong">${row.problem}</p>`}
+    ${current && html`<${Running} row=${row} format=${format} />`}
+    ${current && row.burnup && html`<${Lines} title="Spent so far" ...${burnUp(row)} field="budget" isDark=${isDark} format=${format}
+      short=${row.measure === "cost" ? shortMoney : (number) => whole(number)} zone=${row.time_zone} />`}
+    ${forecast && !forecast.total && html`<p class="faint">No forecast: ${forecast.reason}</p>`}
+    <${Problem} error=${error} retry=${reload} />
+    ${data && html`<h3>Thresholds of this period</h3><${Thresholds} row=${row} alerts=${data.alerts} />
+      ${data.owners.length > 0 && html`<h3>By ${row.per}</h3><${Table} caption="Owners" rows=${data.owners} identity=${(each) => String(each.owner)}
+        columns=${ownerColumns(format)} />`}
+      ${data.alerts.length > 0 && html`<h3>Alerts</h3><${Table} caption="Alerts" rows=${data.alerts} columns=${alertColumns(format)}
+        identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
+    ${row.history && html`<h3>Before</h3><${Table} caption="Periods" rows=${periods(row.history)} identity=${(each) => `${each.name} ${each.day}`}
+      columns=${periodColumns(format)} />`}
+    <h3>Its rules</h3><${Fields} of=${{measure: row.measure, for_each: row.per, amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
+      channels: row.channels, silence: row.silence, id: row.id}} />`;
+}
+
+function Running({row, format}) {
+  const {current, forecast, percent} = row;
+  return html`<dl class="numbers">
+    <div><dt>Spent since ${firstDay(row)}</dt><dd title=${current.actual}>${format(current.actual)}</dd>
+      <dd class="faint">${whole(current.calls)} calls${current.unpriced_calls > 0 && `, ${whole(current.unpriced_calls)} without a price`}</dd></div>
+    <div><dt>Planned</dt><dd title=${current.planned}>${dash(current.planned ?? row.default_amount, format)}</dd>
+      <dd class="faint">${current.owners ? `for each ${row.per}; ${current.owners.past} of ${current.owners.count} past it` : dash(percent, (each) => `${each} % of it is spent`)}</dd></div>
+    ${forecast?.total && html`<div><dt>Forecast</dt><dd title=${forecast.total}>${format(forecast.total)}</dd>
+      <dd class="faint">${format(forecast.low)} to ${format(forecast.high)}</dd></div>`}</dl>`;
+}
+
+const planned = ({planned_limits}) => Object.values(planned_limits).flatMap((each) => Object.entries(each).map(([first, {amount: text}]) => `${first}: ${text}`));
+const periods = (history) => Object.entries(history).flatMap(([name, found]) => Object.entries(found).map(([first, each]) => ({name, day: first, ...each})));
+
+const periodColumns = (format) => [
+  {title: "Begins", value: (each) => each.day},
+  {title: "Period", value: (each) => each.name},
+  {title: "Spent", kind: "number", value: (each) => dash(each.actual, format), exact: (each) => each.actual},
+  {title: "Planned", kind: "number", value: (each) => dash(each.planned, format)},
+];
+
+const ownerColumns = (format) => [
+  {title: "Name", value: (each) => each.owner ?? "unknown"},
+  {title: "Spent", kind: "number", value: (each) => format(each.actual), exact: (each) => each.actual},
+  {title: "Planned", kind: "number", value: (each) => dash(each.planned, format)},
+  {title: "Used", kind: "number", value: (each) => dash(each.percent, (percent) => `${percent} %`)},
+  {title: "Forecast", kind: "number", value: (each) => dash(each.forecast, format)},
+];
+
+const alertColumns = (format) => [
+  {title: "Period", value: (each) => each.period},
+  {title: "Threshold", value: (each) => `${each.percent} %, ${each.kind}`},
+  {title: "State", value: (each) => html`<${State} word=${each.state} kind=${KINDS[each.state]} />`},
+  {title: "At", kind: "number", value: (each) => `${format(each.value)} of ${format(each.planned)}`},
+  {title: "Of", value: (each) => each.owner ?? "all"},
+  {title: "Fired", value: (each) => seen(each.fired_at)},
+  {title: "Told", value: (each) => (each.told ? "yes" : "no")},
+];
+
+/** Each threshold with its states in the running period; of a budget with owners, how many have which. */
+function Thresholds({row, alerts}) {
+  const rows = [["actual", row.alerts], ["forecast", row.forecast_alerts]].flatMap(([kind, wanted]) => thresholds(wanted).map((percent) => ({kind, percent})));
+  const first = firstDay(row);
+  const states = ({kind, percent}) => {
+    const found = alerts.filter((each) => each.period >= first && each.kind === kind && each.percent === percent);
+    const words = [...new Set(found.map((each) => each.state))];
+    if (!words.length) return html`<${State} word="not met" kind="plain" />`;
+    return words.map((word) => html`<${State} key=${word} word=${row.per ? `${word}: ${found.filter((each) => each.state === word).length}` : word} kind=${KINDS[word]} /> `);
+  };
+  if (!rows.length) return html`<p class="faint">It has none, so it warns nobody.</p>`;
+  return html`<${Table} caption="Thresholds" rows=${rows} identity=${(each) => `${each.kind} ${each.percent}`} columns=${[
+    {title: "Threshold", value: (each) => `${each.percent} %`}, {title: "Of", value: (each) => (each.kind === "actual" ? "what is spent" : "the forecast")},
+    {title: "State", value: states}]} />`;
+}
+
+/** What is past already when a budget is made or changed; nothing to show where nothing is. */
+const told = ({already_past: past}) => (past?.length ? html`<p role="status">Past already, so that nobody is told: ${past.map((each) => `${each} %`).join(", ")}.</p>` : null);
+
+const list = ({views, dimensions}, isDark) => ({
+  path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: COLUMNS,
+  identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget,
+  show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
+  Details: ({row}) => html`<${Details} row=${row} isDark=${isDark} />`,
+  create: {title: "Create a budget", role, fields: () => budgetFields({}, views, dimensions),
+    run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(told)},
+  actions: [
+    {title: "Edit", role, fields: (row) => budgetFields(row, views, dimensions), run: (row, given) => send("PATCH", at(row.id), typedBudget(given, views)).then(told)},
+    {title: "Delete", role, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted, too. No call is blocked or lost.",
+      run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
+  ],
+  empty: html`<h2>There is no budget yet</h2><p>A budget says what the calls of a <a href=${to("/views")}>view</a> may cost in a month or another
+    period, and warns before and when that is spent. It blocks no call. Make a view first, if there is none.</p>`,
+});
+
+export function Page(given) {
+  const known = useQuery(async () => {
+    const [{views}, {report}] = await Promise.all([get("/views", {limit: 1000}), get("/report", {from: day(new Date()), show: "calls"})]);
+    return {views, dimensions: report.dimensions};
+  }, [], ["views"]);
+  return html`<${Problem} error=${known.error} retry=${known.reload} />
+    <${ListPage} list=${list(known.data ?? {views: [], dimensions: []}, given.isDark)} ...${given} />`;
+}

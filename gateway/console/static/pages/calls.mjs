@@ -1,0 +1,90 @@
+/** The newest records, and what is known of one: when it happened, what it cost and why, and where it went. */
+import {to} from "../lib/address.mjs";
+import {html} from "../lib/html.mjs";
+import {ago, count, duration, exactCount, money} from "../lib/format.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Fields, State, Table} from "../lib/parts.mjs";
+
+const PATH = "/calls";
+const LOOK_BACK_MS = 30 * 86400000; // for a record that is not among the newest
+const what = (row) => row.response_model ?? row.request_model ?? row.model ?? row.event_type ?? row.stream ?? "unknown";
+const tokens = (row) => (row.kind === "usage_metric" && row.unit !== "USD" ? row.value : null);
+const clock = (iso) => (iso ? `${iso.slice(0, 10)} ${iso.slice(11, 19)}` : "unknown");
+
+/** What counts of a record, as decimal text; null is unknown. */
+function cost(row) {
+  if (row.kind === "usage_metric") return row.unit === "USD" ? row.value : null;
+  return {reported: row.cost, estimated: row.estimated_cost}[row.cost_source] ?? null;
+}
+
+const number = (title, value) => ({title, kind: "number", value: (row) => (value(row) === null || value(row) === undefined ? "–"
+  : count(value(row))), exact: (row) => exactCount(value(row))});
+
+/** Of a table of records, here and in the live tail. */
+export const COLUMNS = [
+  {title: "Started (UTC)", value: (row) => clock(row.start_time).replace(/^\d+-/, ""), exact: (row) => row.start_time, sort: "start_time"},
+  {title: "Model or type", value: what},
+  number("Tokens in", (row) => row.input_tokens ?? tokens(row)),
+  number("Tokens out", (row) => row.output_tokens),
+  {title: "Cost", kind: "number", exact: cost, value: (row) => (row.kind === "inference" || cost(row) !== null
+    ? html`${row.cost_source === "estimated" && html`<span class="faint">est. </span>`}${money(cost(row))}` : "–")},
+  {title: "Status", value: (row) => (row.status ? html`<${State} word=${row.status} kind=${KINDS[row.status]} />` : "–")},
+  {title: "Team", value: (row) => row.team ?? "unknown"},
+  {title: "User", value: (row) => row.user ?? "unknown"},
+  {title: "Source", value: (row) => row.source},
+];
+const KINDS = {ok: "good", error: "bad"};
+
+/** Where one record is shown. */
+export const toRecord = (row) => to(PATH, {open: row.id});
+
+const LIST = {
+  path: "/records", root: "records", at: PATH, caption: "records", what: ["records"], inView: true, most: 200, columns: COLUMNS,
+  identity: (row) => row.id, Details: Call,
+  show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
+  Before: ({answer}) => html`<p class="faint">The newest ${exactCount(answer.looked_through.records)} records that are kept
+    ${answer.looked_through.since && html` were looked through, back to ${clock(answer.looked_through.since)} UTC`}. Prompts and
+    answers are never stored.</p>`,
+  empty: html`<h2>No record has arrived yet</h2><p><a href="#/">The overview</a> says how to send the first.</p>`,
+};
+
+function Call({row: {record, why, price_lines, routes, not_stored, ...place}}) {
+  return html`
+    ${place.state === "open" && html`<p><${State} word="open" /> A later report of the same call may still fill in what is
+      unknown here.</p>`}
+    <h3>What happened</h3><ol class="timeline">${steps(record, place).map(([at, text]) => html`<li key=${text}>
+      <span class="faint">${clock(at)}</span> ${text}</li>`)}</ol>
+    ${price_lines.length > 0 && html`<h3>What makes up the estimate</h3><${Table} caption="Price lines" rows=${price_lines}
+      columns=${PRICES} identity=${(line) => line.of} />`}
+    ${Object.keys(why).length > 0 && html`<h3>Why</h3><${Fields} of=${why} />`}
+    ${routes.length > 0 && html`<h3>Where it goes</h3><${Table} caption="Routes" rows=${routes} columns=${ROUTES}
+      identity=${(each) => each.route} />`}
+    <h3>The record</h3><${Fields} of=${record} />
+    <p class="faint">Not stored: ${not_stored.join("; ")}.</p>`;
+}
+
+const PRICES = [
+  {title: "Of", value: (line) => line.of},
+  {title: "Quantity", kind: "number", value: (line) => exactCount(line.quantity)},
+  {title: "Dollars per million", kind: "number", value: (line) => line.price},
+  {title: "Amount", kind: "number", value: (line) => money(line.amount), exact: (line) => `$${line.amount}`},
+];
+
+const ROUTES = [
+  {title: "Route", value: (each) => html`<a href=${to("/delivery", {open: each.route})}>${each.route}</a>`},
+  {title: "This record", value: (each) => html`<${State} word=${each.state} kind=${{passed: "good", dead: "bad"}[each.state] ?? "wait"} />`},
+  {title: "Last error", value: (each) => each.last_error ?? ""},
+];
+
+/** [time, text] of each thing that happened, in order. */
+function steps(record, {topic, number: place, committed_at}) {
+  const {start_time, end_time, status, error_type} = record;
+  const took = start_time && end_time ? ` after ${duration(new Date(end_time) - new Date(start_time))}` : "";
+  return [
+    start_time && [start_time, `${record.operation ?? record.kind.replaceAll("_", " ")} of ${what(record)} began`],
+    end_time && [end_time, `it ended${took}${status ? ` as ${status}` : ""}${error_type ? `: ${error_type}` : ""}`],
+    committed_at && [committed_at, `a report by ${record.source} was on disk as number ${place} of ${topic}, ${ago(committed_at)}`],
+  ].filter(Boolean);
+}
+
+export const Page = (given) => html`<${ListPage} list=${LIST} ...${given} />`;

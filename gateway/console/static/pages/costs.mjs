@@ -1,0 +1,193 @@
+/** What was spent, by one or two dimensions: bars over time, and a table beside the span before. */
+import {html, useState} from "../lib/html.mjs";
+import {all, go, grouped, to} from "../lib/address.mjs";
+import {addressOf, get, send} from "../lib/api.mjs";
+import {Lines, OTHER, StackedBars, UNKNOWN, nameOf} from "../lib/chart.mjs";
+import {change, percent} from "../lib/format.mjs";
+import {Elsewhere, Filters} from "../lib/list_page.mjs";
+import {MEASURES, needed, valueOf} from "../lib/measures.mjs";
+import {Confirm, Problem, Table, may} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
+import {rangeOf, typedView, viewFields} from "../lib/view_fields.mjs";
+
+const PATH = "/costs";
+const PAGE = 50;
+const [IN_CHART, IN_TABLE] = [5, 200]; // the largest groups; the others are one
+const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
+const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order"];
+const DRILL = ["model", "team", "user", "api_key", "source"]; // what a row is divided by next
+const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
+
+/** The address as a question: what is asked, and how it is shown. */
+function asked(query) {
+  const range = span(query);
+  const filters = [...query].filter(([name]) => !OURS.includes(name));
+  const where = filters.flatMap(([name, value]) => (value === UNKNOWN ? [`${name}=`, `${name}=${UNKNOWN}`] : [`${name}=${value}`]));
+  const days = (Date.parse(range.to ?? new Date().toISOString()) - Date.parse(range.from)) / 86400000;
+  const bins = Object.keys(BINS).filter((each) => days <= BINS[each]);
+  const byDefault = bins.find((each) => days < 2 || (each !== "hourly" && days < BINS[each] / 7)) ?? "monthly";
+  const by = query.getAll("by").slice(0, 2);
+  return {
+    range, filters, zone: zoneOf(query), by: by.length ? by : ["model"],
+    bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault,
+    measure: query.get("measure") in MEASURES ? query.get("measure") : "cost",
+    span: {from: range.from, to: range.to, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
+    where,
+  };
+}
+
+/** What is shown as a view, with the filter of the one that it is shown in. */
+async function draft({by, bin, filters, range, span: {view}}) {
+  const outer = view ? (await get(`/views/${encodeURIComponent(view)}`)).view.filter : {};
+  const filter = {...outer};
+  for (const [name, values] of Object.entries(grouped(filters))) {
+    const excludes = name.endsWith("!");
+    const place = excludes ? `!${name.slice(0, -1)}` : name;
+    const [own, held] = [values.flatMap((value) => (value === UNKNOWN ? [null, UNKNOWN] : [value])), outer[place]];
+    filter[place] = !held ? own : excludes ? [...new Set([...held, ...own])] : own.filter((value) => held.includes(value));
+  }
+  return {filter, principal_dimension: by[0], group_by: by, granularity: bin, range: rangeOf(range.asked)};
+}
+
+/** The questions of the table and of the picture. */
+function questions({by, bin, measure, span: when, where}) {
+  const largest = MEASURES[measure].adds && !MEASURES[measure].parts ? {top_by: measure} : {};
+  const table = {...when, where, by, show: needed([measure, ...ALONGSIDE]), compare: "previous"};
+  return [{...table, ...largest, top: IN_TABLE}, {...when, where, by: by[0], per: bin, show: needed([measure, "cost"]), ...largest, top: IN_CHART}, table];
+}
+
+async function load(at) {
+  const [table, bars] = await Promise.all(questions(at).slice(0, 2).map((each) => get("/report", each)));
+  return {at, table, bars};
+}
+
+export function Page({query, isDark, session}) {
+  const at = asked(query);
+  const found = useQuery(() => load(at), [String(query)], ["ledger"]);
+  const [choices, setChoices] = useState({});
+  const [saves, setSaves] = useState(null);
+  const {data} = found;
+  const here = (changes) => to(PATH, {...all(query), ...changes});
+  const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
+    onChange=${(event) => go(here(set(event.target.value)))}>${options.map((each) => {
+      const [word, title] = [each].flat();
+      return html`<option key=${word} value=${word}>${title ?? word}</option>`;
+    })}</select></label>`;
+  const fields = data?.table.report.dimensions ?? at.by;
+  const chose = async (field) => {
+    if (!field) return;
+    const answer = await get("/report", {...at.span, by: field, show: "cost", top: IN_TABLE}).catch(() => ({rows: []}));
+    const ranked = answer.rows.sort((a, b) => Number(b.cost) - Number(a.cost)).map((row) => nameOf(row[field]));
+    setChoices({[field]: ranked.includes(OTHER) ? [] : [...new Set(ranked)]}); // too many to choose from: it is typed
+  };
+  const available = fields.map((field) => ({field, valid_values: choices[field] ?? []}));
+  const [first, second] = at.by;
+  return html`
+    <div class="bar">
+      <${RangePicker} path=${PATH} query=${query} />
+      ${pick("by", "by", first, fields, (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean)}))}
+      ${pick("then", "by", second ?? "", [["", "nothing"], ...fields.filter((each) => each !== first)], (chosen) => ({by: [first, chosen]}))}
+      ${pick("show", "measure", at.measure, Object.entries(MEASURES).map(([name, {title}]) => [name, title]))}
+      ${pick("bars", "bin", at.bin, at.bins)}
+    </div>
+    <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
+      ${may(session, "operator") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
+    ${saves && html`<${Confirm} title="Save as view" fields=${viewFields(saves, fields)} close=${() => setSaves(null)}
+      run=${async (given) => go(to(PATH, {...all(query), ...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
+        view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
+    <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
+    ${!data && !found.error && html`<p role="status">Loading ...</p>`}
+    ${data && html`<${Answer} ...${{...data, isDark, here, query}} />`}`;
+}
+
+function Answer({table, bars, at, isDark, here, query}) {
+  const {by, range, measure: name, zone} = at;
+  const measure = MEASURES[name];
+  const {previous} = table.report;
+  if (!table.rows.length) {
+    return html`<section><p>Nothing was counted: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
+      ${at.filters.length > 0 && html` <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by})}>Remove the filters</a>`}</p></section>`;
+  }
+  const whole = {...table.total, of: table.rows.length};
+  const [now, before] = [(row) => valueOf(name, row), (row) => valueOf(name, row.previous)];
+  const changed = (row) => Object.values(change(now(row), before(row), measure.format)).filter(Boolean).join(" ");
+  const column = (each) => ({title: MEASURES[each].title, kind: "number", sort: each, of: (row) => valueOf(each, row),
+    value: (row) => MEASURES[each].format(valueOf(each, row), row), exact: (row) => MEASURES[each].exact?.(valueOf(each, row))});
+  const columns = [
+    ...by.map((field, place) => ({title: field, kind: "text", sort: field, of: (row) => nameOf(row[field]),
+      value: (row) => (row.of ? !place && `Total of ${row.of}` : nameOf(row[field]))})),
+    column(name),
+    measure.adds && {title: "Share", kind: "number", value: (row) => percent(now(row), now(whole))},
+    {title: "Before", kind: "number", sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
+    {title: "Change", kind: "number", sort: "change", value: changed, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
+    ...ALONGSIDE.filter((each) => each !== name).map(column),
+  ].filter(Boolean);
+  const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];
+  const sort = {key, order, by: (next) => go(here({sort: next, order: next === key && order === "desc" ? "asc" : "desc"}))};
+  const rows = sorted(table.rows, columns.find((each) => each.sort === key) ?? columns[by.length], order);
+  const until = day(daysBefore(new Date(`${previous.to.slice(0, 19)}Z`), 0.001));
+  const everything = questions(at)[2];
+  return html`
+    <${Picture} ...${{bars, at, isDark, here}} />
+    <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.join(" and ")}`}
+      href=${(row) => deeper(row, at, here)} />
+    <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from the rate card. ${" "}
+      <a href=${calls(at.filters)}>The calls</a></p>
+    <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
+}
+
+const calls = (filters) => to("/calls", grouped(filters.filter(([name]) => name !== "request_model" && !name.startsWith("tag:"))));
+
+/** A row's own filters, divided by what comes next; its calls where nothing is left to divide by; none of what is folded. */
+function deeper(row, at, here) {
+  const filters = at.by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
+  if (filters.some(([, value]) => value === OTHER)) return null;
+  const set = [...at.filters, ...filters].map(([name]) => name);
+  const next = DRILL.find((field) => !set.includes(field));
+  return next ? here({...Object.fromEntries(filters), by: next, sort: "", order: ""}) : calls([...at.filters, ...filters]);
+}
+
+function sorted(rows, {of}, order) {
+  const compared = (a, b) => (Number.isNaN(Number(a)) || Number.isNaN(Number(b)) ? String(a).localeCompare(String(b)) : Number(a) - Number(b));
+  return [...rows].sort((a, b) => (order === "asc" ? 1 : -1) * compared(of(a) ?? -1, of(b) ?? -1));
+}
+
+function Rows({rows, ...table}) {
+  const [many, setMany] = useState(PAGE);
+  return html`<p role="status" class="unseen">${rows.length} rows</p>
+    <${Table} ...${table} rows=${rows.slice(0, many)} />
+    ${rows.length > many && html`<p><button type="button" onClick=${() => setMany(many + PAGE)}>More</button> ${" "}
+      <span class="faint">${many} of ${rows.length} rows; the total counts all.</span></p>`}`;
+}
+
+function Picture({bars, at, isDark, here}) {
+  const [field, measure] = [at.by[0], MEASURES[at.measure]];
+  const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
+  const bins = allBins(bars, at.bin, labelled);
+  const title = `${measure.title} by ${measure.parts ? "category" : field}, ${at.bin}`;
+  const cells = bars.rows.flatMap((row) => {
+    const parts = measure.parts ? Object.entries(measure.parts).map(([part, of]) => [part, String(of(row))]) : [[nameOf(row[field]), valueOf(at.measure, row)]];
+    return parts.map(([group, amount]) => ({bin: labelled(row.period), group, amount, weight: row.cost}));
+  });
+  return html`<${measure.adds ? StackedBars : Lines} ...${{title, bins, cells, isDark, format: measure.format, short: measure.short, zone: at.zone}}
+    field=${measure.parts ? "category" : field} isOpen=${!at.range.to}
+    href=${measure.parts ? null : (group) => deeper({[field]: group}, at, here)}
+    toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))} />`;
+}
+
+/** Every bin of the span, those without a call too. */
+function allBins({report: {from, to: until}, rows}, bin, labelled) {
+  const found = new Set(rows.map((row) => labelled(row.period)));
+  const step = {hourly: 3600000, daily: 86400000}[bin];
+  const [start, end] = [from, until].map((time) => Date.parse(`${time.slice(0, 19)}Z`)); // the zone's own hours, counted as if in UTC
+  for (let time = start; step && time < end; time += step) found.add(labelled(new Date(time).toISOString()));
+  return [...found].sort();
+}
+
+/** The span of one bar. */
+function within(bin, kind) {
+  const first = new Date(bin);
+  const month = new Date(Date.UTC(first.getUTCFullYear(), first.getUTCMonth() + 1, 0));
+  return {from: bin, to: day({daily: first, weekly: daysBefore(first, -6), monthly: month}[kind]), bin: ""};
+}

@@ -1,0 +1,154 @@
+/** What leaves Tollhouse: routes and what stops them, requests under way, and what upstreams refused. */
+import {to} from "../lib/address.mjs";
+import {get, send} from "../lib/api.mjs";
+import {html, useState} from "../lib/html.mjs";
+import {ago, duration, exactCount} from "../lib/format.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Confirm, Copy, Fields, State, Tabs, may} from "../lib/parts.mjs";
+
+const PATH = "/delivery";
+const byRoute = (tab, route) => to(PATH, {tab, route});
+const toUnknown = (route) => to("/streams", {tab: "unknown", route});
+const records = (row) => exactCount(row.last - row.first + 1);
+const span = (row) => `${row.first} to ${row.last}`;
+
+const FIXES = {
+  parked: html`The destination refuses the key or the address, and nothing is lost. Mend the key's secret or the address in the
+    configuration; <code>tollhouse check --config FILE</code> tries it. The route tries again every minute and when a secret changes.`,
+  refusing: html`The destination refuses every record, so one at a time is tried and none is set aside. Mostly its address, its
+    version or its schema is not what was meant.`,
+  orphaned: html`Its destination is no longer in the configuration, and what it still has to send is kept. Put the destination
+    back, or drop the route.`,
+};
+
+const ROUTES = {
+  path: "/routes", root: "routes", at: PATH, caption: "routes", what: ["routes"],
+  identity: (row) => row.route,
+  columns: [
+    {title: "Route", value: (row) => row.route, sort: "route"},
+    {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
+    {title: "Waiting", kind: "number", value: (row) => exactCount(row.queued), sort: "queued"},
+    {title: "Oldest waits", kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
+    {title: "Unknown fate", kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
+    {title: "Reason", value: (row) => row.reason ?? ""},
+  ],
+  Details: ({row}) => html`<p><${State} word=${row.state} /> ${row.reason}</p>
+    ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${row} />
+    <p class="bar"><a href=${byRoute("sending", row.route)}>What is under way</a>
+      <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>Partial refusals</a>
+      ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unknown</a>`}</p>`,
+  actions: [
+    {title: "Replay", role: "operator", when: (row) => row.route.includes("/") && row.state !== "orphaned",
+      text: () => "Sends records again that were settled before. First their number is shown.",
+      fields: () => [{name: "since", label: "Committed since", note: "such as 2026-01-31T12:00:00Z", required: true},
+        {name: "until", label: "until", note: "empty: now"}],
+      run: async (row, given) => {
+        const wanted = {route: row.route, since: given.since, ...(given.until && {until: given.until})};
+        const {replay} = await send("POST", "/replay", {...wanted, dry_run: true});
+        return html`<${Replay} wanted=${{...wanted, until: replay.until}} count=${replay.records} />`;
+      }},
+    {title: "Drop the route", role: "operator", danger: true, when: (row) => row.state === "orphaned", exact: (row) => row.route,
+      text: (row) => `${exactCount(row.queued)} records that were to leave by ${row.route} are given up. They stay in reports.`,
+      run: (row) => send("DELETE", `/routes/${row.route.split("/").map(encodeURIComponent).join("/")}`).then(() => null)},
+  ],
+  empty: html`<h2>Nothing leaves this Tollhouse</h2><p>That is fine: records are kept, counted and shown here. To forward them, add${" "}
+    <code>[upstream]</code> or <code>[[destinations]]</code> to the configuration.</p>`,
+};
+
+function Replay({wanted, count}) {
+  const [done, setDone] = useState("");
+  const start = () => send("POST", "/replay", wanted).then(({replay}) => setDone(`${exactCount(replay.records)} records are sent again.`),
+    (error) => setDone(error.message));
+  return html`<p role="status">${done || `${exactCount(count)} records of ${wanted.route} from ${wanted.since} to ${wanted.until} would be sent
+    again. An upstream that does not know them as repeats counts them twice.`}</p>
+    ${!done && count > 0 && html`<button type="button" class="main danger" onClick=${start}>Send ${exactCount(count)} again</button>`}`;
+}
+
+const SENDING = {
+  path: "/deliveries", root: "deliveries", at: PATH, caption: "requests that are not settled", what: ["routes"],
+  identity: (row) => String(row.id),
+  columns: [
+    {title: "Delivery", value: (row) => row.id, sort: "id"},
+    {title: "Route", value: (row) => row.route, sort: "route"},
+    {title: "State", value: (row) => html`<${State} word=${row.state} />`},
+    {title: "Records", kind: "number", value: records, exact: span, sort: "first"},
+    {title: "Attempts", kind: "number", value: (row) => row.attempts, sort: "attempts"},
+    {title: "Next at", value: (row) => row.not_before ?? "–", sort: "not_before"},
+    {title: "Last error", value: (row) => row.last_error ?? ""},
+  ],
+  Details: ({row}) => html`<${Fields} of=${row} />
+    ${row.state === "unknown" && html`<p><a href=${toUnknown(row.route)}>Say whether it arrived</a></p>`}`,
+  empty: html`<p>None: every request that was sent is settled.</p>`,
+};
+
+const letters = (verb) => (row) => send("POST", `/dead/${verb}`, {ids: [row.id]}).then(() => null);
+
+const DEAD = {
+  path: "/dead", root: "dead", at: PATH, caption: "dead letters", what: ["dead"],
+  identity: (row) => String(row.id), show: (id) => `/dead/${id}`, one: (answer) => answer.dead,
+  columns: [
+    {title: "Dead letter", value: (row) => row.id, sort: "id"},
+    {title: "Route", value: (row) => row.route, sort: "route"},
+    {title: "Refused", value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
+    {title: "Status", value: (row) => row.status, sort: "status"},
+    {title: "What the upstream said", value: (row) => row.error},
+  ],
+  Details: ({row}) => html`<p>${row.route} refused this record ${ago(row.at)} while it took others: <strong>${row.status}</strong>
+      ${" "}${row.error}</p>
+    <p><a href=${to("/calls", {open: row.record_id})}>The record's history</a></p>
+    <${Copy} label="the record" text=${JSON.stringify(row.record, null, 2)} />`,
+  actions: [
+    {title: "Retry", role: "operator", run: letters("retry"), text: (row) => `The record is sent to ${row.route} again.`},
+    {title: "Edit and retry", role: "operator", when: (row) => row.record?.kind !== "unit_cost",
+      text: () => "Change what the upstream refused; the record is sent with it. The ledger keeps what it counted.",
+      fields: (row) => [{name: "record", label: "Record (JSON)", type: "area", value: JSON.stringify(row.record, null, 2), required: true}],
+      run: (row, given) => send("PATCH", `/dead/${row.id}`, {record: JSON.parse(given.record)}).then(() => null)},
+    {title: "Discard", role: "operator", danger: true, run: letters("discard"),
+      text: (row) => `The record is never sent to ${row.route}. It is counted as discarded, and stays in reports.`},
+  ],
+  Before: Every,
+  empty: html`<p>None: no upstream refused a record for good.</p>`,
+};
+
+/** Retries or discards every dead letter that matches the filters, not only those of this page. */
+function Every({answer, session, reload}) {
+  const [verb, setVerb] = useState(null);
+  const total = answer.pagination.total_count;
+  if (total < 2 || !may(session, "operator")) return null;
+  const run = async () => {
+    const ids = [];
+    for (let asked = {...answer.filtering.current, limit: 1000}; asked.cursor !== null;) {
+      const {dead, pagination} = await get("/dead", asked);
+      ids.push(...dead.map((each) => each.id));
+      asked = {cursor: pagination.cursor.next_cursor};
+    }
+    await send("POST", `/dead/${verb}`, {ids});
+    reload();
+  };
+  return html`<p class="bar"><button type="button" onClick=${() => setVerb("retry")}>Retry all ${total}</button>
+    <button type="button" class="danger" onClick=${() => setVerb("discard")}>Discard all ${total}</button></p>
+    ${verb && html`<${Confirm} title=${`${verb === "retry" ? "Retry" : "Discard"} all that match`} run=${run} close=${() => setVerb(null)}
+      danger=${verb === "discard"} exact=${verb === "discard" ? "discard" : undefined}
+      text=${verb === "retry" ? `${total} records are sent again.` : `${total} records are never sent.`} />`}`;
+}
+
+const REFUSALS = {
+  path: "/partial-refusals", root: "partial_refusals", at: PATH, caption: "partial refusals", what: ["routes"],
+  identity: (row) => `${row.route} ${row.first} ${row.at}`,
+  columns: [
+    {title: "Route", value: (row) => row.route, sort: "route"},
+    {title: "Refused", kind: "number", value: (row) => exactCount(row.count), sort: "count"},
+    {title: "Of records", value: span},
+    {title: "When", value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
+    {title: "What the upstream said", value: (row) => row.words ?? ""},
+  ],
+  empty: html`<p>None: no upstream took only a part of a request.</p>`,
+};
+
+const TABS = [["routes", "Routes", ROUTES], ["sending", "Under way", SENDING], ["dead", "Dead letters", DEAD],
+  ["refusals", "Partial refusals", REFUSALS]];
+
+export function Page(given) {
+  const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} /><${ListPage} key=${name} list=${list} ...${given} />`;
+}

@@ -1,0 +1,124 @@
+/** The machines and clusters that send, the files of clusters, and the names that were heard without an enrolment. */
+import {send} from "../lib/api.mjs";
+import {html} from "../lib/html.mjs";
+import {ago, exactCount} from "../lib/format.mjs";
+import {asText, labelsField, labelsIn} from "../lib/labels.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {State, Tabs} from "../lib/parts.mjs";
+
+const PATH = "/devices";
+const act = (verb) => (row) => send("POST", `/devices/${encodeURIComponent(row.id)}/${verb}`, {}).then(() => null);
+
+/** A text of labels as a change of those before: one that is gone is null. */
+const changed = (before, text) => ({...Object.fromEntries(Object.keys(before).map((name) => [name, null])), ...labelsIn(text)});
+
+const DEVICES = {
+  path: "/devices", root: "devices", at: PATH, caption: "devices", what: ["devices"],
+  identity: (row) => row.id,
+  show: (id) => `/devices/${encodeURIComponent(id)}`, one: (answer) => answer.device,
+  columns: [
+    {title: "Device", value: (row) => row.id, sort: "id"},
+    {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
+    {title: "Host name", value: (row) => row.hostname || "unknown", sort: "hostname"},
+    {title: "User", value: (row) => row.user || "unknown", sort: "user"},
+    {title: "Platform", value: (row) => row.platform || "unknown", sort: "platform"},
+    {title: "Agent", value: (row) => row.agent_version || "unknown", sort: "agent_version"},
+    {title: "Last seen", value: (row) => ago(row.last_seen), exact: (row) => row.last_seen, sort: "last_seen"},
+    {title: "Enrolled", value: (row) => ago(row.enrolled), exact: (row) => row.enrolled, sort: "enrolled"},
+    {title: "Labels", value: (row) => asText(row.labels).replaceAll("\n", ", ")},
+  ],
+  actions: [
+    {title: "Approve", role: "operator", when: (row) => ["pending", "revoked"].includes(row.state), run: act("approve"),
+      text: (row) => `${row.id} may send from now on.`},
+    {title: "Label", role: "operator", fields: (row) => [labelsField(row.labels)],
+      run: (row, {labels}) => send("PATCH", `/devices/${encodeURIComponent(row.id)}`, {labels: changed(row.labels, labels)}).then(() => null)},
+    {title: "Reset", role: "operator", danger: true, exact: (row) => row.id, run: act("reset"),
+      text: (row) => `Tollhouse forgets the fingerprint and the key of ${row.id}; it must enrol again.`},
+    {title: "Revoke", role: "operator", danger: true, when: (row) => row.state !== "revoked", exact: (row) => row.id, run: act("revoke"),
+      text: (row) => `What ${row.id} sends from now on is refused. It can be approved again.`},
+    {title: "Delete", role: "operator", danger: true, exact: (row) => row.id,
+      run: (row) => send("DELETE", `/devices/${encodeURIComponent(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
+      text: (row) => `Tollhouse forgets ${row.id} and its key. It may enrol again; to refuse it, revoke it.`},
+  ],
+  create: {title: "Admit a device", role: "operator", fields: () => [{name: "id", label: "Device", required: true}],
+    run: (_, {id}) => send("POST", "/devices", {id}).then(() => null)},
+  empty: html`<h2>No device is enrolled</h2><p>With <code>tollhouse agent</code> on each laptop you see which machines report
+    and which went quiet. It enrols with a key: <code>tollhouse keys create --name laptops --scope ai-control-plane:enroll-device</code></p>`,
+};
+
+const UNENROLLED = {
+  path: "/unenrolled", root: "unenrolled", at: PATH, caption: "names that are not enrolled", what: ["devices"],
+  identity: (row) => row.name,
+  columns: [
+    {title: "Name", value: (row) => row.name, sort: "name"},
+    {title: "API key", value: (row) => row.key},
+    {title: "Records", kind: "number", value: (row) => exactCount(row.count), sort: "count"},
+    {title: "First seen", value: (row) => ago(row.first_seen), exact: (row) => row.first_seen},
+    {title: "Last seen", value: (row) => ago(row.last_seen), exact: (row) => row.last_seen, sort: "last_seen"},
+  ],
+  actions: [{title: "Admit", role: "operator", run: (row) => send("POST", "/devices", {id: row.name}).then(() => null)}],
+  empty: html`<p>Every device that records name is enrolled.</p>`,
+};
+
+const FILE_STATES = {uploaded: "wait", announced: "wait", damaged: "bad", discarded: "bad", expired: "bad"};
+
+const cluster = (id) => `/clusters/${encodeURIComponent(id)}`;
+const change = (row, changes) => send("PATCH", cluster(row.id), changes).then(() => null);
+
+const CLUSTERS = {
+  path: "/clusters", root: "clusters", at: PATH, caption: "clusters", what: ["devices"],
+  identity: (row) => row.id, heading: (row) => row.display_name || row.name,
+  show: cluster, one: (answer) => answer.cluster,
+  columns: [
+    {title: "Cluster", value: (row) => row.display_name || row.name, sort: "name"},
+    {title: "State", value: (row) => html`<${State} word=${row.enabled ? row.silent ? "silent" : row.state : "disabled"} />`},
+    {title: "Account", value: (row) => row.account || "unknown"},
+    {title: "Region", value: (row) => row.region || "unknown"},
+    {title: "Agent", value: (row) => row.agent_version || "unknown"},
+    {title: "Kubernetes", value: (row) => row.k8s_version || "unknown"},
+    {title: "Failed checks", kind: "number", value: (row) => exactCount(row.checks.filter((each) => !each.passing).length)},
+    {title: "Last seen", value: (row) => ago(row.last_seen), exact: (row) => row.last_seen, sort: "last_seen"},
+  ],
+  actions: [
+    {title: "Edit", role: "operator",
+      fields: (row) => [{name: "display_name", label: "Name shown", value: row.display_name}, labelsField(row.labels)],
+      run: (row, {display_name, labels}) => change(row, {display_name, labels: changed(row.labels, labels)})},
+    {title: "Enable", role: "operator", when: (row) => !row.enabled, run: (row) => change(row, {enabled: true})},
+    {title: "Disable", role: "operator", when: (row) => row.enabled, run: (row) => change(row, {enabled: false}),
+      text: (row) => `What the agent of ${row.name} sends is refused; it keeps it until the cluster is enabled.`},
+    {title: "Delete", role: "operator", danger: true, exact: (row) => row.name,
+      run: (row) => send("DELETE", `${cluster(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
+      text: (row) => `Tollhouse forgets ${row.name} of account ${row.account || "unknown"} in ${row.region || "unknown"} until it reports again.`},
+  ],
+  empty: html`<h2>No cluster has reported</h2><p>A cluster is here when its agent sends container metrics, or when a device enrols
+    with the label <code>kind=cluster</code>.</p>`,
+};
+
+const FILES = {
+  path: "/container-files", root: "container_files", at: PATH, caption: "container files", what: ["container_files"],
+  identity: (row) => row.id, heading: (row) => row.reference,
+  columns: [
+    {title: "File", value: (row) => row.reference},
+    {title: "State", value: (row) => html`<${State} word=${row.state} kind=${FILE_STATES[row.state]} />`, sort: "state"},
+    {title: "Kind", value: (row) => row.kind},
+    {title: "Cluster", value: (row) => row.cluster || "unknown"},
+    {title: "Bytes", kind: "number", value: (row) => exactCount(row.size), sort: "size"},
+    {title: "Announced", value: (row) => ago(row.announced), exact: (row) => row.announced, sort: "announced"},
+    {title: "Uploaded", value: (row) => ago(row.uploaded), exact: (row) => row.uploaded, sort: "uploaded"},
+    {title: "Problem", value: (row) => row.problem ?? ""},
+  ],
+  actions: [{title: "Discard", role: "operator", danger: true, when: (row) => row.state === "uploaded", exact: (row) => row.reference,
+    run: (row) => send("POST", `/container-files/${encodeURIComponent(row.id)}/discard`, {confirm: row.reference}).then(() => null),
+    text: () => "Its bytes are removed, and the upstream never gets them."}],
+  empty: html`<h2>No container file has been announced</h2><p>The agent of a cluster announces its files to${" "}
+    <code>/v1/container-metrics</code> and uploads them; here is what became of each.</p>`,
+};
+
+const LISTS = {devices: DEVICES, clusters: CLUSTERS, files: FILES, unenrolled: UNENROLLED};
+
+export function Page(given) {
+  const tab = given.query.get("tab");
+  return html`<${Tabs} path=${PATH} query=${given.query}
+      tabs=${[["devices", "Devices"], ["clusters", "Clusters"], ["files", "Container files"], ["unenrolled", "Not enrolled"]]} />
+    <${ListPage} key=${tab} list=${LISTS[tab] ?? DEVICES} ...${given} />`;
+}

@@ -1,0 +1,68 @@
+/** What the detectors found, by what it costs; how far somebody is with it, and what was said about it. */
+import {to} from "../lib/address.mjs";
+import {send} from "../lib/api.mjs";
+import {ago, money} from "../lib/format.mjs";
+import {html} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {State} from "../lib/parts.mjs";
+
+const PATH = "/insights";
+const OPEN = ["new", "in_progress", "on_hold"];
+const WEEK_S = 7 * 86400;
+const PAGES = {delivery: ["/delivery", "Delivery"], keys: ["/keys", "API Keys"]}; // what a category is about, if not costs
+const VIEWS = { // of the costs of its time, by category; by model where nothing is said
+  spend: {by: ["team", "model"]}, prices: {by: ["model", "cost_source"]}, attribution: {by: "api_key"}, caching: {measure: "cache_read_tokens"},
+  reliability: {measure: "errors"}, duplicates: {by: "source", measure: "calls"}, "model choice": {by: ["user", "model"]},
+};
+const DONE = {addressed: "good", on_hold: "plain"};
+
+const at = (id) => `/insights/${encodeURIComponent(id)}`;
+const time = (seconds) => new Date(Number(seconds) * 1000);
+const day = (seconds) => time(seconds).toISOString().slice(0, 10);
+const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
+const impact = (row) => (/[1-9]/.test(row.cost_impact) ? money(row.cost_impact) : "not stated");
+const valid = (answer, field) => answer.filtering.available.find((each) => each.field === field).valid_values;
+
+function Details({row}) {
+  const [path, title] = PAGES[row.category] ?? [];
+  const costs = to("/costs", {from: day(row.created - WEEK_S), to: day(row.last_updated), by: "model", ...VIEWS[row.category]});
+  return html`<p><${State} word=${row.status} kind=${DONE[row.status]} /> · ${impact(row)} · effort ${row.effort.replace("_", " ")} · ${row.category}${" "}
+      · found ${seen(row.created)}</p>
+    <p class="text">${row.description}</p>
+    <p class="bar"><a href=${costs}>Costs of that time</a>${path && html`<a href=${to(path)}>${title}</a>`}
+      ${row.link && html`<a href=${row.link} rel="noreferrer">${row.link}</a>`}</p>
+    ${row.comments.length > 0 && html`<h3>Comments</h3>`}
+    ${row.comments.map((each) => html`<p key=${each.id} class="text"><strong>${each.author}</strong>${" "}
+      <span class="faint">${seen(each.created)}</span><br />${each.message}</p>`)}`;
+}
+
+const INSIGHTS = {
+  path: PATH, root: "insights", at: PATH, caption: "insights", what: ["insights"],
+  identity: (row) => row.id, show: at, one: ({insight, comments}) => ({...insight, comments}), heading: (row) => row.title,
+  columns: [
+    {title: "Insight", value: (row) => row.title, sort: "title"},
+    {title: "Status", value: (row) => html`<${State} word=${row.status} kind=${DONE[row.status]} />`, sort: "status"},
+    {title: "Cost impact", kind: "number", value: impact, exact: (row) => `$${row.cost_impact}`, sort: "cost_impact"},
+    {title: "Effort", value: (row) => row.effort.replace("_", " "), sort: "effort"},
+    {title: "Category", value: (row) => row.category, sort: "category"},
+    {title: "Last updated", value: (row) => seen(row.last_updated), sort: "last_updated"},
+  ],
+  Details,
+  Before: () => html`<p class="bar"><a class="chip" href=${to(PATH, {status: OPEN, sort: "cost_impact", order: "desc"})}>Open, by money</a>
+    <a class="chip" href=${to(PATH)}>All, by status</a></p>`,
+  create: {title: "Look now", role: "operator", text: () => "Every detector looks at the newest records and the week's costs. It also happens once an hour.",
+    run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
+      ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
+      ${found.failed.length > 0 && html` These could not look: ${found.failed.join(", ")}; the log says why.`}</p>`)},
+  actions: [
+    {title: "Set status", role: "operator",
+      fields: (row, answer) => [{name: "status", label: "Status", type: "select", value: row.status, options: valid(answer, "status")}],
+      run: (row, {status}) => send("PATCH", at(row.id), {status}).then(() => null)},
+    {title: "Comment", role: "operator", fields: () => [{name: "message", label: "Comment", type: "area", rows: 4, required: true}],
+      run: (row, {message}) => send("POST", `${at(row.id)}/comments`, {message}).then(() => null)},
+  ],
+  empty: html`<h2>Nothing was found</h2><p>Detectors look every hour for spend that jumped, models without a price, calls that are
+    reported twice or repeated, traffic without an owner, routes that are stuck, and keys that nobody uses.</p>`,
+};
+
+export const Page = (given) => html`<${ListPage} list=${INSIGHTS} ...${given} />`;

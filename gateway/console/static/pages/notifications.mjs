@@ -1,0 +1,85 @@
+/** What is told to people and programs outside: the channels with their state, and every notification on its way. */
+import {to} from "../lib/address.mjs";
+import {send} from "../lib/api.mjs";
+import {ago, count, exactCount} from "../lib/format.mjs";
+import {html} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Copy, Fields, State, Tabs} from "../lib/parts.mjs";
+
+const PATH = "/notifications";
+const role = "operator";
+const STATES = {waiting: "wait", sent: "good", failed: "bad", discarded: "plain"};
+const CHANNELS = {running: "good", failing: "wait", parked: "bad", removed: "plain"};
+const SEVERITIES = {critical: "bad", warning: "wait", info: "plain"};
+
+const column = (title, name, sort = name) => ({title, sort, value: (row) => row[name]});
+const number = (title, name, sort) => ({title, sort, kind: "number", value: (row) => count(row[name]), exact: (row) => exactCount(row[name])});
+const state = (kinds) => ({title: "State", sort: "state", value: (row) => html`<${State} word=${row.state} kind=${kinds[row.state]} />`});
+const seen = (time) => (time ? html`<span title=${time}>${ago(time)}</span>` : "–");
+const ids = (action, row) => send("POST", `${PATH}/${action}`, {ids: [row.id]}).then(() => null);
+const shared = {at: PATH, what: ["notifications"]};
+
+const OUTBOX = {
+  ...shared, path: PATH, root: "notifications", caption: "notifications",
+  identity: (row) => row.id, heading: (row) => row.title, one: (answer) => answer.notification,
+  show: (id) => `${PATH}/${encodeURIComponent(id)}`,
+  columns: [
+    column("Title", "title", null),
+    state(STATES),
+    column("Channel", "channel"),
+    {title: "Severity", sort: "severity", value: (row) => html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`},
+    column("Kind", "kind", null),
+    number("Attempts", "attempts", "attempts"),
+    {title: "Since", sort: "at", value: (row) => seen(row.at)},
+  ],
+  Details: ({row}) => html`<p><${State} word=${row.state} kind=${STATES[row.state]} /> · ${row.channel} · ${row.severity} · ${seen(row.at)}</p>
+    <p class="text">${row.text}</p>
+    ${row.link && html`<p><a href=${row.link} rel="noreferrer">${row.link}</a></p>`}
+    ${row.error && html`<p class="wrong">${row.error}</p>`}
+    <${Fields} of=${{...row.fields, kind: row.kind, attempts: row.attempts, next_try: row.state === "waiting" ? row.not_before : null, settled: row.settled,
+      thread: row.thread, id: row.id}} />`,
+  actions: [
+    {title: "Send again", role, when: (row) => ["failed", "discarded"].includes(row.state), run: (row) => ids("retry", row),
+      text: () => "Under the same id, so that a receiver that has it drops it."},
+    {title: "Try now", role, when: (row) => row.state === "waiting", run: (row) => ids("retry", row)},
+    {title: "Discard", role, danger: true, when: (row) => ["waiting", "failed"].includes(row.state), run: (row) => ids("discard", row),
+      text: () => "Nobody is told. It can be sent again while it is kept."},
+  ],
+  empty: html`<h2>Nothing was told yet</h2><p>Budgets, insights and views tell people and programs through channels, which stand in the
+    configuration.</p>`,
+};
+
+const many = (action) => (row) => send("POST", `${PATH}/${action}`, {channel: row.name}).then((answer) => html`<p role="status">${
+  action === "retry" ? `${count(answer.retried)} are sent again` : `${count(answer.discarded)} are given up`}.</p>`);
+
+const CHANNEL_LIST = {
+  ...shared, path: "/notification-channels", root: "notification_channels", caption: "channels", identity: (row) => row.name,
+  columns: [
+    column("Name", "name"),
+    state(CHANNELS),
+    column("Type", "type"),
+    {title: "Insights from", value: (row) => row.insights},
+    number("Wait", "waiting", "waiting"),
+    number("Sent", "sent"),
+    number("Failed", "failed"),
+    {title: "Oldest waits since", value: (row) => seen(row.oldest)},
+  ],
+  Details: ({row}) => html`<p class="bar"><a href=${to(PATH, {channel: row.name})}>Its notifications</a></p>
+    ${row.reason && html`<p class="wrong">${row.reason}</p>`}<${Fields} of=${{...row, reason: undefined}} />`,
+  actions: [
+    {title: "Test", role, when: (row) => row.state !== "removed", text: (row) => `A notice that says so is sent to ${row.name}.`,
+      run: (row) => send("POST", `/notification-channels/${encodeURIComponent(row.name)}/test`, {}).then(({notification}) => html`<p role="status">
+        It is on its way. <a href=${to(PATH, {open: notification.id})}>What becomes of it</a></p>`)},
+    {title: "Send failed ones again", role, when: (row) => row.failed > 0 && row.state !== "removed", run: many("retry")},
+    {title: "Discard all that wait or failed", role, danger: true, when: (row) => row.waiting + row.failed > 0, exact: (row) => row.name, run: many("discard")},
+  ],
+  empty: html`<h2>There is no channel</h2><p>A channel is a section of the configuration, so that no address and no secret of a receiver stands in
+    the console:</p>
+    <${Copy} label="a channel of the configuration" text=${["[[notify]]", 'name = "on-call"', 'type = "slack"', 'url_file = "keys/slack-address"'].join("\n")} />`,
+};
+
+export function Page(given) {
+  const isChannels = given.query.get("tab") === "channels";
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${[["", "Notifications"], ["channels", "Channels"]]} />
+    <${ListPage} key=${isChannels} list=${isChannels ? CHANNEL_LIST : OUTBOX} ...${given} />`;
+}

@@ -1,0 +1,129 @@
+/** What the same work could have cost less: by savings, with the formula, and how far somebody is with it. */
+import {to} from "../lib/address.mjs";
+import {send} from "../lib/api.mjs";
+import {ago, money} from "../lib/format.mjs";
+import {html, useState} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Confirm, Fields, State, Tabs, may} from "../lib/parts.mjs";
+
+const PATH = "/recommendations";
+const TYPES_PATH = "/recommendation-types";
+const role = "operator";
+const DONE = {addressed: "good", on_hold: "plain", ignored: "plain"};
+const STATUSES = ["new", "in_progress", "on_hold", "addressed", "ignored"];
+const SAME = "as it is";
+
+const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
+const time = (seconds) => new Date(Number(seconds) * 1000);
+const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
+const spaced = (text) => text.replaceAll("_", " ");
+const statusOf = (row) => html`<${State} word=${row.open ? row.status : `${row.status}, closed`} kind=${DONE[row.status] ?? (row.open ? undefined : "plain")} />`;
+const amount = (title, name, sort) => ({title, sort, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
+const processing = ({model, provider, mode}) => [model ?? "any model", provider && `of ${provider}`, mode].filter(Boolean).join(" ");
+
+/** What work a recommendation is about, as an address of Costs. */
+const costs = ({dimensions, evidence}) => to("/costs", {from: evidence.first_day, to: evidence.last_day, by: "team", ...dimensions});
+
+function Details({row}) {
+  return html`<p>${statusOf(row)} · <strong title=${`$${row.monthly_savings}`}>${money(row.monthly_savings)}</strong> a month${" "}
+      · ${row.confidence} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
+    <p class="text">${row.description}</p>
+    <p class="bar"><a href=${costs(row)}>Costs of this work</a></p>
+    <h3>How it is reckoned</h3><p><code>${row.formula}</code></p>
+    ${row.assumptions.map((each) => html`<p key=${each} class="faint">Taken for granted: ${each}</p>`)}
+    <${Fields} of=${{now: processing(row.current), instead: processing(row.recommended), spent: money(row.spent), saved_alone: money(row.gross_savings),
+      saved_beside_the_others: money(row.monthly_savings), days: `${row.evidence.first_day} to ${row.evidence.last_day}`, of: row.dimensions,
+      prices_of: row.price_book, id: row.id}} />
+    ${row.promised_savings !== null && html`<h3>What became of it</h3><p>Promised ${money(row.promised_savings)} a month. ${row.realized_savings
+      ? html`Saved <strong>${money(row.realized_savings.amount)}</strong> from ${row.realized_savings.since} to ${row.realized_savings.until}.`
+      : "What it saves is known after 14 whole days."}</p>`}
+    ${row.comments.length > 0 && html`<h3>Comments</h3>`}
+    ${row.comments.map((each) => html`<p key=${each.id} class="text"><strong>${each.author}</strong>${" "}
+      <span class="faint">${seen(each.created)}</span><br />${each.message}</p>`)}`;
+}
+
+/** Boxes to check, one a recommendation. */
+const Several = ({name, label, options}) => html`<fieldset><legend>${label}</legend>${options.map(({id, title, monthly_savings}) => html`<label key=${id}
+  class="check"><input type="checkbox" name=${name} value=${id} defaultChecked /> ${title} <span class="faint">${money(monthly_savings)}</span></label>`)}</fieldset>`;
+
+const set = async (ids, changes) => {
+  const wrong = (await send("PATCH", PATH, {ids, ...changes})).recommendations.filter((each) => each.error);
+  return wrong.length ? html`<p class="wrong">${wrong.length} of ${ids.length} are gone.</p>` : null;
+};
+const decided = (row) => [
+  {name: "status", label: "Status", type: "select", value: row?.status ?? SAME, options: row ? STATUSES : [SAME, ...STATUSES]},
+  {name: "assignee", label: "Assignee", value: row?.assignee, note: row ? "empty: nobody" : "empty: as it is"},
+];
+
+function Before({session, reload}) {
+  const [looks, setLooks] = useState(false);
+  const look = async () => {
+    const {look: found} = await send("POST", `${PATH}/run`, {});
+    reload();
+    return html`<p role="status">${found.new} new, ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
+      ${found.failed.length > 0 && html` These could not look: ${found.failed.join(", ")}; the log says why.`}</p>`;
+  };
+  return html`<p class="bar"><a class="chip" href=${to(PATH, {status: ["new", "in_progress", "on_hold"]})}>Undecided</a>
+    <a class="chip" href=${to(PATH)}>All</a>
+    ${may(session, role) && html`<button type="button" onClick=${() => setLooks(true)}>Look now</button>`}
+    ${looks && html`<${Confirm} title="Look now" text="The last 30 days are reckoned through. It also happens once an hour." run=${look}
+      close=${() => setLooks(false)} />`}</p>`;
+}
+
+const LIST = {
+  path: PATH, root: "recommendations", at: PATH, caption: "recommendations", what: ["recommendations"], Details, Before,
+  identity: (row) => row.id, heading: (row) => row.title, show: at, one: ({recommendation, comments}) => ({...recommendation, comments}),
+  columns: [
+    {title: "Recommendation", value: (row) => row.title},
+    amount("Saves a month", "monthly_savings", "savings"),
+    amount("Spent", "spent"),
+    {title: "Status", value: statusOf, sort: "status"},
+    {title: "Confidence", value: (row) => row.confidence},
+    {title: "Effort", value: (row) => spaced(row.effort), sort: "effort"},
+    {title: "Type", value: (row) => spaced(row.type), sort: "type"},
+    {title: "Assignee", value: (row) => row.assignee || "–"},
+  ],
+  create: {title: "Decide on several", role,
+    fields: (_, {recommendations}) => [{name: "ids", label: "Recommendations of this page", type: Several, options: recommendations}, ...decided()],
+    run: (_, {ids, status, assignee}) => {
+      if (!ids.length) throw new Error("Check at least one.");
+      return set(ids, {status: status === SAME ? null : status, assignee: assignee.trim() || null});
+    }},
+  actions: [
+    {title: "Decide", role, fields: decided, run: (row, given) => set([row.id], given)},
+    {title: "Comment", role, fields: () => [{name: "message", label: "Comment", type: "area", rows: 4, required: true}],
+      run: (row, {message}) => send("POST", `${at(row.id)}/comments`, {message}).then(() => null)},
+  ],
+  empty: html`<h2>Nothing was found</h2><p>A look each hour reckons through the last 30 days: cache writes that nobody reads, faster tiers, surcharges of
+    regions, newer models of the same rank, and more. Both of the least of a type must be reached.</p>`,
+};
+
+const switched = (row, enabled) => send("PATCH", `${TYPES_PATH}/${row.type}`, {enabled}).then(() => null);
+
+const TYPE_LIST = {
+  path: TYPES_PATH, root: "recommendation_types", at: PATH, caption: "types", what: ["recommendations"],
+  identity: (row) => row.type, heading: (row) => row.title,
+  columns: [
+    {title: "Type", value: (row) => spaced(row.type), sort: "type"},
+    {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} kind=${row.enabled ? "good" : "plain"} />`},
+    {title: "Confidence", value: (row) => row.confidence, sort: "confidence"},
+    {title: "Effort", value: (row) => spaced(row.effort), sort: "effort"},
+    {title: "Least a month", kind: "number", value: (row) => money(row.thresholds.least_savings)},
+    {title: "Least of the spend", kind: "number", value: (row) => `${row.thresholds.least_share} %`},
+  ],
+  Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{taken_for_granted: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,
+  actions: [
+    {title: "Set the least", role, fields: ({thresholds}) => [
+      {name: "least_savings", label: "Dollars a month", value: thresholds.least_savings, required: true},
+      {name: "least_share", label: "Percent of everything that was spent", value: thresholds.least_share, required: true}],
+      run: (row, thresholds) => send("PATCH", `${TYPES_PATH}/${row.type}`, {thresholds}).then(() => null)},
+    {title: "Enable", role, when: (row) => !row.enabled, run: (row) => switched(row, true)},
+    {title: "Disable", role, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "What it found is closed."},
+  ],
+};
+
+export function Page(given) {
+  const isTypes = given.query.get("tab") === "types";
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${[["", "Recommendations"], ["types", "Types"]]} />
+    <${ListPage} key=${isTypes} list=${isTypes ? TYPE_LIST : LIST} ...${given} />`;
+}

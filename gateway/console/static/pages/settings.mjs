@@ -1,0 +1,74 @@
+/** The configuration as it is, the operators and their sessions, and the list of every change. */
+import {send} from "../lib/api.mjs";
+import {ago} from "../lib/format.mjs";
+import {html} from "../lib/html.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Tabs, may} from "../lib/parts.mjs";
+
+const PATH = "/settings";
+const ROLES = ["viewer", "operator", "admin"];
+const ROLE = {name: "role", label: "Role", type: "select", options: ROLES,
+  note: "viewer: looks; operator: also settles and decides; admin: also keys and operators"};
+const PASSWORD = {name: "password", label: "Password", type: "password", required: true};
+const operator = (row) => `/operators/${encodeURIComponent(row.email)}`;
+const moment = (title, name, sort) => ({title, value: (row) => ago(row[name]), exact: (row) => row[name], sort: sort && name});
+const plain = (title, name, sort) => ({title, value: (row) => row[name] ?? "none", sort: sort && name});
+
+const written = (value) => (value === null || value === "" || (typeof value === "object" && !Object.keys(value).length)
+  ? html`<span class="faint">none</span>` : typeof value === "object" ? JSON.stringify(value) : String(value));
+
+const CONFIGURATION = {
+  path: "/configuration", root: "configuration", at: PATH, caption: "settings", what: ["routes"],
+  identity: (row) => row.name,
+  columns: [plain("Setting", "name", true), {title: "Value", value: (row) => html`<code>${written(row.value)}</code>`},
+    plain("From", "source", true)],
+  Before: () => html`<p class="faint">The file, the environment and flags give these, in this order. After a change of the file:${" "}
+    <code>tollhouse reload</code>. Secrets are not shown.</p>`,
+};
+
+const OPERATORS = {
+  path: "/operators", root: "operators", at: PATH, caption: "operators", what: ["keys"],
+  identity: (row) => row.email,
+  columns: [plain("E-mail", "email", true), plain("Role", "role", true), plain("Created by", "created_by"),
+    moment("Created", "created", true), moment("Last modified", "last_modified", true)],
+  create: {title: "Add an operator", role: "admin", fields: () => [{name: "email", label: "E-mail", type: "email", required: true}, ROLE, PASSWORD],
+    run: (_, values) => send("POST", "/operators", values).then(() => null)},
+  actions: [
+    {title: "Set role", role: "admin", fields: (row) => [{...ROLE, value: row.role}],
+      run: (row, values) => send("PATCH", operator(row), values).then(() => null)},
+    {title: "Set password", role: "admin", fields: () => [PASSWORD], text: (row) => `The sessions of ${row.email} end.`,
+      run: (row, values) => send("PATCH", operator(row), values).then(() => null)},
+    {title: "Remove", role: "admin", danger: true, exact: (row) => row.email,
+      text: (row) => `${row.email} is signed out at once and cannot sign in again.`,
+      run: (row) => send("DELETE", operator(row)).then(() => null)},
+  ],
+  empty: html`<h2>There are no operator accounts</h2><p>Whoever is on the gateway's machine signs in with the link of${" "}
+    <code>tollhouse console link</code>. Add an account for everybody else.</p>`,
+};
+
+const SESSIONS = {
+  path: "/sessions", root: "sessions", at: PATH, caption: "sessions", what: ["keys"],
+  identity: (row) => row.id,
+  columns: [plain("Session", "id"), plain("Who", "actor", true), plain("Role", "role"), plain("Began with", "began_with"),
+    plain("Address", "address"), moment("Created", "created", true), moment("Last seen", "last_seen", true)],
+  actions: [{title: "End", role: "admin", danger: true, text: (row) => `${row.actor} is signed out there at once.`,
+    run: (row) => send("DELETE", `/sessions/${encodeURIComponent(row.id)}`).then(() => null)}],
+};
+
+const AUDIT = {
+  path: "/audit", root: "audit", at: PATH, caption: "changes", what: ["keys"],
+  identity: (row) => row.id,
+  columns: [plain("Number", "id", true), moment("When", "at", true), plain("Who", "actor", true), plain("Action", "action", true),
+    plain("On", "target", true), plain("From address", "address")],
+};
+
+const PARTS = [["configuration", "Configuration", CONFIGURATION, "operator"], ["operators", "Operators", OPERATORS, "admin"],
+  ["sessions", "Sessions", SESSIONS, "admin"], ["audit", "Audit", AUDIT, "admin"]];
+
+export function Page(given) {
+  const parts = PARTS.filter(([, , , role]) => may(given.session, role));
+  if (!parts.length) return html`<p>Settings are shown to operators, accounts and the audit list to admins. You are a viewer.</p>`;
+  const [name, , list] = parts.find(([each]) => each === given.query.get("tab")) ?? parts[0];
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${parts} />
+    <${ListPage} key=${name} list=${list} ...${given} />`;
+}

@@ -1,0 +1,93 @@
+/** Usage events one by one and by type, unit-cost streams, and deliveries of which nobody knows whether they arrived. */
+import {to} from "../lib/address.mjs";
+import {send} from "../lib/api.mjs";
+import {html} from "../lib/html.mjs";
+import {ago, exactCount} from "../lib/format.mjs";
+import {ListPage} from "../lib/list_page.mjs";
+import {Copy, State, Tabs} from "../lib/parts.mjs";
+
+const PATH = "/streams";
+
+const amount = {title: "Amount", kind: "number", value: (row) => (row.amount === null ? "–" : exactCount(row.amount))};
+const mapping = (type) => `[upstream.events.${JSON.stringify(type)}]\nstream = "NAME"`;
+
+const TYPES = {
+  path: "/event-types", root: "event_types", at: PATH, caption: "types of usage events", what: ["streams"],
+  identity: (row) => row.type,
+  columns: [
+    {title: "Type", value: (row) => row.type, sort: "type"},
+    {title: "Sent as", value: (row) => (row.sent_as ? html`<${State} word=${row.sent_as} kind="good" />`
+      : html`<${State} word="kept here, not sent" kind="wait" />`)},
+    {title: "Events", kind: "number", value: (row) => exactCount(row.count), sort: "count"},
+    amount,
+    {title: "Last seen", value: (row) => ago(row.last_seen), exact: (row) => row.last_seen, sort: "last_seen"},
+  ],
+  Details: ({row}) => html`<p>${exactCount(row.count)} events, the last at ${row.last_seen}.</p>
+    ${row.sent_as ? html`<p>They leave as the unit-cost stream <code>${row.sent_as}</code>.</p>`
+      : html`<p>They are kept here and not sent. To send them, name a stream in the configuration:</p>
+        <${Copy} label="the mapping" text=${mapping(row.type)} />`}
+    <p><a href=${to(PATH, {tab: "newest", type: row.type})}>The newest of them</a></p>`,
+  empty: html`<h2>No usage event has arrived</h2><p>Senders post them to <code>/v1/events</code>: JSON or CloudEvents, one or many.
+    Each type that arrives is listed here.</p>`,
+};
+
+const EVENTS = {
+  path: "/events", root: "events", at: PATH, caption: "usage events", what: ["streams"], most: 200,
+  identity: (row) => row.id, heading: (row) => row.event_type,
+  columns: [
+    {title: "Arrived", value: (row) => ago(row.committed_at), exact: (row) => row.committed_at, sort: "number"},
+    {title: "Type", value: (row) => row.event_type},
+    {title: "Subject", value: (row) => row.subject ?? "unknown"},
+    amount,
+    {title: "Source", value: (row) => row.source},
+    {title: "Happened", value: (row) => (row.start_time ? ago(row.start_time) : "unknown"), exact: (row) => row.start_time, sort: "start_time"},
+  ],
+  Before: ({answer}) => html`<p class="faint">The newest ${exactCount(answer.looked_through.records)} events that are kept were
+    looked through.</p>`,
+  empty: TYPES.empty,
+};
+
+const STREAMS = {
+  path: "/streams", root: "streams", at: PATH, caption: "streams", what: ["streams"],
+  identity: (row) => row.name,
+  columns: [
+    {title: "Stream", value: (row) => row.name, sort: "name"},
+    {title: "Type", value: (row) => row.type, sort: "type"},
+    {title: "Granularity", value: (row) => row.granularity},
+    {title: "Dimensions", value: (row) => row.dimensions?.join(", ") ?? "unknown"},
+  ],
+  empty: html`<h2>No unit-cost stream is known</h2><p>The first record sent to${" "}
+    <code>/unit-cost/v1/telemetry/allocation/NAME/sum</code> makes its stream.</p>`,
+};
+
+const resolve = (sent) => (row) => send("POST", `/unknown/${row.id}/resolve`, {sent}).then(() => null);
+const span = (row) => `${exactCount(row.last - row.first + 1)} records (${row.first} to ${row.last}) of ${row.route}`;
+
+const UNKNOWN = {
+  path: "/unknown", root: "unknown", at: PATH, caption: "deliveries of unknown fate", what: ["routes"],
+  identity: (row) => String(row.id),
+  columns: [
+    {title: "Delivery", value: (row) => row.id, sort: "id"},
+    {title: "Route", value: (row) => row.route},
+    {title: "Records", kind: "number", value: (row) => exactCount(row.last - row.first + 1), exact: (row) => `${row.first} to ${row.last}`},
+    {title: "Why nobody knows", value: (row) => row.reason ?? "unknown"},
+  ],
+  Details: ({row}) => html`<p>${span(row)} were sent, and no clear answer came: ${row.reason ?? "no reason is known"}. The upstream adds up
+      what it gets, so Tollhouse does not send them again by itself. Look there for these records, then say what you found.</p>
+    <${Copy} label="the records" text=${JSON.stringify(row.records, null, 2)} />
+    ${row.records.length <= row.last - row.first && html`<p class="faint">The first ${row.records.length} of them.</p>`}`,
+  actions: [
+    {title: "It arrived", role: "operator", run: resolve(true), text: (row) => `${span(row)} count as delivered and are not sent again.`},
+    {title: "It did not arrive", role: "operator", danger: true, run: resolve(false),
+      text: (row) => `${span(row)} are sent again. If they did arrive, the upstream counts them twice.`},
+  ],
+  empty: html`<p>None: of every delivery it is known whether it arrived.</p>`,
+};
+
+const TABS = [["events", "Usage events", TYPES], ["newest", "Newest events", EVENTS],
+  ["streams", "Unit-cost streams", STREAMS], ["unknown", "Unknown fate", UNKNOWN]];
+
+export function Page(given) {
+  const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} /><${ListPage} key=${name} list=${list} ...${given} />`;
+}
